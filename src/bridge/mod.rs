@@ -1,0 +1,13 @@
+//! A bridge, whatever carries its commands: typed commands above, a transport below.
+//!
+//! [`Bridge`] turns [`Command`](crate::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
+//! ([`bulk_only`]) over any [`BulkPipes`], UAS over streams. [`crate::usb`] gives pipes to real devices,
+//! [`crate::virtual_bridge`] to virtual ones: everything above the pipes is the same code.
+
+mod error;
+mod pipes;
+mod transport;
+
+pub use error::TransportError;
+pub use pipes::{BulkPipes, Endpoint, PipeError};
+pub use transport::{Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};

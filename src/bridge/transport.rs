@@ -1,0 +1,115 @@
+//! A transport carries one CDB with its data to the device and brings back status and sense.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::error::TransportError;
+use crate::scsi::{Cdb, ScsiStatus, Sense};
+
+/// The data of one command.
+#[derive(Debug)]
+pub enum DataPhase<'a> {
+    /// No data.
+    None,
+    /// Device to host, at most the buffer's length.
+    In(&'a mut [u8]),
+    /// Host to device, the whole slice.
+    Out(&'a [u8]),
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// Bytes of data that were really moved.
+    pub transferred: usize,
+    /// The SCSI status. Under Bulk-Only a failed CSW is [`ScsiStatus::CheckCondition`].
+    pub status: ScsiStatus,
+    /// The sense data; Bulk-Only fetches it with REQUEST SENSE.
+    pub sense: Option<Sense>,
+}
+
+/// Which wire protocol a transport speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TransportKind {
+    /// Bulk-Only: one command at a time.
+    BulkOnly,
+    /// UAS with bulk streams: many tags in flight.
+    UasStreams,
+    /// UAS at high speed, without streams.
+    Uas,
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BulkOnly => "Bulk-Only",
+            Self::UasStreams => "UAS with streams",
+            Self::Uas => "UAS without streams",
+        })
+    }
+}
+
+/// Which way a job's data goes, and how much of the slot's buffer it uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobData {
+    /// No data.
+    None,
+    /// Device to host, this many bytes.
+    In(usize),
+    /// Host to device, this many bytes, which the workload has put in the slot's buffer.
+    Out(usize),
+}
+
+/// One queued command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job {
+    /// The command.
+    pub cdb: Cdb,
+    /// Its data.
+    pub data: JobData,
+    /// The workload's own number for it.
+    pub id: u64,
+}
+
+/// A stream of commands, pulled by the transport whenever a slot is free.
+///
+/// Buffers belong to the transport and are reused: nothing is allocated or copied per command.
+pub trait Workload {
+    /// The most bytes that any job moves: the length of every slot's buffer.
+    fn buffer_len(&self) -> usize;
+
+    /// The next command, or `None` when there are no more. Data out goes into `buffer`.
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job>;
+
+    /// A command has ended. `data` is what it brought in, empty for data out. `elapsed` is from submission to status.
+    /// Returning `false` stops the stream: commands in flight are still completed.
+    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool;
+}
+
+/// What carries commands to a bridge.
+pub trait Transport {
+    /// The protocol.
+    fn kind(&self) -> TransportKind;
+
+    /// The most commands that can be in flight at once.
+    fn max_depth(&self) -> usize;
+
+    /// Runs one command. A CHECK CONDITION is a [`Completion`], not an error.
+    ///
+    /// # Errors
+    /// [`TransportError`] where the wire failed; the transport has then already tried to recover the device.
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError>;
+
+    /// Runs a stream of commands with up to `depth` in flight.
+    ///
+    /// # Errors
+    /// [`TransportError`], as for [`Transport::execute`]; jobs in flight at that time are lost.
+    fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError>;
+
+    /// Brings the device back to where the next command can be sent.
+    ///
+    /// # Errors
+    /// [`TransportError`] where nothing helps.
+    fn recover(&mut self) -> Result<(), TransportError>;
+}

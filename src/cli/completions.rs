@@ -1,0 +1,20 @@
+//! `asmpatch completions`.
+
+use super::Context;
+use crate::failure::{AnyFailure, Exit};
+
+/// Print a completion script for a shell.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The shell.
+    shell: clap_complete::Shell,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// None.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    clap_complete::generate(args.shell, &mut super::command(), "asmpatch", &mut std::io::stdout());
+    Ok(Exit::Done)
+}

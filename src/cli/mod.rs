@@ -1,0 +1,76 @@
+//! The command line: arguments to calls, results to text.
+//!
+//! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
+//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in [`Command`], a line in [`dispatch`].
+
+mod completions;
+mod context;
+mod man;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+pub use context::{ColorChoice, Context};
+
+use crate::failure::{AnyFailure, Exit};
+
+/// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
+///
+/// The whole trip: download the vendor's image and verify it, patch it, flash it over USB with a backup and a
+/// readback, and measure that the bridge does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
+/// bridge, with nothing attached.
+#[derive(Debug, Parser)]
+#[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = EXIT_STATUSES)]
+pub struct Cli {
+    /// When to colour the output; NO_COLOR and pipes are respected.
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto)]
+    color: ColorChoice,
+
+    /// Print no progress.
+    #[arg(long, short, global = true)]
+    quiet: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
+5 refused for safety, 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
+    match command {
+        Command::Completions(args) => completions::run(&args, context),
+        Command::Man(args) => man::run(&args, context),
+    }
+}
+
+/// The clap command, for man pages and completions.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the process's arguments, runs the command, reports its failure, and gives the exit status.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // clap prints help and version to stdout with status 0, errors to stderr with status 2.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+        }
+    };
+    let context = Context::new(cli.color, cli.quiet);
+    let exit = dispatch(cli.command, &context).unwrap_or_else(|failure| {
+        context.report(&failure);
+        failure.exit()
+    });
+    ExitCode::from(exit as u8)
+}

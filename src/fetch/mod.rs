@@ -1,0 +1,1 @@
+//! Gets images: manifests, downloads, archives, the cache.

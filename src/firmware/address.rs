@@ -1,0 +1,225 @@
+//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space.
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
+pub const COMMON_LEN: u32 = 0x8000;
+/// Bytes in one bank, mapped at CPU address 0x8000. Source: read out of image 240417.
+pub const BANK_LEN: u32 = 0x7F6B;
+/// Where bank 1 begins in the body.
+pub const BANK1_BODY_START: u32 = COMMON_LEN + BANK_LEN;
+/// The container's header: the body's length as a little-endian `u32`.
+const HEADER_LEN: u32 = 4;
+
+/// A byte's place in an image file, counted from the container's first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileOffset(pub u32);
+
+/// A byte's place in the container's body, which is the code without header and trailer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BodyOffset(pub u32);
+
+/// A byte's place in the unit's SPI flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlashAddress(pub u32);
+
+/// Which code an address means. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Bank {
+    /// Below 0x8000: the same in both banks.
+    Common,
+    /// 0x8000 and up with SFR 0x96 = 0.
+    Bank0,
+    /// 0x8000 and up with SFR 0x96 = 1.
+    Bank1,
+}
+
+/// A place in code space: a bank and the CPU's 16-bit address in it.
+///
+/// Written `c:0x2A0E`, `b0:0xE975` or `b1:0xC98D`. The constructor keeps bank and address consistent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CodeAddress {
+    bank: Bank,
+    addr: u16,
+}
+
+impl CodeAddress {
+    /// The place, or `None` where no image byte can be: the common area ends at 0x7FFF, the banks at 0xFF6A.
+    pub const fn new(bank: Bank, addr: u16) -> Option<Self> {
+        let inside = match bank {
+            Bank::Common => (addr as u32) < COMMON_LEN,
+            Bank::Bank0 | Bank::Bank1 => addr as u32 >= COMMON_LEN && (addr as u32) < COMMON_LEN + BANK_LEN,
+        };
+        if inside { Some(Self { bank, addr }) } else { None }
+    }
+
+    /// What the CPU fetches at `addr` while SFR 0x96 holds `selected`; `None` past the end of a bank.
+    pub const fn fetched(selected: u8, addr: u16) -> Option<Self> {
+        if (addr as u32) < COMMON_LEN {
+            Self::new(Bank::Common, addr)
+        } else if selected & 1 == 0 {
+            Self::new(Bank::Bank0, addr)
+        } else {
+            Self::new(Bank::Bank1, addr)
+        }
+    }
+
+    /// The bank.
+    pub const fn bank(self) -> Bank {
+        self.bank
+    }
+
+    /// The CPU's 16-bit address.
+    pub const fn addr(self) -> u16 {
+        self.addr
+    }
+
+    /// Where the byte stands in the body.
+    pub const fn body_offset(self) -> BodyOffset {
+        match self.bank {
+            Bank::Common | Bank::Bank0 => BodyOffset(self.addr as u32),
+            Bank::Bank1 => BodyOffset(self.addr as u32 - COMMON_LEN + BANK1_BODY_START),
+        }
+    }
+
+    /// Where the byte stands in the file.
+    pub const fn file_offset(self) -> FileOffset {
+        self.body_offset().file_offset()
+    }
+}
+
+impl BodyOffset {
+    /// The same byte, counted from the start of the file.
+    pub const fn file_offset(self) -> FileOffset {
+        FileOffset(self.0 + HEADER_LEN)
+    }
+
+    /// The same byte as the CPU sees it; `None` past the end of bank 1.
+    pub const fn code_address(self) -> Option<CodeAddress> {
+        if self.0 < COMMON_LEN {
+            CodeAddress::new(Bank::Common, self.0 as u16)
+        } else if self.0 < BANK1_BODY_START {
+            CodeAddress::new(Bank::Bank0, self.0 as u16)
+        } else if self.0 < BANK1_BODY_START + BANK_LEN {
+            CodeAddress::new(Bank::Bank1, (self.0 - BANK1_BODY_START + COMMON_LEN) as u16)
+        } else {
+            None
+        }
+    }
+}
+
+impl FileOffset {
+    /// The same byte, counted from the start of the body; `None` in the header.
+    pub const fn body_offset(self) -> Option<BodyOffset> {
+        match self.0.checked_sub(HEADER_LEN) {
+            Some(offset) => Some(BodyOffset(offset)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Display for FileOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {:#07x}", self.0)
+    }
+}
+
+impl fmt::Display for BodyOffset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "body {:#07x}", self.0)
+    }
+}
+
+impl fmt::Display for FlashAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "flash {:#08x}", self.0)
+    }
+}
+
+impl fmt::Display for Bank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Common => "c",
+            Self::Bank0 => "b0",
+            Self::Bank1 => "b1",
+        })
+    }
+}
+
+impl fmt::Display for CodeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:0x{:04X}", self.bank, self.addr)
+    }
+}
+
+/// A text that is not a place in code space.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParseCodeAddressError {
+    /// Not of the form `bank:address`.
+    #[error("{0:?} is not of the form c:0x2A0E, b0:0xE975 or b1:0xC98D")]
+    Form(String),
+    /// A bank and an address that do not go together.
+    #[error("{0:?} is outside its bank: c: reaches from 0x0000 to 0x7FFF, b0: and b1: from 0x8000 to 0xFF6A")]
+    Outside(String),
+}
+
+impl FromStr for CodeAddress {
+    type Err = ParseCodeAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let form = || ParseCodeAddressError::Form(text.to_owned());
+        let (bank, addr) = text.split_once(':').ok_or_else(form)?;
+        let bank = match bank {
+            "c" => Bank::Common,
+            "b0" => Bank::Bank0,
+            "b1" => Bank::Bank1,
+            _ => return Err(form()),
+        };
+        let digits = addr.strip_prefix("0x").or_else(|| addr.strip_prefix("0X")).ok_or_else(form)?;
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(form());
+        }
+        let outside = || ParseCodeAddressError::Outside(text.to_owned());
+        let addr = u16::from_str_radix(digits, 16).map_err(|_| outside())?;
+        Self::new(bank, addr).ok_or_else(outside)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_known_addresses_of_the_reference_agree_in_every_view() {
+        let status = CodeAddress::new(Bank::Common, 0x2A0E).unwrap();
+        assert_eq!(status.file_offset(), FileOffset(0x2A12));
+        let e4: CodeAddress = "b1:0xC98D".parse().unwrap();
+        assert_eq!(e4.body_offset(), BodyOffset(0xFF6B + 0x498D));
+        assert_eq!(e4.file_offset().body_offset().unwrap().code_address(), Some(e4));
+        assert_eq!(e4.to_string(), "b1:0xC98D");
+    }
+
+    #[test]
+    fn an_address_outside_its_bank_is_refused() {
+        assert!(matches!("c:0x8000".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
+        assert!(matches!("b0:0x7FFF".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
+        assert!(matches!("b1:0xFF6B".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
+        assert!(matches!("b1:0x10000".parse::<CodeAddress>(), Err(ParseCodeAddressError::Outside(_))));
+        for text in ["", "b2:0x8000", "b1", "b1:C98D", "b1:0x", "b1:0x+1"] {
+            assert!(matches!(text.parse::<CodeAddress>(), Err(ParseCodeAddressError::Form(_))), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_body_offset_with_a_code_address_comes_back(offset in 0u32..0x18000) {
+            if let Some(code) = BodyOffset(offset).code_address() {
+                proptest::prop_assert_eq!(code.body_offset(), BodyOffset(offset));
+                proptest::prop_assert_eq!(code.to_string().parse::<CodeAddress>(), Ok(code));
+            }
+        }
+    }
+}

@@ -1,0 +1,371 @@
+//! The two 128-byte configuration blocks at the start of the SPI flash: identity, strings, link flags.
+
+use std::fmt;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::identity::UsbId;
+use crate::failure::{Exit, Failure};
+
+/// Bytes in a configuration block.
+pub const CONFIG_BLOCK_LEN: usize = 128;
+const MAGIC_AT: usize = 0x7E;
+const CHECKSUM_AT: usize = 0x7F;
+/// The checksum covers everything from here to the magic.
+const SUMMED_FROM: usize = 0x04;
+
+/// Which of the two blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlockIndex {
+    /// Identity, strings, link flags.
+    Zero,
+    /// The USB4 names and the unit's own USB4 identity.
+    One,
+}
+
+impl BlockIndex {
+    /// Both, in order.
+    pub const ALL: [Self; 2] = [Self::Zero, Self::One];
+
+    /// The block's number in E0 and E1.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Zero => 0,
+            Self::One => 1,
+        }
+    }
+
+    /// The byte at 0x7E.
+    pub const fn magic(self) -> u8 {
+        match self {
+            Self::Zero => 0x5A,
+            Self::One => 0xA5,
+        }
+    }
+}
+
+/// How a field's bytes are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FieldKind {
+    /// ASCII, padded with 0xFF.
+    Text,
+    /// An unsigned 16-bit number, little-endian.
+    U16,
+    /// Bytes without a known structure.
+    Bytes,
+}
+
+macro_rules! config_fields {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $at:literal, $len:literal, $kind:ident;)*) => {
+        /// A field of block 0, by name. Source: cyrozap's notes; the blocks that tinygrad's tool writes.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ConfigField { $($(#[$doc])* $variant,)* }
+
+        impl ConfigField {
+            /// Every field, in the order of the block.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Its name in patch files and receipts.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Its place in the block.
+            pub const fn range(self) -> std::ops::Range<usize> {
+                match self { $(Self::$variant => $at..$at + $len,)* }
+            }
+
+            /// How its bytes are read.
+            pub const fn kind(self) -> FieldKind {
+                match self { $(Self::$variant => FieldKind::$kind,)* }
+            }
+
+            /// The field of this name.
+            pub fn named(name: &str) -> Option<Self> {
+                match name { $($name => Some(Self::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+config_fields! {
+    /// The unit's serial number: what tells two docks apart.
+    Serial = "serial", 0x04, 20, Text;
+    /// iManufacturer.
+    Manufacturer = "manufacturer", 0x18, 36, Text;
+    /// The vendor in standard INQUIRY data.
+    T10Vendor = "t10-vendor", 0x3C, 8, Text;
+    /// iProduct.
+    Product = "product", 0x44, 32, Text;
+    /// The product in standard INQUIRY data.
+    T10Product = "t10-product", 0x64, 16, Text;
+    /// idVendor.
+    VendorId = "vendor-id", 0x74, 2, U16;
+    /// idProduct.
+    ProductId = "product-id", 0x76, 2, U16;
+    /// bcdDevice.
+    DeviceRelease = "device-release", 0x78, 2, U16;
+    /// Link, PCIe and power flags, whose bits are not known.
+    Flags = "flags", 0x7A, 4, Bytes;
+}
+
+/// A configuration block whose frame has been checked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ConfigBlock {
+    index: BlockIndex,
+    bytes: [u8; CONFIG_BLOCK_LEN],
+}
+
+/// Why bytes are no configuration block.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum ConfigBlockError {
+    /// The wrong number of bytes.
+    #[error("configuration block {} has {found} bytes, expected {CONFIG_BLOCK_LEN}", index.number())]
+    #[diagnostic(code(asmpatch::config::length), help("read the unit again with `asmpatch backup`"))]
+    Length {
+        /// Which block.
+        index: BlockIndex,
+        /// Bytes found.
+        found: usize,
+    },
+    /// The magic at 0x7E.
+    #[error(
+        "configuration block {}: the magic at 0x7e is {found:#04x}, expected {:#04x}", index.number(), index.magic()
+    )]
+    #[diagnostic(
+        code(asmpatch::config::magic),
+        help("an erased flash reads as 0xff here; the chip then falls back to the identity in its ROM")
+    )]
+    Magic {
+        /// Which block.
+        index: BlockIndex,
+        /// The byte found.
+        found: u8,
+    },
+    /// The checksum at 0x7F.
+    #[error(
+        "configuration block {}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to {computed:#04x}",
+        index.number()
+    )]
+    #[diagnostic(
+        code(asmpatch::config::checksum),
+        help("the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back")
+    )]
+    Checksum {
+        /// Which block.
+        index: BlockIndex,
+        /// The checksum in the block.
+        found: u8,
+        /// The sum of its bytes.
+        computed: u8,
+    },
+    /// A text that does not fit its field.
+    #[error("{text:?} does not fit the field `{}`: it holds at most {} ASCII characters", field.name(), field.range().len())]
+    #[diagnostic(code(asmpatch::config::text), help("shorten the text, and use printable ASCII only"))]
+    Text {
+        /// The field.
+        field: ConfigField,
+        /// The text.
+        text: String,
+    },
+    /// A value of another kind than the field's.
+    #[error("the field `{}` takes {}", field.name(), field_kind_words(*field))]
+    #[diagnostic(code(asmpatch::config::kind), help("docs/formats.md lists the fields and what each takes"))]
+    Kind {
+        /// The field.
+        field: ConfigField,
+    },
+}
+
+fn field_kind_words(field: ConfigField) -> &'static str {
+    match field.kind() {
+        FieldKind::Text => "a text",
+        FieldKind::U16 => "a number from 0 to 0xFFFF",
+        FieldKind::Bytes => "bytes of its exact length",
+    }
+}
+
+impl Failure for ConfigBlockError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+impl ConfigBlock {
+    /// Checks length, magic and checksum.
+    ///
+    /// # Errors
+    /// [`ConfigBlockError::Length`], [`ConfigBlockError::Magic`], [`ConfigBlockError::Checksum`].
+    pub fn parse(index: BlockIndex, bytes: &[u8]) -> Result<Self, ConfigBlockError> {
+        let Ok(bytes) = <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes) else {
+            return Err(ConfigBlockError::Length { index, found: bytes.len() });
+        };
+        if bytes[MAGIC_AT] != index.magic() {
+            return Err(ConfigBlockError::Magic { index, found: bytes[MAGIC_AT] });
+        }
+        let computed = checksum(&bytes);
+        if bytes[CHECKSUM_AT] != computed {
+            return Err(ConfigBlockError::Checksum { index, found: bytes[CHECKSUM_AT], computed });
+        }
+        Ok(Self { index, bytes })
+    }
+
+    /// Which block this is.
+    pub const fn index(&self) -> BlockIndex {
+        self.index
+    }
+
+    /// The block as it stands in flash.
+    pub const fn bytes(&self) -> &[u8; CONFIG_BLOCK_LEN] {
+        &self.bytes
+    }
+
+    /// A field's bytes.
+    pub fn field(&self, field: ConfigField) -> &[u8] {
+        &self.bytes[field.range()]
+    }
+
+    /// A text field without its padding. Bytes that are no printable ASCII show as U+FFFD.
+    pub fn text(&self, field: ConfigField) -> String {
+        let bytes = self.field(field);
+        let end = bytes.iter().position(|byte| matches!(byte, 0xFF | 0x00)).unwrap_or(bytes.len());
+        bytes[..end].iter().map(|byte| if matches!(byte, 0x20..=0x7E) { *byte as char } else { '\u{FFFD}' }).collect()
+    }
+
+    /// A 16-bit field's number.
+    pub fn number(&self, field: ConfigField) -> u16 {
+        let bytes = self.field(field);
+        u16::from_le_bytes([bytes[0], bytes[1]])
+    }
+
+    /// The identity that the unit enumerates with (block 0).
+    pub fn usb_id(&self) -> UsbId {
+        UsbId { vendor: self.number(ConfigField::VendorId), product: self.number(ConfigField::ProductId) }
+    }
+
+    /// Writes a text field, padded with 0xFF, and redoes the checksum.
+    ///
+    /// # Errors
+    /// [`ConfigBlockError::Text`] where it does not fit, [`ConfigBlockError::Kind`] where the field is no text.
+    pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), ConfigBlockError> {
+        if field.kind() != FieldKind::Text {
+            return Err(ConfigBlockError::Kind { field });
+        }
+        let range = field.range();
+        if text.len() > range.len() || !text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)) {
+            return Err(ConfigBlockError::Text { field, text: text.to_owned() });
+        }
+        let place = &mut self.bytes[range];
+        place.fill(0xFF);
+        place[..text.len()].copy_from_slice(text.as_bytes());
+        self.redo_checksum();
+        Ok(())
+    }
+
+    /// Writes a 16-bit field and redoes the checksum.
+    ///
+    /// # Errors
+    /// [`ConfigBlockError::Kind`] where the field is no number.
+    pub fn set_number(&mut self, field: ConfigField, value: u16) -> Result<(), ConfigBlockError> {
+        if field.kind() != FieldKind::U16 {
+            return Err(ConfigBlockError::Kind { field });
+        }
+        self.bytes[field.range()].copy_from_slice(&value.to_le_bytes());
+        self.redo_checksum();
+        Ok(())
+    }
+
+    fn redo_checksum(&mut self) {
+        self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
+    }
+}
+
+impl fmt::Debug for ConfigBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ConfigBlock {} {}", self.index.number(), self.usb_id())
+    }
+}
+
+fn checksum(bytes: &[u8; CONFIG_BLOCK_LEN]) -> u8 {
+    bytes[SUMMED_FROM..=MAGIC_AT].iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+/// The two blocks that tinygrad's tool writes to every unit.
+///
+/// They give every unit the same serial number and one maker's USB4 identity, so they serve only where a unit has no
+/// readable blocks of its own. Source: the reference page's listing of that tool.
+pub fn known_blocks() -> [ConfigBlock; 2] {
+    [(BlockIndex::Zero, KNOWN_BLOCK_0), (BlockIndex::One, KNOWN_BLOCK_1)]
+        .map(|(index, bytes)| ConfigBlock { index, bytes })
+}
+
+#[rustfmt::skip]
+const KNOWN_BLOCK_0: [u8; CONFIG_BLOCK_LEN] = [
+    0xff, 0xff, 0xff, 0xff, 0x41, 0x41, 0x41, 0x41, 0x42, 0x42, 0x42, 0x42, 0x30, 0x30, 0x36, 0x30,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x74, 0x69, 0x6e, 0x79, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x74, 0x69, 0x6e, 0x79,
+    0xff, 0xff, 0xff, 0xff, 0x55, 0x53, 0x42, 0x20, 0x33, 0x2e, 0x32, 0x20, 0x50, 0x43, 0x49, 0x65,
+    0x20, 0x54, 0x69, 0x6e, 0x79, 0x45, 0x6e, 0x63, 0x6c, 0x6f, 0x73, 0x75, 0x72, 0x65, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0x54, 0x69, 0x6e, 0x79, 0x45, 0x6e, 0x63, 0x6c, 0x6f, 0x73, 0x75, 0x72,
+    0x65, 0xff, 0xff, 0xff, 0xd1, 0xad, 0x01, 0x00, 0x00, 0x01, 0xcf, 0xff, 0x02, 0xff, 0x5a, 0x94,
+];
+#[rustfmt::skip]
+const KNOWN_BLOCK_1: [u8; CONFIG_BLOCK_LEN] = [
+    0xff, 0xff, 0xff, 0xff, 0x47, 0x6f, 0x70, 0x6f, 0x64, 0x20, 0x47, 0x72, 0x6f, 0x75, 0x70, 0x20,
+    0x4c, 0x69, 0x6d, 0x69, 0x74, 0x65, 0x64, 0x2e, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x55, 0x53, 0x42, 0x34,
+    0x20, 0x4e, 0x56, 0x4d, 0x65, 0x20, 0x53, 0x53, 0x44, 0x20, 0x50, 0x72, 0x6f, 0x20, 0x45, 0x6e,
+    0x63, 0x6c, 0x6f, 0x73, 0x75, 0x72, 0x65, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+    0xff, 0xff, 0xff, 0xff, 0x8c, 0xbf, 0xff, 0x97, 0xc1, 0xf3, 0xff, 0xff, 0x01, 0x2d, 0x66, 0xd6,
+    0x66, 0x06, 0x00, 0xc0, 0x87, 0x01, 0x5a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xca, 0x01, 0x66, 0xd6,
+    0xe3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0xa5, 0x67,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_known_blocks_hold_and_say_who_they_are() {
+        let [zero, one] = known_blocks();
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()), Ok(zero));
+        assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()), Ok(one));
+        assert_eq!(zero.usb_id(), UsbId::PATCHED);
+        assert_eq!(zero.text(ConfigField::Serial), "AAAABBBB0060");
+        assert_eq!(zero.text(ConfigField::Product), "USB 3.2 PCIe TinyEnclosure");
+        assert_eq!(zero.text(ConfigField::T10Vendor), "tiny");
+    }
+
+    #[test]
+    fn an_edited_block_keeps_every_other_byte_and_a_good_checksum() {
+        let [mut block, _] = known_blocks();
+        let before = block;
+        block.set_number(ConfigField::VendorId, 0x174C).unwrap();
+        block.set_text(ConfigField::Product, "dock").unwrap();
+        assert_eq!(ConfigBlock::parse(BlockIndex::Zero, block.bytes()), Ok(block));
+        let touched = [ConfigField::VendorId.range(), ConfigField::Product.range(), CHECKSUM_AT..CHECKSUM_AT + 1];
+        for at in (0..CONFIG_BLOCK_LEN).filter(|at| !touched.iter().any(|range| range.contains(at))) {
+            assert_eq!(block.bytes()[at], before.bytes()[at], "byte {at:#x}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_or_not_ascii_is_refused() {
+        let [mut block, _] = known_blocks();
+        assert!(matches!(block.set_text(ConfigField::T10Vendor, "ninechars"), Err(ConfigBlockError::Text { .. })));
+        assert!(matches!(block.set_text(ConfigField::Product, "Größe"), Err(ConfigBlockError::Text { .. })));
+        assert!(matches!(block.set_text(ConfigField::VendorId, "x"), Err(ConfigBlockError::Kind { .. })));
+        assert!(matches!(block.set_number(ConfigField::Serial, 1), Err(ConfigBlockError::Kind { .. })));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics(bytes: Vec<u8>) {
+            for index in BlockIndex::ALL {
+                let _ = ConfigBlock::parse(index, &bytes);
+            }
+        }
+    }
+}

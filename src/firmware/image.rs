@@ -1,0 +1,362 @@
+//! The vendor's container: length, body, magic, checksum, CRC-32.
+
+use miette::Diagnostic;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::address::{Bank, BodyOffset, CodeAddress, FileOffset, FlashAddress};
+use super::version::FirmwareVersion;
+use crate::failure::{Exit, Failure};
+
+/// Magic, checksum and CRC-32 behind the body.
+pub const TRAILER_LEN: usize = 6;
+/// The longest body that the two parts in flash can hold: 0xFF00 + 0x10000 bytes, less header and trailer.
+pub const MAX_BODY_LEN: usize = 0x1FF00 - HEADER_LEN - TRAILER_LEN;
+const HEADER_LEN: usize = 4;
+/// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
+const MAGIC: u8 = 0xA5;
+/// The version's CPU address. Source: cyrozap's notes; image 240417.
+const VERSION_AT: usize = 0x0200;
+/// Where the file is split between the two parts of the flash. Source: tinygrad's tools; E3's handler in 240417.
+const PART_SPLIT: usize = 0xFF00;
+
+/// A firmware image whose container has been checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    body: Vec<u8>,
+}
+
+/// Which of the flash's two parts of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// File bytes 0x0000 to 0xFEFF, at flash address 0x000100; E2 and E3 with mode 0x50.
+    One,
+    /// File bytes from 0xFF00 on, at flash address 0x010000; E2 and E3 with mode 0xD0.
+    Two,
+}
+
+impl Part {
+    /// Both parts, in the order in which they are written.
+    pub const ALL: [Self; 2] = [Self::One, Self::Two];
+
+    /// The mode byte that selects this part of the first slot in E2 and E3.
+    pub const fn mode(self) -> u8 {
+        match self {
+            Self::One => 0x50,
+            Self::Two => 0xD0,
+        }
+    }
+
+    /// Where the part begins in flash. Source: E2's and E3's handlers in image 240417.
+    pub const fn flash_address(self) -> FlashAddress {
+        match self {
+            Self::One => FlashAddress(0x00_0100),
+            Self::Two => FlashAddress(0x01_0000),
+        }
+    }
+
+    /// The most bytes that E3 takes for this part. Source: E3's handler in image 240417.
+    pub const fn max_len(self) -> usize {
+        match self {
+            Self::One => PART_SPLIT,
+            Self::Two => 0x1_0000,
+        }
+    }
+
+    /// The part's share of an image file.
+    pub fn of(self, file: &[u8]) -> &[u8] {
+        let split = file.len().min(PART_SPLIT);
+        match self {
+            Self::One => &file[..split],
+            Self::Two => &file[split..],
+        }
+    }
+}
+
+/// A run of zero bytes in the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZeroRun {
+    /// The first zero byte.
+    pub start: BodyOffset,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// Why bytes are no image. Offsets are in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum ImageError {
+    /// Nothing there.
+    #[error("the image is empty: expected a container of at least {} bytes", HEADER_LEN + TRAILER_LEN + 1)]
+    #[diagnostic(
+        code(asmpatch::image::empty),
+        help("the file was probably never written; fetch it again with `asmpatch download`")
+    )]
+    Empty,
+    /// The length field disagrees with the file's length.
+    #[error(
+        "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has {found}"
+    )]
+    #[diagnostic(
+        code(asmpatch::image::length),
+        help(
+            "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that this is an ASM2464PD image at all"
+        )
+    )]
+    Length {
+        /// The body's length by the header.
+        field: u32,
+        /// The file's length that follows from it.
+        expected: u64,
+        /// The file's length.
+        found: usize,
+    },
+    /// Longer than the flash has room for.
+    #[error("the file has {found} bytes; the two parts in flash hold at most {max}")]
+    #[diagnostic(
+        code(asmpatch::image::oversized),
+        help("this is no ASM2464PD image: the largest known has 98,016 bytes")
+    )]
+    Oversized {
+        /// The file's length.
+        found: u64,
+        /// The most that fits.
+        max: usize,
+    },
+    /// Not the ASM2464's magic.
+    #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
+    #[diagnostic(
+        code(asmpatch::image::magic),
+        help("images for other ASMedia chips carry another magic; the chip's boot loader would not start this one")
+    )]
+    Magic {
+        /// Where the magic stands.
+        offset: u32,
+        /// The byte there.
+        found: u8,
+    },
+    /// The byte sum is wrong.
+    #[error("the checksum at file offset {offset:#x} is {found:#04x}, the body's bytes sum to {computed:#04x}")]
+    #[diagnostic(
+        code(asmpatch::image::checksum),
+        help(
+            "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch download`"
+        )
+    )]
+    Checksum {
+        /// Where the checksum stands.
+        offset: u32,
+        /// The checksum in the file.
+        found: u8,
+        /// The checksum of the body.
+        computed: u8,
+    },
+    /// The CRC is wrong.
+    #[error("the CRC-32 at file offset {offset:#x} is {found:#010x}, the body's is {computed:#010x}")]
+    #[diagnostic(
+        code(asmpatch::image::crc),
+        help(
+            "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch download`"
+        )
+    )]
+    Crc {
+        /// Where the CRC stands.
+        offset: u32,
+        /// The CRC in the file.
+        found: u32,
+        /// The CRC of the body.
+        computed: u32,
+    },
+    /// Too short to hold a version.
+    #[error("the body has {found} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
+    #[diagnostic(
+        code(asmpatch::image::short_body),
+        help("the container holds, but there is no ASM2464PD firmware in it")
+    )]
+    ShortBody {
+        /// The body's length.
+        found: usize,
+    },
+}
+
+impl Failure for ImageError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+impl Image {
+    /// Checks a container and takes its body.
+    ///
+    /// # Errors
+    /// Each field that is wrong has its own [`ImageError`]; length is checked first, then magic, checksum, CRC.
+    pub fn parse(file: &[u8]) -> Result<Self, ImageError> {
+        let Some(header) = file.first_chunk::<HEADER_LEN>() else {
+            return Err(if file.is_empty() {
+                ImageError::Empty
+            } else {
+                ImageError::Length { field: 0, expected: (HEADER_LEN + TRAILER_LEN) as u64, found: file.len() }
+            });
+        };
+        let field = u32::from_le_bytes(*header);
+        let expected = u64::from(field) + (HEADER_LEN + TRAILER_LEN) as u64;
+        if file.len() as u64 != expected {
+            return Err(ImageError::Length { field, expected, found: file.len() });
+        }
+        let body = &file[HEADER_LEN..file.len() - TRAILER_LEN];
+        if body.len() > MAX_BODY_LEN {
+            let max = MAX_BODY_LEN + HEADER_LEN + TRAILER_LEN;
+            return Err(ImageError::Oversized { found: file.len() as u64, max });
+        }
+        let trailer_at = (HEADER_LEN + body.len()) as u32;
+        let [magic, checksum, crc @ ..]: &[u8; TRAILER_LEN] = file.last_chunk().ok_or(ImageError::Empty)?;
+        if *magic != MAGIC {
+            return Err(ImageError::Magic { offset: trailer_at, found: *magic });
+        }
+        let computed = byte_sum(body);
+        if *checksum != computed {
+            return Err(ImageError::Checksum { offset: trailer_at + 1, found: *checksum, computed });
+        }
+        let crc = u32::from_le_bytes(*crc);
+        let computed = crc32fast::hash(body);
+        if crc != computed {
+            return Err(ImageError::Crc { offset: trailer_at + 2, found: crc, computed });
+        }
+        Self::from_body(body.to_vec())
+    }
+
+    /// An image of this body; [`Image::to_file`] gives it its container.
+    ///
+    /// # Errors
+    /// [`ImageError::ShortBody`] and [`ImageError::Oversized`].
+    pub fn from_body(body: Vec<u8>) -> Result<Self, ImageError> {
+        if body.len() < VERSION_AT + 6 {
+            return Err(ImageError::ShortBody { found: body.len() });
+        }
+        if body.len() > MAX_BODY_LEN {
+            let max = MAX_BODY_LEN + HEADER_LEN + TRAILER_LEN;
+            return Err(ImageError::Oversized { found: (body.len() + HEADER_LEN + TRAILER_LEN) as u64, max });
+        }
+        Ok(Self { body })
+    }
+
+    /// The code.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// The file: header, body, and a trailer with checksum and CRC of the body as it is now.
+    pub fn to_file(&self) -> Vec<u8> {
+        let mut file = Vec::with_capacity(HEADER_LEN + self.body.len() + TRAILER_LEN);
+        // from_body bounds the length far below u32::MAX.
+        file.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
+        file.extend_from_slice(&self.body);
+        file.push(MAGIC);
+        file.push(byte_sum(&self.body));
+        file.extend_from_slice(&crc32fast::hash(&self.body).to_le_bytes());
+        file
+    }
+
+    /// The file's SHA-256.
+    pub fn sha256(&self) -> [u8; 32] {
+        Sha256::digest(self.to_file()).into()
+    }
+
+    /// The version at CPU address 0x0200.
+    pub fn version(&self) -> FirmwareVersion {
+        let mut bytes = [0; 6];
+        bytes.copy_from_slice(&self.body[VERSION_AT..VERSION_AT + 6]);
+        FirmwareVersion(bytes)
+    }
+
+    /// The byte at a place in code; `None` past the body's end.
+    pub fn code(&self, at: CodeAddress) -> Option<u8> {
+        self.body.get(at.body_offset().0 as usize).copied()
+    }
+
+    /// Replaces the bytes at a body offset. `false`, and nothing changed, where they do not fit in the body.
+    #[must_use]
+    pub fn replace(&mut self, at: BodyOffset, new: &[u8]) -> bool {
+        let start = at.0 as usize;
+        match start.checked_add(new.len()).and_then(|end| self.body.get_mut(start..end)) {
+            Some(place) => {
+                place.copy_from_slice(new);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The runs of at least `min_len` zero bytes in one bank: room for new code.
+    pub fn zero_runs(&self, bank: Bank, min_len: u32) -> Vec<ZeroRun> {
+        let mut runs = Vec::new();
+        let mut run: Option<ZeroRun> = None;
+        for (offset, byte) in self.body.iter().enumerate() {
+            let start = BodyOffset(offset as u32);
+            let inside = start.code_address().is_some_and(|at| at.bank() == bank);
+            match (&mut run, *byte == 0 && inside) {
+                (Some(run), true) => run.len += 1,
+                (None, true) => run = Some(ZeroRun { start, len: 1 }),
+                (_, false) => runs.extend(run.take()),
+            }
+        }
+        runs.extend(run);
+        runs.retain(|run| run.len >= min_len);
+        runs
+    }
+
+    /// Where the trailer begins in the file.
+    pub fn trailer_offset(&self) -> FileOffset {
+        FileOffset((HEADER_LEN + self.body.len()) as u32)
+    }
+}
+
+fn byte_sum(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        Image::from_body((0..0x1_8000u32).map(|i| ((i * 7) >> 3) as u8).collect()).unwrap().to_file()
+    }
+
+    #[test]
+    fn each_field_that_is_wrong_is_named_alone() {
+        let good = sample();
+        let end = good.len();
+        let broken = |at: usize| {
+            let mut file = good.clone();
+            file[at] ^= 0x01;
+            Image::parse(&file).unwrap_err()
+        };
+        assert!(Image::parse(&good).is_ok());
+        assert!(matches!(broken(0), ImageError::Length { .. }));
+        assert!(matches!(broken(end - 6), ImageError::Magic { found: 0xA4, .. }));
+        assert!(matches!(broken(end - 5), ImageError::Checksum { .. }));
+        assert!(matches!(broken(end - 1), ImageError::Crc { .. }));
+        // Two bytes that swap keep the sum: only the CRC sees them.
+        let mut swapped = good.clone();
+        swapped.swap(100, 200);
+        assert_ne!(swapped, good);
+        assert!(matches!(Image::parse(&swapped), Err(ImageError::Crc { .. })));
+        assert_eq!(Image::parse(&[]), Err(ImageError::Empty));
+        assert!(matches!(Image::parse(&good[..end - 1]), Err(ImageError::Length { .. })));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_never_panics_and_what_parses_prints_the_same_bytes(bytes: Vec<u8>) {
+            if let Ok(image) = Image::parse(&bytes) {
+                proptest::prop_assert_eq!(image.to_file(), bytes);
+            }
+        }
+
+        #[test]
+        fn a_body_survives_its_container(body in proptest::collection::vec(proptest::num::u8::ANY, 0x206..0x400)) {
+            let image = Image::from_body(body).unwrap();
+            proptest::prop_assert_eq!(Image::parse(&image.to_file()), Ok(image));
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The firmware as bytes: the vendor's container, its banks, the configuration blocks, the identities.
+//!
+//! Everything here is pure: bytes in, values or a typed error out.
+
+mod address;
+mod config_block;
+mod identity;
+mod image;
+mod version;
+
+pub use address::{
+    BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
+    ParseCodeAddressError,
+};
+pub use config_block::{
+    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
+};
+pub use identity::{BridgeState, UsbId};
+pub use image::{Image, ImageError, MAX_BODY_LEN, Part, TRAILER_LEN, ZeroRun};
+pub use version::FirmwareVersion;

@@ -1,0 +1,1 @@
+//! Backs up, writes, reads back and restores a unit.

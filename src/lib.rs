@@ -1,0 +1,19 @@
+//! Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
+//!
+//! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
+//! ([`patch`]), proven ([`mcu`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
+//! under it, and measured ([`bench`]). [`cli`] only turns arguments into calls and results into text.
+
+pub mod bench;
+pub mod bridge;
+pub mod cli;
+pub mod failure;
+pub mod fetch;
+pub mod firmware;
+pub mod flash;
+pub mod mcu;
+pub mod patch;
+pub mod practice;
+pub mod scsi;
+pub mod usb;
+pub mod virtual_bridge;

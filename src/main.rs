@@ -1,0 +1,5 @@
+//! The `asmpatch` command.
+
+fn main() -> std::process::ExitCode {
+    asmpatch::cli::main()
+}

@@ -1,0 +1,1 @@
+//! Declarative patches: definition, application, receipt, verification.

@@ -1,0 +1,1 @@
+//! The practice image: the project's own 8051 program in the vendor's container.

@@ -1,0 +1,77 @@
+//! A command descriptor block: 1 to 16 bytes.
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// A command descriptor block as it goes over the wire: 1 to 16 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cdb {
+    bytes: [u8; 16],
+    len: u8,
+}
+
+/// Bytes that are no command descriptor block.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("a CDB has 1 to 16 bytes; this has {0}")]
+pub struct CdbError(pub usize);
+
+impl Cdb {
+    /// A CDB of these bytes.
+    ///
+    /// # Errors
+    /// [`CdbError`] where there are none, or more than 16.
+    pub fn new(cdb: &[u8]) -> Result<Self, CdbError> {
+        if cdb.is_empty() || cdb.len() > 16 {
+            return Err(CdbError(cdb.len()));
+        }
+        let mut bytes = [0; 16];
+        bytes[..cdb.len()].copy_from_slice(cdb);
+        Ok(Self { bytes, len: cdb.len() as u8 })
+    }
+
+    /// A CDB of a length known to fit.
+    pub(crate) const fn of<const N: usize>(cdb: [u8; N]) -> Self {
+        const { assert!(N >= 1 && N <= 16) };
+        let mut bytes = [0; 16];
+        let mut at = 0;
+        while at < N {
+            bytes[at] = cdb[at];
+            at += 1;
+        }
+        Self { bytes, len: N as u8 }
+    }
+
+    /// The bytes, without padding.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// The bytes, padded with zeros to 16, as both wrappers carry them.
+    pub const fn padded(&self) -> &[u8; 16] {
+        &self.bytes
+    }
+
+    /// The operation code.
+    pub const fn opcode(&self) -> u8 {
+        self.bytes[0]
+    }
+}
+
+impl fmt::Display for Cdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.as_slice().iter().enumerate() {
+            if at > 0 {
+                f.write_str(" ")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Cdb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cdb({self})")
+    }
+}

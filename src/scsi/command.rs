@@ -1,0 +1,274 @@
+//! The commands that asmpatch sends, each with its wire form beside it.
+//!
+//! Vendor commands: source is the vendor-command table of the reference (read out of, and executed from, image
+//! 240417). Standard ones: SPC-4 and SBC-3.
+
+use std::fmt;
+
+use super::bot::Direction;
+use super::cdb::Cdb;
+use crate::firmware::{BlockIndex, Part};
+
+/// One of the two 64 KiB pages of XDATA, selected by the top byte of E4's and E5's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum XdataPage {
+    /// 0x50: what MOVX reaches.
+    Main,
+    /// 0x51: the other page.
+    Other,
+}
+
+/// A place in XDATA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct XdataAddress {
+    /// The page.
+    pub page: XdataPage,
+    /// The 16-bit address in it.
+    pub addr: u16,
+}
+
+impl XdataAddress {
+    /// A place in the page that MOVX reaches.
+    pub const fn main(addr: u16) -> Self {
+        Self { page: XdataPage::Main, addr }
+    }
+
+    const fn wire(self) -> [u8; 3] {
+        let page = match self.page {
+            XdataPage::Main => 0x50,
+            XdataPage::Other => 0x51,
+        };
+        let [high, low] = self.addr.to_be_bytes();
+        [page, high, low]
+    }
+}
+
+impl fmt::Display for XdataAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.page {
+            XdataPage::Main => write!(f, "XDATA 0x{:04X}", self.addr),
+            XdataPage::Other => write!(f, "XDATA page 0x51 0x{:04X}", self.addr),
+        }
+    }
+}
+
+/// What E8 resets into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ResetMode {
+    /// 0x50: state 0x60.
+    State60,
+    /// 0x51: state 0x8A; what follows flashing.
+    State8A,
+}
+
+/// A command, typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// 0x00.
+    TestUnitReady,
+    /// 0x03.
+    RequestSense {
+        /// Allocation length in bytes.
+        len: u8,
+    },
+    /// 0x12: standard data.
+    Inquiry {
+        /// Allocation length in bytes.
+        len: u8,
+    },
+    /// 0x25.
+    ReadCapacity10,
+    /// 0x9E/0x10.
+    ReadCapacity16,
+    /// 0x88: block n is byte n * 512 of the data buffer or of the SSD.
+    Read16 {
+        /// First logical block.
+        lba: u64,
+        /// Blocks of 512 bytes.
+        blocks: u32,
+    },
+    /// 0x8A: the same, from the host.
+    Write16 {
+        /// First logical block.
+        lba: u64,
+        /// Blocks of 512 bytes.
+        blocks: u32,
+    },
+    /// 0xE0: a configuration block of the first slot.
+    ConfigRead(BlockIndex),
+    /// 0xE1.
+    ConfigWrite(BlockIndex),
+    /// 0xE2: the first bytes of a part of the flash.
+    FlashRead {
+        /// Which part.
+        part: Part,
+        /// Bytes, at most 0x10000.
+        len: u32,
+    },
+    /// 0xE3: erases and writes a part of the flash.
+    FlashWrite {
+        /// Which part.
+        part: Part,
+        /// Bytes, at most [`Part::max_len`].
+        len: u32,
+    },
+    /// 0xE4. Stock firmware takes the low byte only; the length extension up to 4,096 bytes.
+    XdataRead {
+        /// From where.
+        from: XdataAddress,
+        /// Bytes. The high byte goes into CDB byte 5, which every known host leaves 0.
+        len: u16,
+    },
+    /// 0xE5.
+    XdataWrite {
+        /// Where.
+        at: XdataAddress,
+        /// What.
+        value: u8,
+    },
+    /// 0xE6 with opcode 6 and CNS 1: NVMe Identify Controller, 4,096 bytes. The layout of the CDB is the one that
+    /// smartmontools' `sntasmedia` device sends.
+    NvmeIdentifyController,
+    /// 0xE8.
+    Reset(ResetMode),
+}
+
+/// How much data a command moves, and which way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataLength {
+    /// None.
+    None,
+    /// Device to host.
+    In(u32),
+    /// Host to device.
+    Out(u32),
+}
+
+impl DataLength {
+    /// Bytes, 0 where there is no data.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::In(len) | Self::Out(len) => len,
+        }
+    }
+
+    /// The CBW's direction; In where there is no data, as tinygrad's tools and Linux send it.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::None | Self::In(_) => Direction::In,
+            Self::Out(_) => Direction::Out,
+        }
+    }
+}
+
+impl Command {
+    /// The command on the wire. E1, E3 and E8 have the lengths that tinygrad's tools send: 15, 6 and 15 bytes.
+    pub fn cdb(&self) -> Cdb {
+        match *self {
+            Self::TestUnitReady => Cdb::of([0x00; 6]),
+            Self::RequestSense { len } => Cdb::of([0x03, 0, 0, 0, len, 0]),
+            Self::Inquiry { len } => Cdb::of([0x12, 0, 0, 0, len, 0]),
+            Self::ReadCapacity10 => Cdb::of([0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Self::ReadCapacity16 => Cdb::of([0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0]),
+            Self::Read16 { lba, blocks } => Cdb::of(transfer16(0x88, lba, blocks)),
+            Self::Write16 { lba, blocks } => Cdb::of(transfer16(0x8A, lba, blocks)),
+            Self::ConfigRead(block) => Cdb::of([0xE0, 0x50, block.number(), 0, 0, 0]),
+            Self::ConfigWrite(block) => {
+                let mut cdb = [0; 15];
+                cdb[..3].copy_from_slice(&[0xE1, 0x50, block.number()]);
+                Cdb::of(cdb)
+            }
+            Self::FlashRead { part, len } => Cdb::of(flash(0xE2, part, len)),
+            Self::FlashWrite { part, len } => Cdb::of(flash(0xE3, part, len)),
+            Self::XdataRead { from, len } => {
+                let [page, high, low] = from.wire();
+                let [len_high, len_low] = len.to_be_bytes();
+                Cdb::of([0xE4, len_low, page, high, low, len_high])
+            }
+            Self::XdataWrite { at, value } => {
+                let [page, high, low] = at.wire();
+                Cdb::of([0xE5, value, page, high, low, 0])
+            }
+            Self::NvmeIdentifyController => Cdb::of([0xE6, 0x06, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Self::Reset(mode) => {
+                let mut cdb = [0; 15];
+                cdb[0] = 0xE8;
+                cdb[1] = match mode {
+                    ResetMode::State60 => 0x50,
+                    ResetMode::State8A => 0x51,
+                };
+                Cdb::of(cdb)
+            }
+        }
+    }
+
+    /// How much data the host expects to move.
+    pub const fn data(&self) -> DataLength {
+        match *self {
+            Self::TestUnitReady | Self::XdataWrite { .. } | Self::Reset(_) => DataLength::None,
+            Self::RequestSense { len } | Self::Inquiry { len } => DataLength::In(len as u32),
+            Self::ReadCapacity10 => DataLength::In(8),
+            Self::ReadCapacity16 => DataLength::In(32),
+            Self::Read16 { blocks, .. } => DataLength::In(blocks.saturating_mul(512)),
+            Self::Write16 { blocks, .. } => DataLength::Out(blocks.saturating_mul(512)),
+            Self::ConfigRead(_) => DataLength::In(128),
+            Self::ConfigWrite(_) => DataLength::Out(128),
+            Self::FlashRead { len, .. } => DataLength::In(len),
+            Self::FlashWrite { len, .. } => DataLength::Out(len),
+            Self::XdataRead { len, .. } => DataLength::In(len as u32),
+            Self::NvmeIdentifyController => DataLength::In(4096),
+        }
+    }
+
+    /// The command's name in the field.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::TestUnitReady => "TEST UNIT READY",
+            Self::RequestSense { .. } => "REQUEST SENSE",
+            Self::Inquiry { .. } => "INQUIRY",
+            Self::ReadCapacity10 => "READ CAPACITY(10)",
+            Self::ReadCapacity16 => "READ CAPACITY(16)",
+            Self::Read16 { .. } => "READ(16)",
+            Self::Write16 { .. } => "WRITE(16)",
+            Self::ConfigRead(_) => "E0 (configuration read)",
+            Self::ConfigWrite(_) => "E1 (configuration write)",
+            Self::FlashRead { .. } => "E2 (flash read)",
+            Self::FlashWrite { .. } => "E3 (firmware write)",
+            Self::XdataRead { .. } => "E4 (XDATA read)",
+            Self::XdataWrite { .. } => "E5 (XDATA write)",
+            Self::NvmeIdentifyController => "E6 (NVMe Identify)",
+            Self::Reset(_) => "E8 (reset)",
+        }
+    }
+}
+
+const fn transfer16(opcode: u8, lba: u64, blocks: u32) -> [u8; 16] {
+    let [a, b, c, d, e, f, g, h] = lba.to_be_bytes();
+    let [i, j, k, l] = blocks.to_be_bytes();
+    [opcode, 0, a, b, c, d, e, f, g, h, i, j, k, l, 0, 0]
+}
+
+const fn flash(opcode: u8, part: Part, len: u32) -> [u8; 6] {
+    let [a, b, c, d] = len.to_be_bytes();
+    [opcode, part.mode(), a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_forms_are_those_of_the_reference() {
+        let wire = |command: Command| command.cdb().to_string();
+        assert_eq!(wire(Command::ConfigWrite(BlockIndex::One)), "e1 50 01 00 00 00 00 00 00 00 00 00 00 00 00");
+        assert_eq!(wire(Command::FlashWrite { part: Part::One, len: 0xFF00 }), "e3 50 00 00 ff 00");
+        assert_eq!(wire(Command::FlashWrite { part: Part::Two, len: 0x7FE0 }), "e3 d0 00 00 7f e0");
+        let from = XdataAddress::main(0x3000);
+        assert_eq!(wire(Command::XdataRead { from, len: 0xFF }), "e4 ff 50 30 00 00");
+        assert_eq!(wire(Command::XdataRead { from, len: 0x1000 }), "e4 00 50 30 00 10");
+        assert_eq!(wire(Command::XdataWrite { at: from, value: 7 }), "e5 07 50 30 00 00");
+        assert_eq!(wire(Command::Reset(ResetMode::State8A)).len(), 15 * 3 - 1);
+        assert_eq!(wire(Command::Write16 { lba: 256, blocks: 128 }), "8a 00 00 00 00 00 00 00 01 00 00 00 00 80 00 00");
+    }
+}

@@ -1,0 +1,1 @@
+//! A bridge in software.

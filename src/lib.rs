@@ -7,13 +7,16 @@
 pub mod bench;
 pub mod bridge;
 pub mod cli;
+pub mod digest;
 pub mod failure;
 pub mod fetch;
 pub mod firmware;
 pub mod flash;
+pub mod interrupt;
 pub mod mcu;
 pub mod patch;
 pub mod practice;
 pub mod scsi;
+pub mod toml_file;
 pub mod usb;
 pub mod virtual_bridge;

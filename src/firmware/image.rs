@@ -11,7 +11,9 @@ use crate::failure::{Exit, Failure};
 /// Magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
 /// The longest body that the two parts in flash can hold: 0xFF00 + 0x10000 bytes, less header and trailer.
-pub const MAX_BODY_LEN: usize = 0x1FF00 - HEADER_LEN - TRAILER_LEN;
+pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - HEADER_LEN - TRAILER_LEN;
+/// The longest image file: the two parts in flash hold 0xFF00 and 0x10000 bytes.
+pub const MAX_FILE_LEN: usize = 0x1FF00;
 const HEADER_LEN: usize = 4;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
 const MAGIC: u8 = 0xA5;

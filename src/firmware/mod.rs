@@ -16,5 +16,5 @@ pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
 };
 pub use identity::{BridgeState, UsbId};
-pub use image::{Image, ImageError, MAX_BODY_LEN, Part, TRAILER_LEN, ZeroRun};
-pub use version::FirmwareVersion;
+pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
+pub use version::{FirmwareVersion, ParseVersionError};

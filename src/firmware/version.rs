@@ -1,6 +1,10 @@
 //! The firmware's version: six BCD bytes at CPU address 0x0200.
 
 use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
 
 /// A version as the vendor writes it: `240417.85.00.00`. The bytes are BCD, so they print as hexadecimal.
 ///
@@ -8,9 +12,68 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FirmwareVersion(pub [u8; 6]);
 
+/// Text that is no version.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("version {0:?} is not of the form 240417.85.00.00")]
+pub struct ParseVersionError(String);
+
 impl fmt::Display for FirmwareVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [year, month, day, a, b, c] = self.0;
         write!(f, "{year:02X}{month:02X}{day:02X}.{a:02X}.{b:02X}.{c:02X}")
+    }
+}
+
+impl FromStr for FirmwareVersion {
+    type Err = ParseVersionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseVersionError> {
+        let error = || ParseVersionError(text.to_owned());
+        let parts: Vec<&str> = text.split('.').collect();
+        if parts.iter().map(|part| part.len()).ne([6, 2, 2, 2]) {
+            return Err(error());
+        }
+        let digits = parts.concat();
+        let mut bytes = [0; 6];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            let pair = digits.get(2 * at..2 * at + 2).filter(|pair| pair.bytes().all(|b| b.is_ascii_hexdigit()));
+            *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(error)?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Serialize for FirmwareVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for FirmwareVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_vendors_form_is_a_version() {
+        assert_eq!("240417.85.00.00".parse(), Ok(FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0, 0])));
+        for bad in
+            ["", "240417", "240417.85.00", "24041.785.00.00", "240417.8x.00.00", "240417.+5.00.00", "é40417.85.00.0"]
+        {
+            assert!(bad.parse::<FirmwareVersion>().is_err(), "{bad}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_version_survives_its_text(bytes: [u8; 6]) {
+            let version = FirmwareVersion(bytes);
+            proptest::prop_assert_eq!(version.to_string().parse(), Ok(version));
+        }
     }
 }

@@ -1,0 +1,147 @@
+//! Digests as types, written in hexadecimal.
+
+use std::fmt;
+use std::str::FromStr;
+
+use md5::Md5;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+/// A SHA-256: what tells images apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256Digest(pub [u8; 32]);
+
+/// An MD5. Vendors and older tools publish it; it identifies a download, it does not protect it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Md5Digest(pub [u8; 16]);
+
+impl Sha256Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl Md5Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Md5::digest(bytes).into())
+    }
+}
+
+/// Why text is no digest, or no hexadecimal bytes at all.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ParseHexError {
+    /// A byte is two digits.
+    #[error("odd number of hexadecimal digits: {0}")]
+    OddLength(usize),
+    /// The wrong number of bytes.
+    #[error("{found} hexadecimal digits, expected {expected}")]
+    Length {
+        /// The digits that are there.
+        found: usize,
+        /// The digits of a whole digest.
+        expected: usize,
+    },
+    /// Something else than a digit.
+    #[error("'{found}' at position {at} is no hexadecimal digit")]
+    NotHex {
+        /// The character.
+        found: char,
+        /// Its position, from 0.
+        at: usize,
+    },
+}
+
+fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseHexError> {
+    if let Some((at, found)) = text.chars().enumerate().find(|(_, c)| !c.is_ascii_hexdigit()) {
+        return Err(ParseHexError::NotHex { found, at });
+    }
+    if !text.len().is_multiple_of(2) {
+        return Err(ParseHexError::OddLength(text.len()));
+    }
+    if text.len() != 2 * N {
+        return Err(ParseHexError::Length { found: text.len(), expected: 2 * N });
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = digits.iter().fold(0, |value, digit| value << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u8);
+    }
+    Ok(bytes)
+}
+
+macro_rules! hexadecimal {
+    ($type:ident) => {
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{self}")
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = ParseHexError;
+
+            fn from_str(text: &str) -> Result<Self, ParseHexError> {
+                parse(text).map(Self)
+            }
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+hexadecimal!(Sha256Digest);
+hexadecimal!(Md5Digest);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_of_the_published_test_vectors() {
+        // RFC 1321 and FIPS 180-2.
+        assert_eq!(Md5Digest::of(b"abc").to_string(), "900150983cd24fb0d6963f7d28e17f72");
+        assert_eq!(
+            Sha256Digest::of(b"abc").to_string(),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
+    }
+
+    #[test]
+    fn bad_hexadecimal_says_what_is_wrong() {
+        assert_eq!("abc".parse::<Md5Digest>(), Err(ParseHexError::OddLength(3)));
+        assert_eq!("abcd".parse::<Md5Digest>(), Err(ParseHexError::Length { found: 4, expected: 32 }));
+        assert_eq!("abxd".parse::<Md5Digest>(), Err(ParseHexError::NotHex { found: 'x', at: 2 }));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_digest_survives_its_text(bytes: [u8; 32]) {
+            let digest = Sha256Digest(bytes);
+            proptest::prop_assert_eq!(digest.to_string().parse(), Ok(digest));
+            proptest::prop_assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
+        }
+
+        #[test]
+        fn parsing_any_text_never_panics(text: String) {
+            let _ = text.parse::<Md5Digest>();
+        }
+    }
+}

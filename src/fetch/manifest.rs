@@ -1,0 +1,331 @@
+//! Firmware manifests: which images are known, where they are to be had, and what proves that it is them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::digest::{Md5Digest, Sha256Digest};
+use crate::failure::{Exit, Failure};
+use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
+use crate::toml_file::{self, TomlError};
+
+/// The image that `download` fetches when none is named: the one that tinygrad's tools use.
+pub const DEFAULT_IMAGE: &str = "240417";
+
+/// The manifests in the binary: name for messages, text.
+const EMBEDDED: [(&str, &str); 2] = [
+    ("firmware-manifests/231204.toml", include_str!("../../firmware-manifests/231204.toml")),
+    ("firmware-manifests/240417.toml", include_str!("../../firmware-manifests/240417.toml")),
+];
+
+/// One known image.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The short name that commands take, such as `240417`.
+    pub id: String,
+    /// The version in the image.
+    pub version: FirmwareVersion,
+    /// The chip that it is for.
+    pub chip: String,
+    /// The file's length in bytes.
+    pub size: u64,
+    /// The MD5, where the vendor or an older tool publishes one.
+    pub md5: Option<Md5Digest>,
+    /// The SHA-256: what decides whether bytes are this image.
+    pub sha256: Sha256Digest,
+    /// What a user should know about it.
+    pub notes: Option<String>,
+    /// Where it is to be had, in the order in which to try.
+    #[serde(default)]
+    pub mirrors: Vec<Mirror>,
+}
+
+/// One place where an image is to be had: as a zip, a bare image, or a vendor's Windows updater.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mirror {
+    /// An http or https address.
+    pub url: String,
+    /// The image's name in the zip. Without one, the member with the image's SHA-256 is taken.
+    pub member: Option<String>,
+}
+
+/// Why manifests can't be used.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ManifestError {
+    /// A folder or file can't be read.
+    #[error("cannot read manifests from {}: {source}", path.display())]
+    #[diagnostic(
+        code(asmpatch::manifest::read),
+        help("`--manifest-dir` takes a readable folder with one .toml file an image")
+    )]
+    Read {
+        /// What could not be read.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// TOML that is no manifest.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// Two manifests for the same thing.
+    #[error("{second} repeats the {key} of {first}: {value}")]
+    #[diagnostic(
+        code(asmpatch::manifest::duplicate),
+        help("each image has one manifest; give the new one its own id and digest, or remove it")
+    )]
+    Duplicate {
+        /// Which key: `id` or `sha256`.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The manifest that has it already.
+        first: String,
+        /// The one that repeats it.
+        second: String,
+    },
+    /// A value that no image can have.
+    #[error("{origin}: {key} is {found}, expected {expected}")]
+    #[diagnostic(
+        code(asmpatch::manifest::value),
+        help("with this value nothing could ever be downloaded; correct it: docs/formats.md describes every key")
+    )]
+    Value {
+        /// The manifest.
+        origin: String,
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// No manifest has this id.
+    #[error("no manifest for an image \"{id}\"; known are {known}")]
+    #[diagnostic(
+        code(asmpatch::manifest::unknown_image),
+        help("name a known image, or add a manifest for it with `--manifest-dir`")
+    )]
+    UnknownImage {
+        /// What was asked for.
+        id: String,
+        /// The ids that there are, with commas.
+        known: String,
+    },
+}
+
+impl Failure for ManifestError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::UnknownImage { .. } => Exit::Usage,
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+/// The images that are known: those in the binary, and those in folders that the user names.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    by_id: BTreeMap<String, (String, Manifest)>,
+}
+
+impl Manifests {
+    /// The embedded manifests and those in `dirs`: every `.toml` file, in the order of their names.
+    ///
+    /// # Errors
+    /// [`ManifestError`]: unreadable folders, unknown keys, bad values, ids or digests that repeat.
+    pub fn load(dirs: &[PathBuf]) -> Result<Self, ManifestError> {
+        let mut manifests = Self { by_id: BTreeMap::new() };
+        for (origin, text) in EMBEDDED {
+            manifests.add(origin, text)?;
+        }
+        for dir in dirs {
+            for path in toml_files(dir)? {
+                let text =
+                    fs::read_to_string(&path).map_err(|source| ManifestError::Read { path: path.clone(), source })?;
+                manifests.add(&path.display().to_string(), &text)?;
+            }
+        }
+        Ok(manifests)
+    }
+
+    /// Adds one manifest. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As for [`Manifests::load`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), ManifestError> {
+        let manifest: Manifest = toml_file::parse(origin, text)?;
+        manifest.check(origin)?;
+        let duplicate = |key, value, first: &str| ManifestError::Duplicate {
+            key,
+            value,
+            first: first.to_owned(),
+            second: origin.to_owned(),
+        };
+        if let Some((first, _)) = self.by_id.get(&manifest.id) {
+            return Err(duplicate("id", manifest.id, first));
+        }
+        if let Some((first, _)) = self.by_id.values().find(|(_, known)| known.sha256 == manifest.sha256) {
+            return Err(duplicate("sha256", manifest.sha256.to_string(), first));
+        }
+        self.by_id.insert(manifest.id.clone(), (origin.to_owned(), manifest));
+        Ok(())
+    }
+
+    /// The image with this id.
+    ///
+    /// # Errors
+    /// [`ManifestError::UnknownImage`], naming those that there are.
+    pub fn by_id(&self, id: &str) -> Result<&Manifest, ManifestError> {
+        self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| ManifestError::UnknownImage {
+            id: id.to_owned(),
+            known: self.by_id.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The image with this SHA-256, if it is known.
+    pub fn by_sha256(&self, digest: &Sha256Digest) -> Option<&Manifest> {
+        self.iter().find(|manifest| manifest.sha256 == *digest)
+    }
+
+    /// All of them, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Manifest> {
+        self.by_id.values().map(|(_, manifest)| manifest)
+    }
+}
+
+impl Manifest {
+    fn check(&self, origin: &str) -> Result<(), ManifestError> {
+        let wrong = |key, found: &dyn ToString, expected: &str| {
+            Err(ManifestError::Value {
+                origin: origin.to_owned(),
+                key,
+                found: found.to_string(),
+                expected: expected.to_owned(),
+            })
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(plain) {
+            return wrong("id", &format!("{:?}", self.id), "letters, digits, '.', '_' and '-', not starting with '.'");
+        }
+        if self.size == 0 || self.size > MAX_FILE_LEN as u64 {
+            return wrong("size", &self.size, &format!("1 to {MAX_FILE_LEN} bytes, what the flash can hold"));
+        }
+        for Mirror { url, .. } in &self.mirrors {
+            if !url.starts_with("https://") && !url.starts_with("http://") {
+                return wrong("url", &format!("{url:?}"), "an http:// or https:// address");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, ManifestError> {
+    let read = |source| ManifestError::Read { path: dir.to_owned(), source };
+    let mut paths = fs::read_dir(dir)
+        .map_err(read)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(read)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = r#"
+        id = "sample"
+        version = "250102.85.00.00"
+        chip = "ASM2464PD"
+        size = 1000
+        sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        [[mirrors]]
+        url = "https://example.org/a.zip"
+    "#;
+
+    fn add(text: &str) -> Result<Manifests, ManifestError> {
+        let mut manifests = Manifests::load(&[])?;
+        manifests.add("sample.toml", text).map(|()| manifests)
+    }
+
+    #[test]
+    fn every_file_in_the_folder_is_in_the_binary() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("firmware-manifests");
+        let files = toml_files(&dir).unwrap();
+        assert_eq!(files.len(), EMBEDDED.len());
+        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
+            assert!(path.ends_with(origin));
+            assert_eq!(fs::read_to_string(path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn the_embedded_images_are_found_by_id_and_by_digest() {
+        let manifests = Manifests::load(&[]).unwrap();
+        let default = manifests.by_id(DEFAULT_IMAGE).unwrap();
+        assert_eq!(default.version.to_string(), "240417.85.00.00");
+        assert_eq!(default.size, 98_016);
+        assert_eq!(manifests.by_sha256(&default.sha256), Some(default));
+        assert_eq!(manifests.by_id("231204").unwrap().mirrors[0].member, None);
+        assert_eq!(manifests.by_sha256(&Sha256Digest([0; 32])), None);
+    }
+
+    #[test]
+    fn an_unknown_image_is_told_which_are_known() {
+        let message = Manifests::load(&[]).unwrap().by_id("999999").unwrap_err().to_string();
+        assert!(message.contains("231204, 240417"), "{message}");
+    }
+
+    #[test]
+    fn a_manifest_of_the_users_adds_an_image() {
+        let manifests = add(SAMPLE).unwrap();
+        assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
+        assert_eq!(manifests.iter().count(), 3);
+    }
+
+    #[test]
+    fn unknown_keys_and_odd_hexadecimal_are_errors() {
+        for (bad, expected) in [
+            (SAMPLE.replace("chip", "chips"), "unknown field `chips`"),
+            (SAMPLE.replace("url", "uri"), "unknown field `uri`"),
+            (SAMPLE.replace("15ad\"", "15a\""), "odd number of hexadecimal digits: 63"),
+            (SAMPLE.replace("15ad\"", "15ag\""), "'g' at position 63"),
+            (SAMPLE.replace("15ad\"", "\""), "60 hexadecimal digits, expected 64"),
+            (SAMPLE.replace("250102.85.00.00", "250102.85"), "version"),
+            (SAMPLE.replace("size = 1000", "size = 0"), "size is 0"),
+            (SAMPLE.replace("size = 1000", "size = 9999999"), "size is 9999999"),
+            (SAMPLE.replace("\"sample\"", "\"../sample\""), "id is"),
+            (SAMPLE.replace("https://", "ftp://"), "url is"),
+        ] {
+            let message = add(&bad).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    #[test]
+    fn ids_and_digests_that_repeat_are_errors() {
+        let same_id = SAMPLE.replace("\"sample\"", "\"240417\"");
+        assert!(matches!(add(&same_id), Err(ManifestError::Duplicate { key: "id", .. })));
+        let mut twice = add(SAMPLE).unwrap();
+        let renamed = SAMPLE.replace("\"sample\"", "\"other\"");
+        let error = twice.add("other.toml", &renamed).unwrap_err();
+        assert!(matches!(error, ManifestError::Duplicate { key: "sha256", .. }), "{error}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String) {
+            let _ = add(&text);
+        }
+    }
+}

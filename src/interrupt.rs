@@ -1,0 +1,90 @@
+//! Ctrl-C: a flag that long operations look at, so that each stops where it is safe.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
+/// Stopped by Ctrl-C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
+#[error("stopped by Ctrl-C")]
+#[diagnostic(code(asmpatch::interrupted), help("nothing half-written is left behind; run the command again"))]
+pub struct Interrupted;
+
+impl Failure for Interrupted {
+    fn exit(&self) -> Exit {
+        Exit::Interrupted
+    }
+}
+
+/// A view of the flag.
+///
+/// The library takes it as an argument, so that a program without a signal handler, or a test, can stop an operation
+/// in the same way.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupt<'a>(&'a AtomicBool);
+
+impl<'a> Interrupt<'a> {
+    /// Watches a flag of the caller's.
+    pub const fn watching(flag: &'a AtomicBool) -> Self {
+        Self(flag)
+    }
+
+    /// Whether to stop.
+    pub fn is_requested(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Fails when it is time to stop.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
+    pub fn check(self) -> Result<(), Interrupted> {
+        if self.is_requested() { Err(Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Interrupt<'static> {
+    /// Never asks to stop.
+    pub fn never() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self(&NEVER)
+    }
+}
+
+/// Makes Ctrl-C, SIGTERM and SIGHUP set the process's flag, and gives a view of it. The second one ends the process
+/// at once with status 130, for an operation that does not come to its next safe place.
+///
+/// Only commands that run long install it: the others simply end at the first one.
+pub fn install() -> Interrupt<'static> {
+    static INSTALLED: OnceLock<()> = OnceLock::new();
+    INSTALLED.get_or_init(|| {
+        // Where no handler can be set Ctrl-C ends the process at once, as it would without us.
+        let _ = ctrlc::set_handler(|| {
+            if REQUESTED.swap(true, Ordering::Relaxed) {
+                std::process::exit(Exit::Interrupted as i32);
+            }
+        });
+    });
+    Interrupt(&REQUESTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_asks_to_stop() {
+        let flag = AtomicBool::new(false);
+        let interrupt = Interrupt::watching(&flag);
+        assert_eq!(interrupt.check(), Ok(()));
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(interrupt.check(), Err(Interrupted));
+        assert_eq!(Interrupt::never().check(), Ok(()));
+    }
+}

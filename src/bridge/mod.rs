@@ -4,10 +4,16 @@
 //! ([`bulk_only`]) over any [`BulkPipes`], UAS over streams. [`crate::usb`] gives pipes to real devices,
 //! [`crate::virtual_bridge`] to virtual ones: everything above the pipes is the same code.
 
+pub mod bulk_only;
+mod client;
+mod command_error;
 mod error;
 mod pipes;
 mod transport;
 
+pub use bulk_only::BulkOnly;
+pub use client::{Bridge, Timeouts};
+pub use command_error::CommandError;
 pub use error::TransportError;
 pub use pipes::{BulkPipes, Endpoint, PipeError};
-pub use transport::{Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
+pub use transport::{AnyTransport, Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};

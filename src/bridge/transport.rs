@@ -17,6 +17,31 @@ pub enum DataPhase<'a> {
     Out(&'a [u8]),
 }
 
+impl DataPhase<'_> {
+    /// The same data, lent for a shorter time: what sends a command twice.
+    pub fn reborrow(&mut self) -> DataPhase<'_> {
+        match self {
+            Self::None => DataPhase::None,
+            Self::In(buffer) => DataPhase::In(buffer),
+            Self::Out(data) => DataPhase::Out(data),
+        }
+    }
+
+    /// Bytes that the host expects to move.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::In(buffer) => buffer.len(),
+            Self::Out(data) => data.len(),
+        }
+    }
+
+    /// Whether there is nothing to move.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
@@ -112,4 +137,29 @@ pub trait Transport {
     /// # Errors
     /// [`TransportError`] where nothing helps.
     fn recover(&mut self) -> Result<(), TransportError>;
+}
+
+/// Any transport, to be used from one thread at a time.
+pub type AnyTransport = Box<dyn Transport + Send>;
+
+impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn kind(&self) -> TransportKind {
+        (**self).kind()
+    }
+
+    fn max_depth(&self) -> usize {
+        (**self).max_depth()
+    }
+
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+        (**self).execute(cdb, data, timeout)
+    }
+
+    fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
+        (**self).run(workload, depth, timeout)
+    }
+
+    fn recover(&mut self) -> Result<(), TransportError> {
+        (**self).recover()
+    }
 }

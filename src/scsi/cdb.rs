@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::command::opcode_name;
+
 /// A command descriptor block as it goes over the wire: 1 to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cdb {
@@ -55,6 +57,14 @@ impl Cdb {
     /// The operation code.
     pub const fn opcode(&self) -> u8 {
         self.bytes[0]
+    }
+
+    /// The command's name in the field, or its bytes where asmpatch does not know it: what errors call it.
+    pub fn name(&self) -> String {
+        match opcode_name(self.opcode()) {
+            Some(name) => name.to_owned(),
+            None => format!("the command {self}"),
+        }
     }
 }
 

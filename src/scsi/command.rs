@@ -222,25 +222,31 @@ impl Command {
     }
 
     /// The command's name in the field.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::TestUnitReady => "TEST UNIT READY",
-            Self::RequestSense { .. } => "REQUEST SENSE",
-            Self::Inquiry { .. } => "INQUIRY",
-            Self::ReadCapacity10 => "READ CAPACITY(10)",
-            Self::ReadCapacity16 => "READ CAPACITY(16)",
-            Self::Read16 { .. } => "READ(16)",
-            Self::Write16 { .. } => "WRITE(16)",
-            Self::ConfigRead(_) => "E0 (configuration read)",
-            Self::ConfigWrite(_) => "E1 (configuration write)",
-            Self::FlashRead { .. } => "E2 (flash read)",
-            Self::FlashWrite { .. } => "E3 (firmware write)",
-            Self::XdataRead { .. } => "E4 (XDATA read)",
-            Self::XdataWrite { .. } => "E5 (XDATA write)",
-            Self::NvmeIdentifyController => "E6 (NVMe Identify)",
-            Self::Reset(_) => "E8 (reset)",
-        }
+    pub fn name(&self) -> &'static str {
+        opcode_name(self.cdb().opcode()).unwrap_or("a command without a name")
     }
+}
+
+/// The name of the commands that asmpatch sends, by operation code.
+pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
+    Some(match opcode {
+        0x00 => "TEST UNIT READY",
+        0x03 => "REQUEST SENSE",
+        0x12 => "INQUIRY",
+        0x25 => "READ CAPACITY(10)",
+        0x9E => "READ CAPACITY(16)",
+        0x88 => "READ(16)",
+        0x8A => "WRITE(16)",
+        0xE0 => "E0 (configuration read)",
+        0xE1 => "E1 (configuration write)",
+        0xE2 => "E2 (flash read)",
+        0xE3 => "E3 (firmware write)",
+        0xE4 => "E4 (XDATA read)",
+        0xE5 => "E5 (XDATA write)",
+        0xE6 => "E6 (NVMe Identify)",
+        0xE8 => "E8 (reset)",
+        _ => return None,
+    })
 }
 
 const fn transfer16(opcode: u8, lba: u64, blocks: u32) -> [u8; 16] {
@@ -269,6 +275,7 @@ mod tests {
         assert_eq!(wire(Command::XdataRead { from, len: 0x1000 }), "e4 00 50 30 00 10");
         assert_eq!(wire(Command::XdataWrite { at: from, value: 7 }), "e5 07 50 30 00 00");
         assert_eq!(wire(Command::Reset(ResetMode::State8A)).len(), 15 * 3 - 1);
+        assert_eq!(Command::NvmeIdentifyController.name(), "E6 (NVMe Identify)");
         assert_eq!(wire(Command::Write16 { lba: 256, blocks: 128 }), "8a 00 00 00 00 00 00 00 01 00 00 00 00 80 00 00");
     }
 }

@@ -1,11 +1,15 @@
 //! SCSI as the bridge speaks it: commands, sense data, and the wrappers of Bulk-Only and UAS. Pure: no I/O.
 
 pub mod bot;
+mod capacity;
 mod cdb;
 mod command;
+mod inquiry;
 mod sense;
 pub mod uas;
 
+pub use capacity::Capacity;
 pub use cdb::{Cdb, CdbError};
 pub use command::{Command, DataLength, ResetMode, XdataAddress, XdataPage};
+pub use inquiry::{INQUIRY_LEN, Inquiry, InquiryError};
 pub use sense::{ScsiStatus, Sense, SenseKey};

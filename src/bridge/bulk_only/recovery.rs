@@ -1,0 +1,78 @@
+//! What Bulk-Only does when a command goes wrong.
+
+use std::time::Duration;
+
+use super::{BulkOnly, Deadline};
+use crate::bridge::error::TransportError;
+use crate::bridge::pipes::{BulkPipes, Endpoint, PipeError};
+use crate::scsi::{Cdb, Command};
+
+/// How long the class reset may take. It is a control request without data.
+const RESET_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl<P: BulkPipes> BulkOnly<P> {
+    /// Reset recovery (BOT 5.3.4): the class reset, then both halts cleared. Where the unit does not take that, the
+    /// port is reset.
+    pub(super) fn reset_recovery(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        let by_class = self
+            .pipes
+            .mass_storage_reset(RESET_TIMEOUT)
+            .and_then(|()| self.pipes.clear_halt(Endpoint::DataIn))
+            .and_then(|()| self.pipes.clear_halt(Endpoint::DataOut));
+        match by_class {
+            Ok(()) => Ok(()),
+            Err(PipeError::Disconnected) => Err(TransportError::Disconnected { command: cdb.name() }),
+            Err(_) => self.reset_port(cdb),
+        }
+    }
+
+    fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        self.pipes.reset_port().map_err(|error| match error {
+            PipeError::Disconnected => TransportError::Disconnected { command: cdb.name() },
+            PipeError::Stall => TransportError::Stalled { command: cdb.name() },
+            source => TransportError::Io { command: cdb.name(), source },
+        })
+    }
+
+    /// Recovers from a pipe's error and gives what the caller is to report. A device that is gone is not recovered,
+    /// and one that goes during recovery is reported as gone.
+    pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &Deadline) -> TransportError {
+        let command = cdb.name();
+        if error == PipeError::Disconnected {
+            return TransportError::Disconnected { command };
+        }
+        if let Err(unrecovered) = self.reset_recovery(cdb) {
+            return unrecovered;
+        }
+        match error {
+            PipeError::Stall => TransportError::Stalled { command },
+            PipeError::Timeout { .. } => TransportError::Timeout { command, deadline: deadline.whole },
+            PipeError::Overflow => {
+                TransportError::Protocol { command, what: "the unit sent more than was asked for".to_owned() }
+            }
+            source => TransportError::Io { command, source },
+        }
+    }
+
+    /// The same for an answer that the protocol does not allow.
+    pub(super) fn broken(&mut self, cdb: &Cdb, what: String) -> TransportError {
+        match self.reset_recovery(cdb) {
+            Ok(()) => TransportError::Protocol { command: cdb.name(), what },
+            Err(unrecovered) => unrecovered,
+        }
+    }
+
+    /// Reset recovery, proven by a command; then the port, proven again.
+    pub(super) fn bring_back(&mut self) -> Result<(), TransportError> {
+        let cdb = Command::TestUnitReady.cdb();
+        self.reset_recovery(&cdb)?;
+        match self.probe() {
+            Ok(()) => Ok(()),
+            Err(gone @ TransportError::Disconnected { .. }) => Err(gone),
+            Err(_) => {
+                self.reset_port(&cdb)?;
+                self.probe()
+            }
+        }
+    }
+}

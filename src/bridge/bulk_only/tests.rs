@@ -1,0 +1,291 @@
+//! Each way in which a device can break Bulk-Only, against a device whose next transfers are scripted.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::BulkOnly;
+use crate::bridge::{BulkPipes, Completion, DataPhase, Endpoint, PipeError, Transport, TransportError};
+use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus};
+use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
+
+/// What the device does with the next IN transfer.
+#[derive(Debug, Clone)]
+enum Answer {
+    Data(Vec<u8>),
+    Status(CswStatus, u32),
+    WrongTag,
+    Fail(PipeError),
+}
+use Answer::{Data, Fail, Status, WrongTag};
+
+#[derive(Debug, Default)]
+struct Script {
+    answers: VecDeque<Answer>,
+    write_fails: VecDeque<Option<PipeError>>,
+    reset_fails: Option<PipeError>,
+    port_fails: Option<PipeError>,
+    tag: u32,
+    opcodes: Vec<u8>,
+    written: Vec<u8>,
+    log: Vec<&'static str>,
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        Self { answers: answers.into_iter().collect(), ..Self::default() }
+    }
+}
+
+impl BulkPipes for Script {
+    fn write(&mut self, data: &[u8], _timeout: Duration) -> Result<usize, PipeError> {
+        if let Some(Some(error)) = self.write_fails.pop_front() {
+            return Err(error);
+        }
+        match CommandBlockWrapper::parse(data) {
+            Ok(wrapper) => {
+                self.tag = wrapper.tag;
+                self.opcodes.push(wrapper.cdb.opcode());
+            }
+            Err(_) => self.written.extend_from_slice(data),
+        }
+        Ok(data.len())
+    }
+
+    fn read(&mut self, buffer: &mut [u8], _timeout: Duration) -> Result<usize, PipeError> {
+        let csw = |tag, residue, status| CommandStatusWrapper { tag, residue, status }.to_bytes().to_vec();
+        let bytes = match self.answers.pop_front().expect("a read that the script does not foresee") {
+            Data(bytes) => bytes,
+            Status(status, residue) => csw(self.tag, residue, status),
+            WrongTag => csw(self.tag ^ 0xFF, 0, CswStatus::Passed),
+            Fail(error) => return Err(error),
+        };
+        if bytes.len() > buffer.len() {
+            return Err(PipeError::Overflow);
+        }
+        buffer[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.log.push(if endpoint == Endpoint::DataIn { "clear IN" } else { "clear OUT" });
+        Ok(())
+    }
+
+    fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
+        self.log.push("class reset");
+        self.reset_fails.clone().map_or(Ok(()), Err)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        self.log.push("port reset");
+        self.port_fails.clone().map_or(Ok(()), Err)
+    }
+}
+
+const RECOVERY: [&str; 3] = ["class reset", "clear IN", "clear OUT"];
+const SECOND: Duration = Duration::from_secs(1);
+
+fn cdb() -> Cdb {
+    Command::Inquiry { len: 8 }.cdb()
+}
+
+/// Reads 8 bytes; gives the outcome, the bytes, and the device as it was left.
+fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script) {
+    let mut engine = BulkOnly::new(script);
+    let mut buffer = [0; 8];
+    let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
+    let script = engine.into_pipes();
+    assert!(script.answers.is_empty(), "answers nobody read: {:?}", script.answers);
+    (outcome, buffer, script)
+}
+
+fn good(transferred: usize) -> Result<Completion, TransportError> {
+    Ok(Completion { transferred, status: ScsiStatus::Good, sense: None })
+}
+
+fn passed(residue: u32) -> Answer {
+    Status(CswStatus::Passed, residue)
+}
+
+#[test]
+fn a_command_moves_its_data_and_ends_good() {
+    let (outcome, bytes, script) = read8(Script::new([Data(vec![7; 8]), passed(0)]));
+    assert_eq!(outcome, good(8));
+    assert_eq!(bytes, [7; 8]);
+    assert!(script.log.is_empty());
+}
+
+#[test]
+fn data_out_reach_the_device_whole() {
+    let mut engine = BulkOnly::new(Script::new([passed(0)]));
+    assert_eq!(engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND), good(3));
+    assert_eq!(engine.into_pipes().written, [1, 2, 3]);
+}
+
+#[test]
+fn short_data_are_counted_by_what_arrived_and_by_the_residue_whichever_is_less() {
+    assert_eq!(read8(Script::new([Data(vec![7; 5]), passed(3)])).0, good(5));
+    assert_eq!(read8(Script::new([Data(vec![7; 5]), passed(0)])).0, good(5));
+    assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(6)])).0, good(2));
+}
+
+#[test]
+fn a_stall_on_data_is_cleared_and_the_status_read() {
+    let (outcome, _, script) = read8(Script::new([Fail(PipeError::Stall), passed(8)]));
+    assert_eq!(outcome, good(0));
+    assert_eq!(script.log, ["clear IN"]);
+}
+
+#[test]
+fn a_stall_on_data_out_is_cleared_on_the_out_pipe() {
+    let mut script = Script::new([Status(CswStatus::Failed, 3), Data(Sense::INVALID_FIELD_IN_CDB.to_fixed().to_vec())]);
+    script.answers.push_back(passed(0));
+    script.write_fails = [None, Some(PipeError::Stall)].into();
+    let mut engine = BulkOnly::new(script);
+    let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND).unwrap();
+    assert_eq!((outcome.transferred, outcome.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
+    assert_eq!(engine.into_pipes().log, ["clear OUT"]);
+}
+
+#[test]
+fn a_stall_on_the_status_is_cleared_and_the_status_read_again() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Fail(PipeError::Stall), passed(0)]));
+    assert_eq!(outcome, good(8));
+    assert_eq!(script.log, ["clear IN"]);
+}
+
+#[test]
+fn a_second_stall_on_the_status_ends_in_reset_recovery() {
+    let stall = || Fail(PipeError::Stall);
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), stall(), stall()]));
+    assert!(matches!(outcome, Err(TransportError::Stalled { .. })));
+    assert_eq!(script.log, ["clear IN", "class reset", "clear IN", "clear OUT"]);
+}
+
+#[test]
+fn a_stall_on_the_command_wrapper_is_recovered_and_the_wrapper_sent_again() {
+    let mut script = Script::new([Data(vec![7; 8]), passed(0)]);
+    script.write_fails = [Some(PipeError::Stall)].into();
+    let (outcome, _, script) = read8(script);
+    assert_eq!(outcome, good(8));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn an_empty_packet_before_the_status_is_skipped_once() {
+    assert_eq!(read8(Script::new([Data(vec![7; 8]), Data(vec![]), passed(0)])).0, good(8));
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(vec![]), Data(vec![])]));
+    assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_status_that_is_none_ends_in_reset_recovery() {
+    for bytes in [vec![1], vec![0xFF; CSW_LEN], b"USBS\0\0\0\0\0\0\0\0\x09".to_vec()] {
+        let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(bytes)]));
+        assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+        assert_eq!(script.log, RECOVERY);
+    }
+}
+
+#[test]
+fn a_status_for_another_tag_ends_in_reset_recovery_and_names_both() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), WrongTag]));
+    assert!(matches!(outcome, Err(TransportError::TagMismatch { expected: 1, found: 0xFE, .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_residue_larger_than_the_transfer_is_not_meaningful() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), passed(9)]));
+    assert!(matches!(outcome, Err(TransportError::Protocol { .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_phase_error_ends_in_reset_recovery_whatever_its_residue() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Status(CswStatus::PhaseError, 99)]));
+    assert!(matches!(outcome, Err(TransportError::PhaseError { .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_failed_command_brings_its_sense_data() {
+    let sense = Sense::INVALID_FIELD_IN_CDB;
+    let script = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(sense.to_fixed().to_vec()), passed(0)]);
+    let (outcome, _, script) = read8(script);
+    assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) }));
+    assert_eq!(script.opcodes, [0x12, 0x03]);
+}
+
+#[test]
+fn sense_data_of_an_impossible_length_are_no_sense_data() {
+    let script = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
+    assert_eq!(read8(script).0.unwrap().sense, None);
+}
+
+#[test]
+fn a_request_sense_that_fails_is_not_asked_why() {
+    let failed = |residue| Status(CswStatus::Failed, residue);
+    let script = Script::new([Data(vec![]), failed(8), Data(vec![]), failed(18)]);
+    assert_eq!(read8(script).0.unwrap().sense, None);
+}
+
+#[test]
+fn more_data_than_asked_for_ends_in_reset_recovery() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 64])]));
+    assert!(matches!(outcome, Err(TransportError::Protocol { .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_device_that_goes_on_with_data_where_its_status_belongs_is_reset() {
+    let (outcome, _, script) = read8(Script::new([Data(vec![7; 3]), Data(vec![7; 3])]));
+    assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn silence_ends_in_reset_recovery() {
+    let timeout = || Fail(PipeError::Timeout { transferred: 0 });
+    for answers in [vec![timeout()], vec![Data(vec![7; 8]), timeout()]] {
+        let (outcome, _, script) = read8(Script::new(answers));
+        assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SECOND, .. })));
+        assert_eq!(script.log, RECOVERY);
+    }
+}
+
+#[test]
+fn a_device_that_does_not_take_the_class_reset_gets_its_port_reset() {
+    let mut script = Script::new([Fail(PipeError::Timeout { transferred: 0 })]);
+    script.reset_fails = Some(PipeError::Timeout { transferred: 0 });
+    let (outcome, _, script) = read8(script);
+    assert!(matches!(outcome, Err(TransportError::Timeout { .. })));
+    assert_eq!(script.log, ["class reset", "port reset"]);
+}
+
+#[test]
+fn a_device_that_is_gone_is_reported_as_gone_and_left_alone() {
+    let (outcome, _, script) = read8(Script::new([Fail(PipeError::Disconnected)]));
+    assert!(matches!(outcome, Err(TransportError::Disconnected { .. })));
+    assert!(script.log.is_empty());
+}
+
+#[test]
+fn a_device_that_goes_during_recovery_is_reported_as_gone() {
+    let mut script = Script::new([Fail(PipeError::Timeout { transferred: 0 })]);
+    script.reset_fails = Some(PipeError::Stall);
+    script.port_fails = Some(PipeError::Disconnected);
+    assert!(matches!(read8(script).0, Err(TransportError::Disconnected { .. })));
+}
+
+#[test]
+fn recovering_proves_itself_with_a_command_and_else_resets_the_port() {
+    let mut engine = BulkOnly::new(Script::new([passed(0)]));
+    engine.recover().unwrap();
+    assert_eq!(engine.into_pipes().log, RECOVERY);
+
+    let mut engine = BulkOnly::new(Script::new([Fail(PipeError::Timeout { transferred: 0 }), passed(0)]));
+    engine.recover().unwrap();
+    assert_eq!(engine.into_pipes().log.last(), Some(&"port reset"));
+}

@@ -1,0 +1,308 @@
+//! Typed commands over any transport.
+
+use std::time::Duration;
+
+use super::command_error::CommandError;
+use super::error::TransportError;
+use super::transport::{Completion, DataPhase, Transport};
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
+use crate::scsi::{Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
+
+/// Where the running firmware keeps its version. Source: cyrozap's notes.
+const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
+/// The most bytes that E2 reads in one command. Source: E2's handler in image 240417.
+const FLASH_READ_MAX: usize = 0x1_0000;
+/// Bytes in NVMe Identify Controller data.
+const IDENTIFY_LEN: usize = 4096;
+/// Bytes in a logical block of the bridge's data buffer and, as far as asmpatch goes, of an SSD.
+const BLOCK_LEN: usize = 512;
+/// A unit that was just reset answers its next command with UNIT ATTENTION, once per reset that it counts.
+const ATTENTIONS: usize = 3;
+
+/// How long each kind of command may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    /// What the unit answers out of its head.
+    pub short: Duration,
+    /// Reading 64 KiB of SPI flash.
+    pub flash_read: Duration,
+    /// Erasing and writing 64 KiB of SPI flash: sixteen 4 KiB sectors at up to 0.4 s by NOR data sheets, and the pages.
+    pub flash_write: Duration,
+    /// READ(16), WRITE(16).
+    pub io: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            short: Duration::from_secs(5),
+            flash_read: Duration::from_secs(30),
+            flash_write: Duration::from_secs(60),
+            io: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A bridge: the commands of [`Command`], typed, over a transport.
+///
+/// A CHECK CONDITION is [`CommandError::CheckCondition`] here. UNIT ATTENTION after a reset is asked away first: the
+/// command that meets it is sent again.
+#[derive(Debug)]
+pub struct Bridge<T> {
+    transport: T,
+    timeouts: Timeouts,
+}
+
+impl<T: Transport> Bridge<T> {
+    /// A bridge behind this transport.
+    pub fn new(transport: T) -> Self {
+        Self::with_timeouts(transport, Timeouts::default())
+    }
+
+    /// A bridge whose commands may take this long.
+    pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
+        Self { transport, timeouts }
+    }
+
+    /// The transport, for streams of commands.
+    pub fn transport_mut(&mut self) -> &mut T {
+        &mut self.transport
+    }
+
+    /// Gives the transport back.
+    pub fn into_transport(self) -> T {
+        self.transport
+    }
+
+    /// Brings the device back to where the next command can be sent.
+    ///
+    /// # Errors
+    /// [`CommandError::Transport`] where nothing helps.
+    pub fn recover(&mut self) -> Result<(), CommandError> {
+        Ok(self.transport.recover()?)
+    }
+
+    /// TEST UNIT READY: `false` where the unit says NOT READY.
+    ///
+    /// # Errors
+    /// [`CommandError`] for any other refusal.
+    pub fn is_ready(&mut self) -> Result<bool, CommandError> {
+        match self.without_data(Command::TestUnitReady, self.timeouts.short) {
+            Ok(()) => Ok(true),
+            Err(CommandError::CheckCondition { sense: Some(sense), .. }) if sense.key == SenseKey::NOT_READY => {
+                Ok(false)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Standard INQUIRY data.
+    ///
+    /// # Errors
+    /// [`CommandError`]; [`CommandError::Malformed`] where there are too few.
+    pub fn inquiry(&mut self) -> Result<Inquiry, CommandError> {
+        let mut data = [0; INQUIRY_LEN as usize];
+        let command = Command::Inquiry { len: INQUIRY_LEN };
+        let found = self.data_in(command, &mut data, self.timeouts.short)?;
+        Inquiry::parse(&data[..found])
+            .map_err(|error| CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() })
+    }
+
+    /// E0: a configuration block as it is, whether it is valid or not.
+    ///
+    /// # Errors
+    /// [`CommandError`]; sense 3/11/00 where the flash does not answer.
+    pub fn read_config(&mut self, block: BlockIndex) -> Result<[u8; CONFIG_BLOCK_LEN], CommandError> {
+        let mut data = [0; CONFIG_BLOCK_LEN];
+        self.exactly_in(Command::ConfigRead(block), &mut data, self.timeouts.short)?;
+        Ok(data)
+    }
+
+    /// E1: writes a configuration block.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn write_config(&mut self, block: BlockIndex, data: &[u8; CONFIG_BLOCK_LEN]) -> Result<(), CommandError> {
+        self.exactly_out(Command::ConfigWrite(block), data, self.timeouts.flash_write)
+    }
+
+    /// E2: the first `buffer.len()` bytes of a part of the flash, at most 65,536.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn read_flash(&mut self, part: Part, buffer: &mut [u8]) -> Result<(), CommandError> {
+        let command = Command::FlashRead { part, len: buffer.len() as u32 };
+        within(&command, buffer.len(), FLASH_READ_MAX, "at most 65,536 bytes")?;
+        self.exactly_in(command, buffer, self.timeouts.flash_read)
+    }
+
+    /// E3: erases and writes a part of the flash from its start, at most [`Part::max_len`] bytes.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn write_flash(&mut self, part: Part, data: &[u8]) -> Result<(), CommandError> {
+        let command = Command::FlashWrite { part, len: data.len() as u32 };
+        within(&command, data.len(), part.max_len(), "at most 0xff00 bytes of part 1 and 0x10000 of part 2")?;
+        self.exactly_out(command, data, self.timeouts.flash_write)
+    }
+
+    /// E4: reads XDATA. Stock firmware takes up to 255 bytes; with the length extension up to 4,096.
+    ///
+    /// # Errors
+    /// [`CommandError`]; sense 5/24/00 where the firmware does not go that far.
+    pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), CommandError> {
+        let command = Command::XdataRead { from, len: buffer.len() as u16 };
+        within(&command, buffer.len(), usize::from(u16::MAX), "at most 65,535 bytes")?;
+        self.exactly_in(command, buffer, self.timeouts.short)
+    }
+
+    /// E5: writes one byte of XDATA, registers included.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn xdata_write(&mut self, at: XdataAddress, value: u8) -> Result<(), CommandError> {
+        self.without_data(Command::XdataWrite { at, value }, self.timeouts.short)
+    }
+
+    /// The version of the running firmware, through E4.
+    ///
+    /// # Errors
+    /// [`CommandError`]; the boot loader refuses.
+    pub fn firmware_version(&mut self) -> Result<FirmwareVersion, CommandError> {
+        let mut version = [0; 6];
+        self.xdata_read(VERSION_AT, &mut version)?;
+        Ok(FirmwareVersion(version))
+    }
+
+    /// READ(16): whole blocks of 512 bytes.
+    ///
+    /// # Errors
+    /// [`CommandError`]; [`TransportError::Timeout`] where nothing behind the bridge answers.
+    pub fn read16(&mut self, lba: u64, buffer: &mut [u8]) -> Result<(), CommandError> {
+        let command = Command::Read16 { lba, blocks: (buffer.len() / BLOCK_LEN) as u32 };
+        whole_blocks(&command, buffer.len())?;
+        self.exactly_in(command, buffer, self.timeouts.io)
+    }
+
+    /// WRITE(16): whole blocks of 512 bytes. With an SSD behind the bridge this overwrites it.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn write16(&mut self, lba: u64, data: &[u8]) -> Result<(), CommandError> {
+        let command = Command::Write16 { lba, blocks: (data.len() / BLOCK_LEN) as u32 };
+        whole_blocks(&command, data.len())?;
+        self.exactly_out(command, data, self.timeouts.io)
+    }
+
+    /// READ CAPACITY: `None` where no medium is behind the bridge.
+    ///
+    /// # Errors
+    /// [`CommandError`] for any refusal other than NOT READY.
+    pub fn read_capacity(&mut self) -> Result<Option<Capacity>, CommandError> {
+        let mut data = [0; 8];
+        match self.exactly_in(Command::ReadCapacity10, &mut data, self.timeouts.short) {
+            Ok(()) => {}
+            Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+        let capacity = Capacity::parse10(&data).filter(|capacity| !capacity.is_past_32_bits());
+        if capacity.is_some() {
+            return Ok(capacity);
+        }
+        let mut data = [0; 32];
+        self.exactly_in(Command::ReadCapacity16, &mut data, self.timeouts.short)?;
+        Ok(Capacity::parse16(&data))
+    }
+
+    /// E6: NVMe Identify Controller data of the SSD behind the bridge.
+    ///
+    /// # Errors
+    /// [`CommandError`]; with no SSD the unit refuses or does not answer.
+    pub fn identify(&mut self) -> Result<[u8; IDENTIFY_LEN], CommandError> {
+        let mut data = [0; IDENTIFY_LEN];
+        self.exactly_in(Command::NvmeIdentifyController, &mut data, self.timeouts.short)?;
+        Ok(data)
+    }
+
+    /// E8: the unit leaves the bus and comes back. That it left before it answered is no error.
+    ///
+    /// # Errors
+    /// [`CommandError`] where the unit refuses or stays without an answer.
+    pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
+        match self.without_data(Command::Reset(mode), self.timeouts.short) {
+            Err(CommandError::Transport(TransportError::Disconnected { .. })) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Runs one command with any data; a CHECK CONDITION is a [`Completion`] here.
+    ///
+    /// # Errors
+    /// [`TransportError`] where the wire failed.
+    pub fn execute(
+        &mut self,
+        command: Command,
+        data: DataPhase<'_>,
+        timeout: Duration,
+    ) -> Result<Completion, TransportError> {
+        self.transport.execute(&command.cdb(), data, timeout)
+    }
+
+    fn without_data(&mut self, command: Command, timeout: Duration) -> Result<(), CommandError> {
+        self.settled(command, DataPhase::None, timeout).map(drop)
+    }
+
+    fn data_in(&mut self, command: Command, buffer: &mut [u8], timeout: Duration) -> Result<usize, CommandError> {
+        self.settled(command, DataPhase::In(buffer), timeout)
+    }
+
+    fn exactly_in(&mut self, command: Command, buffer: &mut [u8], timeout: Duration) -> Result<(), CommandError> {
+        let expected = buffer.len();
+        let found = self.data_in(command, buffer, timeout)?;
+        exactly(&command, expected, found)
+    }
+
+    fn exactly_out(&mut self, command: Command, data: &[u8], timeout: Duration) -> Result<(), CommandError> {
+        let found = self.settled(command, DataPhase::Out(data), timeout)?;
+        exactly(&command, data.len(), found)
+    }
+
+    /// Sends a command until it is not answered with UNIT ATTENTION; gives the bytes moved.
+    fn settled(&mut self, command: Command, mut data: DataPhase<'_>, timeout: Duration) -> Result<usize, CommandError> {
+        let cdb = command.cdb();
+        let mut attentions = 0;
+        loop {
+            let completion = self.transport.execute(&cdb, data.reborrow(), timeout)?;
+            match (completion.status, completion.sense) {
+                (ScsiStatus::Good, _) => return Ok(completion.transferred),
+                (ScsiStatus::CheckCondition, Some(sense))
+                    if sense.key == SenseKey::UNIT_ATTENTION && attentions < ATTENTIONS =>
+                {
+                    attentions += 1;
+                }
+                (status, sense) => return Err(CommandError::of_status(&cdb, status, sense)),
+            }
+        }
+    }
+}
+
+fn exactly(command: &Command, expected: usize, found: usize) -> Result<(), CommandError> {
+    if found == expected {
+        Ok(())
+    } else {
+        Err(CommandError::Short { command: command.name().to_owned(), expected, found })
+    }
+}
+
+fn within(command: &Command, found: usize, most: usize, limit: &'static str) -> Result<(), CommandError> {
+    if found <= most { Ok(()) } else { Err(CommandError::Length { command: command.name().to_owned(), limit, found }) }
+}
+
+fn whole_blocks(command: &Command, found: usize) -> Result<(), CommandError> {
+    if found != 0 && found.is_multiple_of(BLOCK_LEN) {
+        Ok(())
+    } else {
+        let limit = "whole blocks of 512 bytes";
+        Err(CommandError::Length { command: command.name().to_owned(), limit, found })
+    }
+}

@@ -1,0 +1,59 @@
+//! READ CAPACITY's answers (SBC-3, 5.15 and 5.16).
+
+/// How big a medium is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Capacity {
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Bytes in a block.
+    pub block_len: u32,
+}
+
+impl Capacity {
+    /// READ CAPACITY(10)'s 8 bytes; `None` where there are fewer. A medium past its 32 bits has
+    /// [`Capacity::blocks`] 2^32, and READ CAPACITY(16) tells.
+    pub fn parse10(data: &[u8]) -> Option<Self> {
+        let [a, b, c, d, e, f, g, h] = *data.first_chunk()?;
+        Some(Self {
+            blocks: u64::from(u32::from_be_bytes([a, b, c, d])) + 1,
+            block_len: u32::from_be_bytes([e, f, g, h]),
+        })
+    }
+
+    /// READ CAPACITY(16)'s first 12 bytes; `None` where there are fewer.
+    pub fn parse16(data: &[u8]) -> Option<Self> {
+        let last = u64::from_be_bytes(*data.first_chunk()?);
+        let block_len = u32::from_be_bytes(*data.get(8..)?.first_chunk()?);
+        Some(Self { blocks: last.saturating_add(1), block_len })
+    }
+
+    /// Whether READ CAPACITY(10) could not tell all of it.
+    pub const fn is_past_32_bits(self) -> bool {
+        self.blocks > u32::MAX as u64
+    }
+
+    /// Bytes, saturating.
+    pub const fn bytes(self) -> u64 {
+        self.blocks.saturating_mul(self.block_len as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_block_is_one_less_than_the_count() {
+        let capacity = Capacity::parse10(&[0, 0, 0x0F, 0xFF, 0, 0, 2, 0]).unwrap();
+        assert_eq!(capacity.bytes(), 4096 * 512);
+        assert!(Capacity::parse10(&[0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0]).unwrap().is_past_32_bits());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_capacities_never_panics(data: Vec<u8>) {
+            let _ = Capacity::parse10(&data).map(Capacity::bytes);
+            let _ = Capacity::parse16(&data).map(Capacity::bytes);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Standard INQUIRY data (SPC-4, 6.6.2).
+
+use std::fmt;
+
+use thiserror::Error;
+
+/// Bytes of standard data that hold every field read here, and what asmpatch asks for.
+pub const INQUIRY_LEN: u8 = 36;
+
+/// Who a unit says it is over SCSI.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Inquiry {
+    /// Peripheral device type: 0 is a disk.
+    pub device_type: u8,
+    /// T10 vendor, without padding.
+    pub vendor: String,
+    /// T10 product, without padding.
+    pub product: String,
+    /// Product revision, without padding.
+    pub revision: String,
+}
+
+/// Bytes that are no standard INQUIRY data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("standard INQUIRY data have at least {INQUIRY_LEN} bytes; the unit sent {0}")]
+pub struct InquiryError(pub usize);
+
+impl Inquiry {
+    /// Reads standard data. Bytes outside printable ASCII become a dot.
+    ///
+    /// # Errors
+    /// [`InquiryError`] where the unit sent too few.
+    pub fn parse(data: &[u8]) -> Result<Self, InquiryError> {
+        let bytes: &[u8; INQUIRY_LEN as usize] = data.first_chunk().ok_or(InquiryError(data.len()))?;
+        Ok(Self {
+            device_type: bytes[0] & 0x1F,
+            vendor: text(&bytes[8..16]),
+            product: text(&bytes[16..32]),
+            revision: text(&bytes[32..36]),
+        })
+    }
+}
+
+fn text(field: &[u8]) -> String {
+    let shown: String =
+        field.iter().map(|&byte| if matches!(byte, 0x20..0x7F) { char::from(byte) } else { '.' }).collect();
+    shown.trim_end_matches([' ', '.']).to_owned()
+}
+
+impl fmt::Display for Inquiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.vendor, self.product, self.revision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_lose_their_padding() {
+        let mut data = [b' '; 36];
+        data[0] = 0;
+        data[8..12].copy_from_slice(b"tiny");
+        data[16..29].copy_from_slice(b"TinyEnclosure");
+        data[32..36].copy_from_slice(b"0   ");
+        let inquiry = Inquiry::parse(&data).unwrap();
+        assert_eq!(inquiry.to_string(), "tiny TinyEnclosure 0");
+    }
+
+    #[test]
+    fn an_inquiry_of_one_byte_is_an_error_that_counts_it() {
+        assert_eq!(Inquiry::parse(&[0]), Err(InquiryError(1)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_inquiry_data_never_panics_and_prints_ascii(data: Vec<u8>) {
+            if let Ok(inquiry) = Inquiry::parse(&data) {
+                proptest::prop_assert!(inquiry.to_string().bytes().all(|byte| (0x20..0x7F).contains(&byte)));
+            }
+        }
+    }
+}

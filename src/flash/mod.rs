@@ -1,1 +1,4 @@
 //! Backs up, writes, reads back and restores a unit.
+
+pub mod backup;
+pub mod backup_folder;

@@ -1,0 +1,169 @@
+//! What a backup holds: both configuration blocks, both parts of the flash as E2 reads them, and whose they are.
+//!
+//! Pure: [`super::backup_folder`] puts it into files.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, Image, ImageError, Part};
+
+/// Everything that a unit gives of its flash's first slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backup {
+    /// Whose flash this is.
+    pub unit: BackedUpUnit,
+    /// The tool that took it, with its version.
+    pub tool: String,
+    /// Configuration blocks 0 and 1 as E0 reads them, whether or not their frame holds.
+    pub blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
+    /// Parts one and two as E2 reads them: [`Part::max_len`] bytes each, so with what lies behind the image.
+    pub parts: [Vec<u8>; 2],
+}
+
+/// The unit that a backup was taken from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BackedUpUnit {
+    /// Where it was attached, as `--device` takes it.
+    pub device: String,
+    /// VID:PID.
+    pub usb_id: String,
+    /// What ran on it.
+    pub state: String,
+    /// Its serial number.
+    pub serial: String,
+    /// Its product string.
+    pub product: String,
+    /// What version it said it ran, where it could say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware_version: Option<String>,
+}
+
+impl Backup {
+    /// A configuration block, its frame checked.
+    ///
+    /// # Errors
+    /// As [`ConfigBlock::parse`]: an erased flash has no block.
+    pub fn block(&self, index: BlockIndex) -> Result<ConfigBlock, ConfigBlockError> {
+        ConfigBlock::parse(index, &self.blocks[usize::from(index.number())])
+    }
+
+    /// The firmware: as many bytes of the two parts as the container's length field says, the container checked.
+    ///
+    /// # Errors
+    /// As [`Image::parse`]: then the chip would not start it either.
+    pub fn firmware(&self) -> Result<Image, ImageError> {
+        Image::parse(&firmware_file(&self.parts))
+    }
+
+    /// A SHA-256 over everything that was read, so two backups of the same content have the same one.
+    pub fn content_digest(&self) -> [u8; 32] {
+        let mut digest = Sha256::new();
+        for bytes in self.blocks.iter().map(<[u8; CONFIG_BLOCK_LEN]>::as_slice).chain(self.parts.iter().map(Vec::as_slice))
+        {
+            digest.update((bytes.len() as u64).to_le_bytes());
+            digest.update(bytes);
+        }
+        digest.finalize().into()
+    }
+
+    /// A folder name that tells the unit and the content: `asmpatch-backup-<serial>-<first 8 digits of the digest>`.
+    pub fn folder_name(&self) -> String {
+        let serial: String =
+            self.unit.serial.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let serial = if serial.is_empty() { "no-serial" } else { &serial };
+        let [a, b, c, d, ..] = self.content_digest();
+        format!("asmpatch-backup-{serial}-{a:02x}{b:02x}{c:02x}{d:02x}")
+    }
+}
+
+/// The image file that the two parts hold by its own length field; everything that was read where the field makes no
+/// sense, so that the container's checks name what is wrong.
+pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
+    let [one, two] = parts;
+    let mut file = one.clone();
+    // A part that came short leaves a gap: what follows is then no longer the image.
+    if one.len() == Part::One.max_len() {
+        file.extend_from_slice(two);
+    }
+    let container = file.first_chunk::<4>().map(|field| u64::from(u32::from_le_bytes(*field)) + CONTAINER_EXTRA);
+    if let Some(len) = container.and_then(|len| usize::try_from(len).ok()) {
+        file.truncate(len);
+    }
+    file
+}
+
+/// Header and trailer around the body. Source: the container's layout in the reference.
+const CONTAINER_EXTRA: u64 = 10;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::firmware::known_blocks;
+
+    /// An image of the vendor's shape: longer than one part.
+    pub(crate) fn sample_image(seed: u8) -> Image {
+        Image::from_body((0..0x1_7ED6u32).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ seed).collect()).unwrap()
+    }
+
+    pub(crate) fn sample_backup() -> Backup {
+        let file = sample_image(0).to_file();
+        let parts = Part::ALL.map(|part| {
+            let mut bytes = part.of(&file).to_vec();
+            bytes.resize(part.max_len(), 0xFF);
+            bytes
+        });
+        Backup {
+            unit: BackedUpUnit {
+                device: "1-2".into(),
+                usb_id: "174C:2464".into(),
+                state: "stock".into(),
+                serial: "S/N 7".into(),
+                product: "dock".into(),
+                firmware_version: None,
+            },
+            tool: "asmpatch 0.0.0".into(),
+            blocks: known_blocks().map(|block| *block.bytes()),
+            parts,
+        }
+    }
+
+    #[test]
+    fn the_true_length_of_the_firmware_comes_from_its_header() {
+        let backup = sample_backup();
+        let image = backup.firmware().unwrap();
+        assert_eq!(image, sample_image(0));
+        assert_eq!(firmware_file(&backup.parts).len(), 98_016);
+    }
+
+    #[test]
+    fn an_erased_flash_is_no_firmware_and_no_configuration() {
+        let mut backup = sample_backup();
+        backup.parts = Part::ALL.map(|part| vec![0xFF; part.max_len()]);
+        backup.blocks = [[0xFF; CONFIG_BLOCK_LEN]; 2];
+        assert!(matches!(backup.firmware(), Err(ImageError::Length { .. })));
+        assert!(matches!(backup.block(BlockIndex::One), Err(ConfigBlockError::Magic { found: 0xFF, .. })));
+    }
+
+    #[test]
+    fn the_folder_name_has_nothing_in_it_that_a_file_system_minds_and_follows_the_content() {
+        let backup = sample_backup();
+        let name = backup.folder_name();
+        assert!(name.starts_with("asmpatch-backup-S_N_7-"), "{name}");
+        let mut other = backup.clone();
+        other.parts[1][5] ^= 1;
+        assert_ne!(other.folder_name(), name);
+        other = backup.clone();
+        other.unit.device = "3-1".into();
+        assert_eq!(other.folder_name(), name);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_two_parts_give_an_image_or_an_error(one: Vec<u8>, two: Vec<u8>) {
+            let mut backup = sample_backup();
+            backup.parts = [one, two];
+            let _ = backup.firmware();
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! A backup as a folder: `backup.toml` with the digests, the blocks, the firmware, the raw parts.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `backup.toml` | the unit, the tool, and length and SHA-256 of each file below |
+//! | `config-0.bin`, `config-1.bin` | the configuration blocks, 128 bytes each |
+//! | `firmware.bin` | the image by its own length field; absent where the flash holds none |
+//! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::backup::{BackedUpUnit, Backup, firmware_file};
+use crate::failure::{Exit, Failure};
+use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
+
+const MANIFEST: &str = "backup.toml";
+const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
+const FIRMWARE: &str = "firmware.bin";
+const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
+/// The only layout so far.
+const FORMAT: u32 = 1;
+/// No file of a backup is longer; more is not read.
+const MAX_FILE_LEN: u64 = 0x2_0000;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Manifest {
+    format: u32,
+    tool: String,
+    unit: BackedUpUnit,
+    file: Vec<FileEntry>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct FileEntry {
+    name: String,
+    length: u64,
+    sha256: String,
+}
+
+/// Why a backup could not be written or read back.
+#[derive(Debug, Error, Diagnostic)]
+pub enum BackupFolderError {
+    /// The system says no.
+    #[error("cannot {doing} {}", path.display())]
+    #[diagnostic(code(asmpatch::backup::io), help("check that the path exists, that you may use it, and that the disk has room; nothing half-written was left"))]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Something else is there already.
+    #[error("{} exists and is not this backup", path.display())]
+    #[diagnostic(
+        code(asmpatch::backup::exists),
+        help("a backup is never overwritten, it may be the only copy of a unit's identity: name another folder with `-o`")
+    )]
+    Exists {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// No backup.toml that makes sense.
+    #[error("{} is no backup's manifest", path.display())]
+    #[diagnostic(
+        code(asmpatch::backup::manifest),
+        help("name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml")
+    )]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// Where it breaks.
+        source: Box<toml::de::Error>,
+    },
+    /// A layout that this version does not know.
+    #[error("{} has format {found}, expected {FORMAT}", path.display())]
+    #[diagnostic(code(asmpatch::backup::format), help("a newer asmpatch wrote it; use that version to restore it"))]
+    Format {
+        /// The manifest.
+        path: PathBuf,
+        /// Its format number.
+        found: u32,
+    },
+    /// The list of files is not the one that every backup has.
+    #[error("{} lists {found}, expected {expected}", path.display())]
+    #[diagnostic(
+        code(asmpatch::backup::files),
+        help("the manifest was changed since it was written, so it vouches for nothing; use another backup")
+    )]
+    Files {
+        /// The manifest.
+        path: PathBuf,
+        /// The names it lists.
+        found: String,
+        /// The names it should list.
+        expected: String,
+    },
+    /// A file is not what the manifest says.
+    #[error("{} has {found}, backup.toml says {expected}", path.display())]
+    #[diagnostic(
+        code(asmpatch::backup::digest),
+        help("the file was changed or damaged since the backup was taken; writing it to a unit could leave it unable to start. Use another backup")
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What it has.
+        found: String,
+        /// What it should have.
+        expected: String,
+    },
+    /// The firmware in it would not start.
+    #[error("the firmware in {} would not start: {source}", path.display())]
+    #[diagnostic(
+        code(asmpatch::backup::firmware),
+        help("the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with `asmpatch flash`")
+    )]
+    Firmware {
+        /// The backup.
+        path: PathBuf,
+        /// What is wrong with the container.
+        source: ImageError,
+    },
+}
+
+impl Failure for BackupFolderError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Exists { .. } => Exit::Refused,
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+/// What became of a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Saved {
+    /// The folder is new.
+    New(PathBuf),
+    /// The folder was there with exactly this content.
+    AlreadyThere(PathBuf),
+}
+
+impl Saved {
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::New(path) | Self::AlreadyThere(path) => path,
+        }
+    }
+}
+
+/// Writes a backup into a folder of this name, which must not exist yet or hold the same backup.
+///
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed.
+///
+/// # Errors
+/// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
+pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    if folder.symlink_metadata().is_ok() && !is_empty_folder(folder) {
+        return match load(folder) {
+            Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
+                Ok(Saved::AlreadyThere(folder.to_owned()))
+            }
+            _ => Err(BackupFolderError::Exists { path: folder.to_owned() }),
+        };
+    }
+    let parent = match folder.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::create_dir_all(parent).map_err(io_error("create", parent))?;
+    let partial = tempfile::Builder::new()
+        .prefix(".asmpatch-backup-")
+        .tempdir_in(parent)
+        .map_err(io_error("create a folder in", parent))?;
+
+    let mut entries = Vec::new();
+    for (name, bytes) in files(backup) {
+        write_synced(&partial.path().join(name), &bytes)?;
+        entries.push(FileEntry { name: name.to_owned(), length: bytes.len() as u64, sha256: hex(&bytes) });
+    }
+    let manifest =
+        Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let path = partial.path().join(MANIFEST);
+    let text = toml::to_string(&manifest)
+        .map_err(|error| BackupFolderError::Io { doing: "write", path: path.clone(), source: io::Error::other(error) })?;
+    write_synced(&path, text.as_bytes())?;
+    sync_folder(partial.path())?;
+    open_to_all_as_usual(partial.path())?;
+    fs::rename(partial.path(), folder).map_err(io_error("rename the finished backup to", folder))?;
+    // The folder is no longer under its temporary name: there is nothing left to remove.
+    let _ = partial.keep();
+    sync_folder(parent)?;
+    Ok(Saved::New(folder.to_owned()))
+}
+
+/// Reads a backup and checks every length and digest, so that nothing damaged is ever written to a unit.
+///
+/// # Errors
+/// [`BackupFolderError`], one variant for each thing that can be wrong.
+pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
+    let path = folder.join(MANIFEST);
+    let text = read_bounded(&path)?;
+    let text = String::from_utf8(text).map_err(|error| BackupFolderError::Io {
+        doing: "read",
+        path: path.clone(),
+        source: io::Error::new(io::ErrorKind::InvalidData, error),
+    })?;
+    let manifest: Manifest = toml::from_str(&text)
+        .map_err(|source| BackupFolderError::Manifest { path: path.clone(), source: Box::new(source) })?;
+    if manifest.format != FORMAT {
+        return Err(BackupFolderError::Format { path, found: manifest.format });
+    }
+
+    let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();
+    let with = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
+    let without = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
+    if listed != with && listed != without {
+        return Err(BackupFolderError::Files { path, found: listed.join(", "), expected: with.join(", ") });
+    }
+    let read = |name: &str| match manifest.file.iter().find(|entry| entry.name == name) {
+        Some(entry) => checked(folder, entry),
+        None => Err(BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") }),
+    };
+    let block = |at: usize| {
+        let bytes = read(CONFIG[at])?;
+        <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes.as_slice()).map_err(|_| BackupFolderError::Damaged {
+            path: folder.join(CONFIG[at]),
+            found: format!("{} bytes", bytes.len()),
+            expected: format!("a configuration block of {CONFIG_BLOCK_LEN}"),
+        })
+    };
+    let backup = Backup {
+        unit: manifest.unit.clone(),
+        tool: manifest.tool.clone(),
+        blocks: [block(0)?, block(1)?],
+        parts: [read(PARTS[0])?, read(PARTS[1])?],
+    };
+    for (part, (bytes, name)) in Part::ALL.iter().zip(backup.parts.iter().zip(PARTS)) {
+        if bytes.len() > part.max_len() {
+            return Err(BackupFolderError::Damaged {
+                path: folder.join(name),
+                found: format!("{} bytes", bytes.len()),
+                expected: format!("at most {}", part.max_len()),
+            });
+        }
+    }
+    if listed == with && read(FIRMWARE)? != firmware_file(&backup.parts) {
+        return Err(BackupFolderError::Damaged {
+            path: folder.join(FIRMWARE),
+            found: "other bytes than the two parts".into(),
+            expected: "the image that the two parts hold".into(),
+        });
+    }
+    Ok(backup)
+}
+
+fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
+    let [zero, one] = &backup.blocks;
+    let mut files = vec![(CONFIG[0], zero.to_vec()), (CONFIG[1], one.to_vec())];
+    if backup.firmware().is_ok() {
+        files.push((FIRMWARE, firmware_file(&backup.parts)));
+    }
+    let [one, two] = &backup.parts;
+    files.extend([(PARTS[0], one.clone()), (PARTS[1], two.clone())]);
+    files
+}
+
+fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderError> {
+    let path = folder.join(&entry.name);
+    let bytes = read_bounded(&path)?;
+    if bytes.len() as u64 != entry.length {
+        return Err(BackupFolderError::Damaged {
+            path,
+            found: format!("{} bytes", bytes.len()),
+            expected: format!("{} bytes", entry.length),
+        });
+    }
+    let found = hex(&bytes);
+    if found != entry.sha256 {
+        return Err(BackupFolderError::Damaged {
+            path,
+            found: format!("SHA-256 {found}"),
+            expected: entry.sha256.clone(),
+        });
+    }
+    Ok(bytes)
+}
+
+fn is_empty_folder(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes))
+        .map_err(io_error("read", path))?;
+    Ok(bytes)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
+    File::create_new(path)
+        .and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .map_err(io_error("write", path))
+}
+
+/// Makes a rename in this folder last. Only Unix opens folders.
+fn sync_folder(path: &Path) -> Result<(), BackupFolderError> {
+    if cfg!(unix) {
+        File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))?;
+    }
+    Ok(())
+}
+
+/// A temporary folder is its owner's alone; a backup is an ordinary folder, readable as the umask would have it.
+#[cfg(unix)]
+fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
+    use std::os::unix::fs::PermissionsExt;
+    let probe = path.join(".umask");
+    let mode = fs::create_dir(&probe)
+        .and_then(|()| fs::metadata(&probe))
+        .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
+        .map_err(io_error("create a folder in", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error("set the permissions of", path))
+}
+
+#[cfg(not(unix))]
+fn open_to_all_as_usual(_path: &Path) -> Result<(), BackupFolderError> {
+    Ok(())
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
+    let path = path.to_owned();
+    move |source| BackupFolderError::Io { doing, path, source }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backup::tests::sample_backup;
+    use super::*;
+
+    #[test]
+    fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("units").join("one");
+        let backup = sample_backup();
+        assert_eq!(save(&backup, &folder).unwrap(), Saved::New(folder.clone()));
+        assert_eq!(load(&folder).unwrap(), backup);
+        assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
+        assert_eq!(save(&backup, &folder).unwrap(), Saved::AlreadyThere(folder.clone()));
+        let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["one"], "nothing temporary stays");
+    }
+
+    #[test]
+    fn a_backup_never_takes_the_place_of_something_else() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        save(&sample_backup(), &folder).unwrap();
+        let mut other = sample_backup();
+        other.parts[0][3000] ^= 1;
+        assert!(matches!(save(&other, &folder), Err(BackupFolderError::Exists { .. })));
+        assert_eq!(load(&folder).unwrap(), sample_backup());
+        let file = home.path().join("file");
+        fs::write(&file, "mine").unwrap();
+        assert!(matches!(save(&other, &file), Err(BackupFolderError::Exists { .. })));
+        assert_eq!(fs::read(&file).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
+        for name in ["config-0.bin", "config-1.bin", "firmware.bin", "part-1.bin", "part-2.bin"] {
+            let home = tempfile::tempdir().unwrap();
+            let folder = home.path().join("one");
+            save(&sample_backup(), &folder).unwrap();
+            let path = folder.join(name);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[77] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name}");
+            bytes.pop();
+            fs::write(&path, &bytes).unwrap();
+            assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name} short");
+            fs::remove_file(&path).unwrap();
+            assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name} missing");
+        }
+    }
+
+    #[test]
+    fn a_manifest_is_read_strictly() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        save(&sample_backup(), &folder).unwrap();
+        let path = folder.join("backup.toml");
+        let good = fs::read_to_string(&path).unwrap();
+        let with = |text: String| {
+            fs::write(&path, text).unwrap();
+            load(&folder).unwrap_err()
+        };
+        assert!(matches!(with(good.replace("format = 1", "format = 2")), BackupFolderError::Format { found: 2, .. }));
+        assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
+        assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
+        assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));
+        assert!(matches!(load(home.path()), Err(BackupFolderError::Io { .. })));
+    }
+
+    #[test]
+    fn a_flash_without_firmware_is_backed_up_raw() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        let mut backup = sample_backup();
+        backup.parts = Part::ALL.map(|part| vec![0xFF; part.max_len()]);
+        save(&backup, &folder).unwrap();
+        assert!(!folder.join("firmware.bin").exists());
+        assert_eq!(load(&folder).unwrap(), backup);
+    }
+}

@@ -9,6 +9,7 @@ mod client;
 mod command_error;
 mod error;
 mod pipes;
+mod port;
 mod transport;
 
 pub use bulk_only::BulkOnly;
@@ -16,4 +17,5 @@ pub use client::{Bridge, Timeouts};
 pub use command_error::CommandError;
 pub use error::TransportError;
 pub use pipes::{BulkPipes, Endpoint, PipeError};
+pub use port::{Attached, Port};
 pub use transport::{AnyTransport, Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};

@@ -59,7 +59,8 @@ impl Backup {
     /// A SHA-256 over everything that was read, so two backups of the same content have the same one.
     pub fn content_digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
-        for bytes in self.blocks.iter().map(<[u8; CONFIG_BLOCK_LEN]>::as_slice).chain(self.parts.iter().map(Vec::as_slice))
+        for bytes in
+            self.blocks.iter().map(<[u8; CONFIG_BLOCK_LEN]>::as_slice).chain(self.parts.iter().map(Vec::as_slice))
         {
             digest.update((bytes.len() as u64).to_le_bytes());
             digest.update(bytes);

@@ -51,7 +51,12 @@ struct FileEntry {
 pub enum BackupFolderError {
     /// The system says no.
     #[error("cannot {doing} {}", path.display())]
-    #[diagnostic(code(asmpatch::backup::io), help("check that the path exists, that you may use it, and that the disk has room; nothing half-written was left"))]
+    #[diagnostic(
+        code(asmpatch::backup::io),
+        help(
+            "check that the path exists, that you may use it, and that the disk has room; nothing half-written was left"
+        )
+    )]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -64,7 +69,9 @@ pub enum BackupFolderError {
     #[error("{} exists and is not this backup", path.display())]
     #[diagnostic(
         code(asmpatch::backup::exists),
-        help("a backup is never overwritten, it may be the only copy of a unit's identity: name another folder with `-o`")
+        help(
+            "a backup is never overwritten, it may be the only copy of a unit's identity: name another folder with `-o`"
+        )
     )]
     Exists {
         /// The folder.
@@ -109,7 +116,9 @@ pub enum BackupFolderError {
     #[error("{} has {found}, backup.toml says {expected}", path.display())]
     #[diagnostic(
         code(asmpatch::backup::digest),
-        help("the file was changed or damaged since the backup was taken; writing it to a unit could leave it unable to start. Use another backup")
+        help(
+            "the file was changed or damaged since the backup was taken; writing it to a unit could leave it unable to start. Use another backup"
+        )
     )]
     Damaged {
         /// The file.
@@ -123,7 +132,9 @@ pub enum BackupFolderError {
     #[error("the firmware in {} would not start: {source}", path.display())]
     #[diagnostic(
         code(asmpatch::backup::firmware),
-        help("the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with `asmpatch flash`")
+        help(
+            "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with `asmpatch flash`"
+        )
     )]
     Firmware {
         /// The backup.
@@ -190,11 +201,13 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         write_synced(&partial.path().join(name), &bytes)?;
         entries.push(FileEntry { name: name.to_owned(), length: bytes.len() as u64, sha256: hex(&bytes) });
     }
-    let manifest =
-        Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let manifest = Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
-    let text = toml::to_string(&manifest)
-        .map_err(|error| BackupFolderError::Io { doing: "write", path: path.clone(), source: io::Error::other(error) })?;
+    let text = toml::to_string(&manifest).map_err(|error| BackupFolderError::Io {
+        doing: "write",
+        path: path.clone(),
+        source: io::Error::other(error),
+    })?;
     write_synced(&path, text.as_bytes())?;
     sync_folder(partial.path())?;
     open_to_all_as_usual(partial.path())?;
@@ -231,7 +244,9 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     }
     let read = |name: &str| match manifest.file.iter().find(|entry| entry.name == name) {
         Some(entry) => checked(folder, entry),
-        None => Err(BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") }),
+        None => {
+            Err(BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") })
+        }
     };
     let block = |at: usize| {
         let bytes = read(CONFIG[at])?;

@@ -2,3 +2,4 @@
 
 pub mod backup;
 pub mod backup_folder;
+pub mod plan;

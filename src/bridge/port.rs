@@ -1,0 +1,52 @@
+//! A place where a bridge is attached. The unit behind it leaves and comes back, as another state or identity.
+
+use std::time::Duration;
+
+use super::client::Bridge;
+use super::transport::AnyTransport;
+use crate::failure::AnyFailure;
+use crate::firmware::{BridgeState, UsbId};
+use crate::interrupt::Interrupt;
+
+/// Who is attached, as the descriptors tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// VID:PID.
+    pub usb_id: UsbId,
+    /// What runs on it.
+    pub state: BridgeState,
+    /// iSerialNumber, empty where there is none.
+    pub serial: String,
+    /// iManufacturer.
+    pub manufacturer: String,
+    /// iProduct.
+    pub product: String,
+}
+
+/// A USB port with a bridge, or a virtual bridge's folder: what `--device` names.
+///
+/// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
+pub trait Port: Send {
+    /// The port as `--device` takes it: `1-2`, `virtual:DIR`.
+    fn device(&self) -> String;
+
+    /// Who is attached now.
+    ///
+    /// # Errors
+    /// Where nobody is, or it can't be told.
+    fn attached(&mut self) -> Result<Attached, AnyFailure>;
+
+    /// Opens the unit over Bulk-Only, which every state speaks. What it held is given back when the bridge is dropped.
+    ///
+    /// # Errors
+    /// No unit, no permission, busy.
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure>;
+
+    /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or
+    /// where `interrupt` asked to stop.
+    ///
+    /// # Errors
+    /// Where the system can't tell who is attached.
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>)
+    -> Result<Option<Attached>, AnyFailure>;
+}

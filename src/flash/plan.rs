@@ -1,0 +1,291 @@
+//! What will be written to a unit, worked out before anything is. Pure.
+
+use std::fmt;
+
+use super::backup::Backup;
+use crate::bridge::Attached;
+use crate::firmware::{
+    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
+    Image, Part, UsbId, known_blocks,
+};
+
+/// The bytes of a configuration block.
+pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
+
+/// What E0 gave for blocks 0 and 1; `None` where the unit did not give one.
+pub type UnitBlocks = [Option<BlockBytes>; 2];
+
+/// Whether what runs on a unit lets its flash be read (E0, E2). The boot loader and the open firmware take only the
+/// commands that write. Source: the reference's section on identities.
+pub const fn is_readable(state: BridgeState) -> bool {
+    match state {
+        BridgeState::Stock | BridgeState::Patched => true,
+        BridgeState::OpenFirmware | BridgeState::BootLoader => false,
+    }
+}
+
+/// Where the bytes of a planned configuration block come from, before the edits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BlockSource {
+    /// Read from the unit.
+    Unit,
+    /// From a backup.
+    Backup,
+    /// The two blocks that serve any unit: neither the unit nor a backup has one that holds.
+    Known,
+}
+
+/// A field whose value changes, in words.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct FieldChange {
+    /// The field's name, as in patch files.
+    pub field: &'static str,
+    /// Its value before.
+    pub from: String,
+    /// Its value after.
+    pub to: String,
+}
+
+/// One configuration block of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockPlan {
+    /// Which block.
+    pub index: BlockIndex,
+    /// What the unit has, as far as it can be read.
+    pub current: Option<BlockBytes>,
+    /// What it will have.
+    pub new: BlockBytes,
+    /// Where `new` comes from.
+    pub source: BlockSource,
+    /// The fields of block 0 that the edits change.
+    pub changes: Vec<FieldChange>,
+}
+
+impl BlockPlan {
+    /// Whether E1 has anything to do.
+    pub fn writes(&self) -> bool {
+        self.current != Some(self.new)
+    }
+}
+
+/// Everything that will be written to one unit, and how it must come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The unit before.
+    pub attached: Attached,
+    /// Configuration blocks 0 and 1.
+    pub blocks: [BlockPlan; 2],
+    /// The image file, in the vendor's container.
+    pub file: Vec<u8>,
+    /// The version in the image.
+    pub version: FirmwareVersion,
+    /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
+    pub usb_id: Option<UsbId>,
+}
+
+impl Plan {
+    /// The plan of `flash`: this image, and the unit's blocks with `edit` made to block 0.
+    ///
+    /// The blocks come from `backup` where one is given, else from the unit, else they are the known ones.
+    ///
+    /// # Errors
+    /// Where the edit does not fit its field.
+    pub fn flash(
+        attached: Attached,
+        unit: UnitBlocks,
+        backup: Option<&Backup>,
+        image: &Image,
+        edit: impl FnOnce(&mut ConfigBlock) -> Result<(), ConfigBlockError>,
+    ) -> Result<Self, ConfigBlockError> {
+        let base = |index: BlockIndex| {
+            let at = usize::from(index.number());
+            let from_backup = backup.and_then(|backup| backup.block(index).ok());
+            let from_unit = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+            match (from_backup, from_unit) {
+                (Some(block), _) => (block, BlockSource::Backup),
+                (None, Some(block)) => (block, BlockSource::Unit),
+                (None, None) => (known_blocks()[at], BlockSource::Known),
+            }
+        };
+        let (zero, zero_source) = base(BlockIndex::Zero);
+        let (one, one_source) = base(BlockIndex::One);
+        let mut edited = zero;
+        edit(&mut edited)?;
+        let block = |before: &ConfigBlock, after: &ConfigBlock, source| BlockPlan {
+            index: after.index(),
+            current: unit[usize::from(after.index().number())],
+            new: *after.bytes(),
+            source,
+            changes: changes(before, after),
+        };
+        Ok(Self {
+            attached,
+            blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
+            file: image.to_file(),
+            version: image.version(),
+            usb_id: Some(edited.usb_id()),
+        })
+    }
+
+    /// The plan of `restore`: blocks and firmware as they were, byte for byte.
+    pub fn restore(attached: Attached, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
+        let block = |index: BlockIndex| {
+            let at = usize::from(index.number());
+            let new = backup.blocks[at];
+            let before = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+            let after = ConfigBlock::parse(index, &new).ok();
+            let changes = match (before, after) {
+                (Some(before), Some(after)) => changes(&before, &after),
+                _ => Vec::new(),
+            };
+            BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
+        };
+        Self {
+            attached,
+            blocks: BlockIndex::ALL.map(block),
+            file: image.to_file(),
+            version: image.version(),
+            usb_id: backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id()),
+        }
+    }
+
+    /// The parts of the image that have bytes, in the order in which they are written.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &[u8])> {
+        Part::ALL.into_iter().map(|part| (part, part.of(&self.file))).filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    /// Whether what is written can be read back before the unit restarts.
+    pub const fn reads_back(&self) -> bool {
+        is_readable(self.attached.state)
+    }
+
+    /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.
+    pub fn has_own_serial(&self) -> bool {
+        let known = known_blocks()[0];
+        let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
+        new.is_ok_and(|new| new.text(ConfigField::Serial) != known.text(ConfigField::Serial))
+    }
+}
+
+fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {
+    // Only block 0's fields are known by name.
+    let fields = if after.index() == BlockIndex::Zero { ConfigField::ALL } else { &[] };
+    fields
+        .iter()
+        .filter(|field| before.field(**field) != after.field(**field))
+        .map(|field| FieldChange { field: field.name(), from: words(before, *field), to: words(after, *field) })
+        .collect()
+}
+
+fn words(block: &ConfigBlock, field: ConfigField) -> String {
+    match field.kind() {
+        FieldKind::Text => format!("{:?}", block.text(field)),
+        FieldKind::U16 => format!("{:#06x}", block.number(field)),
+        FieldKind::Bytes => block.field(field).iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+impl fmt::Display for BlockSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unit => "the unit's own",
+            Self::Backup => "from the backup",
+            Self::Known => "the known block that serves any unit",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backup::tests::{sample_backup, sample_image};
+    use super::*;
+
+    fn attached(state: BridgeState) -> Attached {
+        Attached {
+            usb_id: UsbId::STOCK,
+            state,
+            serial: "123".into(),
+            manufacturer: "ASMedia".into(),
+            product: "dock".into(),
+        }
+    }
+
+    fn own_block() -> ConfigBlock {
+        let [mut block, _] = known_blocks();
+        block.set_text(ConfigField::Serial, "MINE0001").unwrap();
+        block.set_text(ConfigField::Manufacturer, "Dock Maker").unwrap();
+        block.set_number(ConfigField::VendorId, 0x174C).unwrap();
+        block.set_number(ConfigField::ProductId, 0x2464).unwrap();
+        block
+    }
+
+    fn identity(block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        block.set_number(ConfigField::VendorId, 0xADD1)?;
+        block.set_number(ConfigField::ProductId, 1)
+    }
+
+    #[test]
+    fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
+        let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
+        let plan = Plan::flash(attached(BridgeState::Stock), unit, None, &sample_image(0), identity).unwrap();
+        let [zero, one] = &plan.blocks;
+        assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
+        assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
+        assert!(zero.writes() && !one.writes());
+        let named: Vec<_> = zero.changes.iter().map(|change| (change.field, change.to.as_str())).collect();
+        assert_eq!(named, [("vendor-id", "0xadd1"), ("product-id", "0x0001")]);
+        let changed: Vec<_> = (0..CONFIG_BLOCK_LEN).filter(|at| zero.new[*at] != own_block().bytes()[*at]).collect();
+        assert!(changed.iter().all(|at| (0x74..0x78).contains(at) || *at == 0x7F), "{changed:x?}");
+        assert!(plan.has_own_serial());
+    }
+
+    #[test]
+    fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
+        for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
+            let plan = Plan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
+            assert_eq!(plan.blocks[0].source, BlockSource::Known);
+            assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
+            assert!(plan.blocks.iter().all(BlockPlan::writes));
+            assert!(!plan.has_own_serial() && !plan.reads_back());
+        }
+    }
+
+    #[test]
+    fn a_backup_gives_the_blocks_that_the_boot_loader_can_not() {
+        let mut backup = sample_backup();
+        backup.blocks[0] = *own_block().bytes();
+        let plan =
+            Plan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), &sample_image(0), identity)
+                .unwrap();
+        assert_eq!(plan.blocks[0].source, BlockSource::Backup);
+        assert!(plan.has_own_serial());
+    }
+
+    #[test]
+    fn an_edit_that_does_not_fit_makes_no_plan() {
+        let result = Plan::flash(attached(BridgeState::Stock), [None, None], None, &sample_image(0), |block| {
+            block.set_text(ConfigField::T10Vendor, "far too long")
+        });
+        assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
+    }
+
+    #[test]
+    fn restoring_plans_every_byte_as_it_was_even_blocks_that_do_not_hold() {
+        let mut backup = sample_backup();
+        backup.blocks[1] = [0xFF; CONFIG_BLOCK_LEN];
+        let image = backup.firmware().unwrap();
+        let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
+        let plan = Plan::restore(attached(BridgeState::Patched), unit, &backup, &image);
+        assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
+        assert!(plan.blocks[0].writes() && !plan.blocks[1].writes());
+        assert_eq!(plan.file, image.to_file());
+    }
+
+    #[test]
+    fn the_parts_are_the_file_split_where_the_flash_splits_it() {
+        let plan = Plan::flash(attached(BridgeState::Stock), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
+        let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
+        assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
+    }
+}

@@ -1,1 +1,21 @@
-//! The ASM2464PD's 8051: emulation and disassembly.
+//! The ASM2464PD's 8051, emulated: the firmware that asmpatch patches is executed here before it is written anywhere.
+//!
+//! [`Machine`] is the CPU with its code banks ([`CodeSpace`]), its two pages of XDATA ([`Xdata`]) and its special
+//! function registers. What hangs on XDATA besides memory implements [`Registers`]. [`Observer`]s see each
+//! instruction before it is executed; [`Trace`] is one.
+
+mod code_space;
+mod error;
+mod machine;
+mod observer;
+mod region;
+mod sfr;
+mod xdata;
+
+pub use code_space::CodeSpace;
+pub use error::RunError;
+pub use machine::{Machine, Outcome, Reg, STACK_START};
+pub use observer::{Observer, Step, Trace};
+pub use region::Region;
+pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE};
+pub use xdata::{Access, AccessKind, PlainMemory, Registers, Xdata, XdataMemory};

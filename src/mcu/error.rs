@@ -1,0 +1,95 @@
+//! How an emulated routine can fail to return.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+use crate::firmware::CodeAddress;
+
+/// An emulated routine that did not return. The machine's memory is as it was at that moment.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum RunError {
+    /// More instructions than allowed.
+    #[error("the routine at {entry} did not return within {budget} instructions; it was at {at} then")]
+    #[diagnostic(
+        code(asmpatch::mcu::budget),
+        help(
+            "on the chip the unit would hang here: most often the code waits for a register that nothing sets. \
+             `--trace` shows the loop, `--budget N` allows more"
+        )
+    )]
+    Budget {
+        /// The routine.
+        entry: CodeAddress,
+        /// Instructions allowed.
+        budget: u64,
+        /// Where it was.
+        at: CodeAddress,
+    },
+    /// A jump to itself: the chip would wait for an interrupt for ever.
+    #[error("the routine at {entry} stops in a jump to itself at {at}")]
+    #[diagnostic(
+        code(asmpatch::mcu::halted),
+        help("on the chip the unit would hang here until it is unplugged; look at {at} with `asmpatch disasm`")
+    )]
+    Halted {
+        /// The routine.
+        entry: CodeAddress,
+        /// Where it stays.
+        at: CodeAddress,
+    },
+    /// The program counter left the image.
+    #[error(
+        "the routine at {entry} runs to 0x{to:04X} in bank {bank}, where the image has no code; the last instruction was at {from}"
+    )]
+    #[diagnostic(
+        code(asmpatch::mcu::outside_code),
+        help("the code ends at 0x{end:04X} there: a return address was overwritten, or a jump is wrong")
+    )]
+    OutsideCode {
+        /// The routine.
+        entry: CodeAddress,
+        /// The last instruction inside.
+        from: CodeAddress,
+        /// SFR 0x96 at that time.
+        bank: u8,
+        /// The address outside.
+        to: u16,
+        /// First address without code.
+        end: u16,
+    },
+    /// The stack pointer passed its limit.
+    #[error("the routine at {entry} overflows the stack at {at}: SP passed 0x{limit:02X}")]
+    #[diagnostic(
+        code(asmpatch::mcu::stack),
+        help(
+            "IDATA ends at 0xFF: on the chip the stack would overwrite the registers; look for calls without returns"
+        )
+    )]
+    StackOverflow {
+        /// The routine.
+        entry: CodeAddress,
+        /// The instruction that pushed.
+        at: CodeAddress,
+        /// The highest SP allowed.
+        limit: u8,
+    },
+    /// The routine returned past its caller.
+    #[error("the routine at {entry} takes more from the stack than it put there: at {at} SP fell below its caller's")]
+    #[diagnostic(
+        code(asmpatch::mcu::stack_underflow),
+        help("a POP without a PUSH, or a routine of another calling convention")
+    )]
+    StackUnderflow {
+        /// The routine.
+        entry: CodeAddress,
+        /// The instruction that popped.
+        at: CodeAddress,
+    },
+}
+
+impl Failure for RunError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}

@@ -65,6 +65,17 @@ pub enum TransportKind {
     Uas,
 }
 
+impl TransportKind {
+    /// Its name in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BulkOnly => "bulk-only",
+            Self::UasStreams => "uas-streams",
+            Self::Uas => "uas",
+        }
+    }
+}
+
 impl fmt::Display for TransportKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,88 @@
+//! Compares a report with an earlier one.
+
+use std::fmt;
+
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::path::Path;
+use super::report::{Report, Row, SCHEMA};
+use crate::failure::{Exit, Failure};
+
+/// One row beside its twin of the earlier run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// The path.
+    pub path: Path,
+    /// Bytes a command.
+    pub size: usize,
+    /// Commands in flight.
+    pub depth: usize,
+    /// The earlier median, in MB/s.
+    pub before_mb_per_s: f64,
+    /// The median now.
+    pub now_mb_per_s: f64,
+    /// Whether the two runs' ranges overlap: then the difference may be noise.
+    pub within_spread: bool,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = (self.now_mb_per_s / self.before_mb_per_s - 1.0) * 100.0;
+        write!(f, "{percent:+.1}%")?;
+        if self.within_spread { f.write_str(" (within spread)") } else { Ok(()) }
+    }
+}
+
+/// A file that is no report of `bench --json`.
+#[derive(Debug, Error, Diagnostic)]
+pub enum BaselineError {
+    /// No JSON, or other keys.
+    #[error("the baseline is no report of `asmpatch bench --json`")]
+    #[diagnostic(
+        code(asmpatch::bench::baseline),
+        help("write one with `asmpatch bench --json > before.json`; docs/bench.md describes it")
+    )]
+    Json(#[source] serde_json::Error),
+    /// Another version of the structure.
+    #[error("the baseline has schema {found}, this asmpatch reads {SCHEMA}")]
+    #[diagnostic(code(asmpatch::bench::baseline_schema), help("measure the baseline again with this version"))]
+    Schema {
+        /// Its version.
+        found: u32,
+    },
+}
+
+impl Failure for BaselineError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// Reads an earlier report.
+///
+/// # Errors
+/// [`BaselineError`].
+pub fn parse(json: &str) -> Result<Report, BaselineError> {
+    let report: Report = serde_json::from_str(json).map_err(BaselineError::Json)?;
+    if report.schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: report.schema }) }
+}
+
+/// The rows that both runs measured, in the order of the later one.
+pub fn compare(before: &Report, now: &Report) -> Vec<Change> {
+    let change = |row: &Row| {
+        let same = |other: &&Row| (other.path, other.size, other.depth) == (row.path, row.size, row.depth);
+        let before = before.rows.iter().find(same)?.figures()?.mb_per_s;
+        let now = row.figures()?.mb_per_s;
+        Some(Change {
+            path: row.path,
+            size: row.size,
+            depth: row.depth,
+            before_mb_per_s: before.median,
+            now_mb_per_s: now.median,
+            within_spread: before.min <= now.max && now.min <= before.max,
+        })
+    };
+    now.rows.iter().filter_map(change).collect()
+}

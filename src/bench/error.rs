@@ -1,0 +1,60 @@
+//! Why a bench does not begin, or ends early.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::bridge::{CommandError, TransportError};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupted;
+
+/// Why a bench gives no report.
+#[derive(Debug, Error, Diagnostic)]
+pub enum BenchError {
+    /// WRITE(16) would overwrite an SSD.
+    #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
+    #[diagnostic(
+        code(asmpatch::bench::ssd),
+        help("take the SSD out, or measure only what reads: `--path read16,e4-255,e4-4096`")
+    )]
+    SsdBehind {
+        /// Its capacity or model, as the unit tells it.
+        what: String,
+    },
+    /// Nobody can tell what WRITE(16) would reach.
+    #[error("this bridge does not tell what is behind it: WRITE(16) could overwrite an SSD")]
+    #[diagnostic(
+        code(asmpatch::bench::unknown_behind),
+        help("unplug the unit, wait five seconds, plug it in and try again; `--path e4-255` measures without writing")
+    )]
+    CannotTell(#[source] CommandError),
+    /// The unit can't be brought back after a path that did not answer.
+    #[error("the unit did not come back after {path} got no answer")]
+    #[diagnostic(
+        code(asmpatch::bench::recovery),
+        help("unplug the unit, wait five seconds and plug it in again; nothing was written to its flash")
+    )]
+    NotRecovered {
+        /// The path, in words.
+        path: String,
+        /// What recovery met.
+        source: CommandError,
+    },
+    /// The wire failed in a way that a time-out does not explain.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Transport(#[from] TransportError),
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+impl Failure for BenchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::SsdBehind { .. } | Self::CannotTell(_) => Exit::Refused,
+            Self::NotRecovered { .. } | Self::Transport(_) => Exit::Device,
+            Self::Interrupted(interrupted) => interrupted.exit(),
+        }
+    }
+}

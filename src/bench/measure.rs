@@ -1,0 +1,180 @@
+//! Times one path at one size and depth: a warm-up, then repetitions.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::error::BenchError;
+use super::integrity;
+use super::path::Path;
+use super::pattern::Pattern;
+use super::report::{Figures, Outcome, Spread};
+use crate::bridge::{Bridge, Completion, Job, Transport, TransportError, Workload};
+use crate::interrupt::Interrupt;
+use crate::scsi::ScsiStatus;
+
+/// How long and how often to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Before anything counts: caches, the unit's queues, the host controller's rings.
+    pub warm_up: Duration,
+    /// One repetition.
+    pub repetition: Duration,
+    /// How many; at least one.
+    pub repetitions: u32,
+    /// How long one command may take.
+    pub timeout: Duration,
+}
+
+/// What one row measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// The path.
+    pub path: Path,
+    /// Bytes a command.
+    pub size: usize,
+    /// Commands in flight.
+    pub depth: usize,
+}
+
+/// Streams commands until its deadline and counts what comes of them.
+struct Stream<'a> {
+    path: Path,
+    size: usize,
+    pattern: &'a Pattern,
+    compare: bool,
+    until: Instant,
+    interrupt: Interrupt<'a>,
+    number: u64,
+    bytes: u64,
+    commands: u64,
+    mismatches: u64,
+    /// In nanoseconds.
+    latencies: Histogram<u64>,
+    /// The first command that did not end as it should.
+    trouble: Option<Outcome>,
+}
+
+impl Stream<'_> {
+    fn restart(&mut self, length: Duration) {
+        self.until = Instant::now() + length;
+        self.bytes = 0;
+        self.commands = 0;
+    }
+}
+
+impl Workload for Stream<'_> {
+    fn buffer_len(&self) -> usize {
+        self.size
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        if self.trouble.is_some() || Instant::now() >= self.until || self.interrupt.is_requested() {
+            return None;
+        }
+        let (command, at) = self.path.command(self.number, self.size);
+        if self.path.writes() {
+            // The path that writes is measured last, so it need not leave the pattern in order: each slot's buffer is
+            // filled once and sent again and again, and the host copies nothing per command.
+            let head = self.size.min(16);
+            if buffer[..head] != self.pattern.bytes()[..head] {
+                buffer[..self.size].copy_from_slice(&self.pattern.bytes()[..self.size]);
+            }
+        }
+        self.number += 1;
+        Some(Job { cdb: command.cdb(), data: self.path.job_data(self.size), id: at as u64 })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool {
+        if completion.status != ScsiStatus::Good {
+            let reason = match completion.sense {
+                Some(sense) => format!("sense {sense}"),
+                None => format!("status {:#04x}", u8::from(completion.status)),
+            };
+            self.trouble.get_or_insert(Outcome::Refused { reason });
+            return false;
+        }
+        if completion.transferred != self.size {
+            self.trouble.get_or_insert(Outcome::Short { expected: self.size, found: completion.transferred });
+            return false;
+        }
+        if self.compare {
+            let at = job.id as usize;
+            let expected = self.pattern.bytes().get(at..at + self.size);
+            self.mismatches += u64::from(expected != data.get(..self.size));
+        }
+        self.bytes += self.size as u64;
+        self.commands += 1;
+        self.latencies.saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        true
+    }
+}
+
+/// Measures one path. `compare` says whether the data buffer holds the pattern.
+///
+/// # Errors
+/// Where the wire failed or Ctrl-C was pressed. No answer, a refusal and short data are outcomes.
+pub fn measure<T: Transport>(
+    bridge: &mut Bridge<T>,
+    point: Point,
+    pattern: &Pattern,
+    compare: bool,
+    effort: Effort,
+    interrupt: Interrupt<'_>,
+) -> Result<Outcome, BenchError> {
+    let Point { path, size, depth } = point;
+    let mut stream = Stream {
+        path,
+        size,
+        pattern,
+        compare: compare && !path.writes(),
+        until: Instant::now(),
+        interrupt,
+        number: 0,
+        bytes: 0,
+        commands: 0,
+        mismatches: 0,
+        // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
+        latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
+        trouble: None,
+    };
+    let (mut throughput, mut rate) = (Vec::new(), Vec::new());
+    for repetition in 0..=effort.repetitions.max(1) {
+        stream.restart(if repetition == 0 { effort.warm_up } else { effort.repetition });
+        let begun = Instant::now();
+        match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
+            Ok(()) => {}
+            Err(TransportError::Timeout { .. }) => {
+                integrity::recover(bridge, path)?;
+                return Ok(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        interrupt.check()?;
+        if let Some(trouble) = stream.trouble {
+            return Ok(trouble);
+        }
+        if repetition == 0 {
+            stream.latencies.reset();
+        } else {
+            throughput.push(stream.bytes as f64 / 1e6 / seconds);
+            rate.push(stream.commands as f64 / seconds);
+        }
+    }
+    let latency = |quantile: f64| stream.latencies.value_at_quantile(quantile) as f64 / 1e3;
+    let (Some(mb_per_s), Some(commands_per_s)) = (Spread::of(throughput), Spread::of(rate)) else {
+        unreachable!("at least one repetition was run")
+    };
+    Ok(Outcome::Measured(Figures {
+        mb_per_s,
+        commands_per_s,
+        p50_us: latency(0.5),
+        p99_us: latency(0.99),
+        p99_9_us: latency(0.999),
+        max_us: stream.latencies.max() as f64 / 1e3,
+        commands: stream.latencies.len(),
+        mismatches: stream.mismatches,
+        compared: stream.compare,
+    }))
+}

@@ -1,0 +1,139 @@
+//! A whole bench: survey, integrity, a row for each path, size and depth, verdict.
+
+use std::collections::BTreeSet;
+
+use super::error::BenchError;
+use super::integrity;
+use super::measure::{Effort, Point, measure};
+use super::path::Path;
+use super::pattern::Pattern;
+use super::report::{Outcome, Report, Row, SCHEMA, Unit};
+use super::survey::{Behind, has_e4_extension, survey};
+use super::verdict;
+use crate::bridge::{Bridge, Transport};
+use crate::interrupt::Interrupt;
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The paths; [`Path::E4Extended`] is left out where the unit does not have it.
+    pub paths: BTreeSet<Path>,
+    /// Bytes a command, or none: each path's largest, or with `sweep` its sizes. A path skips those it can't move.
+    pub sizes: Vec<usize>,
+    /// Commands in flight, or none: as many as the transport takes, or with `sweep` 1, 2, 4 and so on up to that.
+    pub depths: Vec<usize>,
+    /// Every size at every depth.
+    pub sweep: bool,
+    /// How long and how often.
+    pub effort: Effort,
+    /// Seeds the pattern: another each run, so that what an earlier run left is no match.
+    pub seed: u64,
+}
+
+impl Plan {
+    fn sizes_of(&self, path: Path) -> Vec<usize> {
+        if !self.sizes.is_empty() {
+            self.sizes.iter().copied().filter(|size| path.takes(*size)).collect()
+        } else if self.sweep {
+            path.sweep_sizes().to_vec()
+        } else {
+            vec![path.max_len()]
+        }
+    }
+
+    fn depths_for(&self, max: usize) -> Vec<usize> {
+        let mut depths = if !self.depths.is_empty() {
+            self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect()
+        } else if self.sweep {
+            std::iter::successors(Some(1), |depth| Some(depth * 2))
+                .take_while(|depth| *depth < max)
+                .chain([max])
+                .collect()
+        } else {
+            vec![max]
+        };
+        depths.sort_unstable();
+        depths.dedup();
+        depths
+    }
+}
+
+/// What is going on, for a progress display.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The survey and the integrity check.
+    Checking,
+    /// A row begins.
+    Row {
+        /// Its number, from 0.
+        index: usize,
+        /// How many there are.
+        of: usize,
+        /// What it measures.
+        point: Point,
+    },
+}
+
+/// Runs the plan on a unit. `unit` tells who it is; its `transport` and `behind` are filled in here.
+///
+/// # Errors
+/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
+pub fn run<T: Transport>(
+    bridge: &mut Bridge<T>,
+    mut unit: Unit,
+    plan: &Plan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, BenchError> {
+    progress(Progress::Checking);
+    let kind = bridge.transport_mut().kind();
+    unit.transport = kind.name().to_owned();
+    let behind = survey(bridge)?;
+    let writes = plan.paths.iter().any(|path| path.writes());
+    unit.behind = match behind {
+        Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
+        Behind::Ssd(what) => what,
+        Behind::NoMedium => "no medium".to_owned(),
+    };
+    interrupt.check()?;
+
+    let pattern = Pattern::new(plan.seed);
+    let integrity = if writes { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+    let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
+    let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
+    interrupt.check()?;
+
+    let depths = plan.depths_for(bridge.transport_mut().max_depth());
+    let wanted: Vec<Point> = Path::ALL
+        .into_iter()
+        .filter(|path| plan.paths.contains(path) && (*path != Path::E4Extended || e4_extension))
+        .flat_map(|path| plan.sizes_of(path).into_iter().map(move |size| (path, size)))
+        .flat_map(|(path, size)| depths.iter().map(move |&depth| Point { path, size, depth }))
+        .collect();
+    let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
+    for (index, &point) in wanted.iter().enumerate() {
+        let Point { path, size, depth } = point;
+        interrupt.check()?;
+        progress(Progress::Row { index, of: wanted.len(), point });
+        // A path that gave no answer once gives none at another size: asking again only costs its time-out.
+        let known = integrity.as_ref().and_then(|integrity| integrity.obstacle(path)).or_else(|| {
+            let silent = |row: &&Row| row.path == path && matches!(row.outcome, Outcome::NoAnswer { .. });
+            rows.iter().find(silent).map(|row| &row.outcome)
+        });
+        let outcome = match known {
+            Some(outcome) => outcome.clone(),
+            None => measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?,
+        };
+        rows.push(Row { path, size, depth, outcome });
+    }
+    let verdict = verdict::judge(&rows);
+    Ok(Report {
+        schema: SCHEMA,
+        tool: env!("CARGO_PKG_VERSION").to_owned(),
+        unit,
+        integrity,
+        e4_extension,
+        rows,
+        verdict,
+    })
+}

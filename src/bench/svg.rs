@@ -1,0 +1,150 @@
+//! The report as an SVG: throughput over size, a line a path and depth.
+
+use std::collections::BTreeMap;
+
+use miette::Diagnostic;
+use plotters::prelude::*;
+use thiserror::Error;
+
+use super::path::Path;
+use super::report::Report;
+use crate::failure::{Exit, Failure};
+
+/// Wide enough for a README, tall enough for both panels.
+const SIZE: (u32, u32) = (960, 720);
+
+/// What could not be drawn.
+#[derive(Debug, Error, Diagnostic)]
+pub enum SvgError {
+    /// No row was measured.
+    #[error("no path was measured, so there is nothing to draw")]
+    #[diagnostic(code(asmpatch::bench::nothing_to_draw), help("the table tells why each path gave no figures"))]
+    Nothing,
+    /// The drawing library failed.
+    #[error("the chart could not be drawn: {0}")]
+    #[diagnostic(code(asmpatch::bench::svg), help("the figures are in `--json`; please report this as a bug"))]
+    Draw(String),
+}
+
+impl Failure for SvgError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Nothing => Exit::CheckFailed,
+            Self::Draw(_) => Exit::BadInput,
+        }
+    }
+}
+
+/// A point: what it stands over, and its throughput as least, median and most.
+type Point = (f64, [f64; 3]);
+
+/// Draws the report: above, throughput over bytes a command at the greatest depth; below, throughput over commands in
+/// flight at the greatest size. Bars show the range over the repetitions.
+///
+/// # Errors
+/// [`SvgError`].
+pub fn draw(report: &Report) -> Result<String, SvgError> {
+    let over_size = series(report, |path| widest(report, path).map(|(_, depth)| depth), true);
+    let over_depth = series(report, |path| widest(report, path).map(|(size, _)| size), false);
+    if over_size.is_empty() {
+        return Err(SvgError::Nothing);
+    }
+    let mut svg = String::new();
+    let drawn = (|| -> Result<(), Box<dyn std::error::Error>> {
+        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        root.fill(&WHITE)?;
+        let kind = if report.unit.is_virtual { "virtual bridge: figures measure the host" } else { "" };
+        let title = format!("asmpatch bench, {} over {} {kind}", report.unit.device, report.unit.transport);
+        let root = root.titled(&title, ("sans-serif", 18))?;
+        let (upper, lower) = root.split_vertically(SIZE.1 / 2 - 16);
+        panel(&upper, "bytes a command", "greatest depth", &over_size)?;
+        panel(&lower, "commands in flight", "greatest size", &over_depth)?;
+        root.present()?;
+        Ok(())
+    })();
+    drawn.map_err(|error| SvgError::Draw(error.to_string()))?;
+    Ok(svg)
+}
+
+/// The greatest size and depth at which a path was measured.
+fn widest(report: &Report, path: Path) -> Option<(usize, usize)> {
+    let measured = || report.rows.iter().filter(move |row| row.path == path && row.figures().is_some());
+    Some((measured().map(|row| row.size).max()?, measured().map(|row| row.depth).max()?))
+}
+
+fn series(report: &Report, fixed: impl Fn(Path) -> Option<usize>, over_size: bool) -> BTreeMap<Path, Vec<Point>> {
+    let mut lines: BTreeMap<Path, Vec<Point>> = BTreeMap::new();
+    for row in &report.rows {
+        let (over, held) = if over_size { (row.size, row.depth) } else { (row.depth, row.size) };
+        if let (Some(figures), Some(fixed)) = (row.figures(), fixed(row.path))
+            && held == fixed
+        {
+            let spread = figures.mb_per_s;
+            lines.entry(row.path).or_default().push((over as f64, [spread.min, spread.median, spread.max]));
+        }
+    }
+    for line in lines.values_mut() {
+        line.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    lines
+}
+
+/// Okabe and Ito's palette, which people with any colour vision can tell apart.
+const fn colour(path: Path) -> RGBColor {
+    match path {
+        Path::Write16 => RGBColor(0xD5, 0x5E, 0x00),
+        Path::Read16 => RGBColor(0x00, 0x72, 0xB2),
+        Path::E4Stock => RGBColor(0x9A, 0x9A, 0x9A),
+        Path::E4Extended => RGBColor(0x00, 0x9E, 0x73),
+    }
+}
+
+fn panel<DB: DrawingBackend>(
+    area: &DrawingArea<DB, plotters::coord::Shift>,
+    x_label: &str,
+    held: &str,
+    lines: &BTreeMap<Path, Vec<Point>>,
+) -> Result<(), Box<dyn std::error::Error>>
+where
+    DB::ErrorType: 'static,
+{
+    let points = || lines.values().flatten();
+    let (left, right) = points().fold((f64::MAX, f64::MIN), |(l, r), point| (l.min(point.0), r.max(point.0)));
+    let least = points().map(|point| point.1[0]).fold(f64::MAX, f64::min).max(1e-4);
+    let most = points().map(|point| point.1[2]).fold(1e-3, f64::max);
+    // A single column still needs an axis with some width.
+    let x = (left / 1.5..right * 1.5).log_scale();
+    let y = (least / 2.0..most * 2.0).log_scale();
+    let mut chart = ChartBuilder::on(area)
+        .caption(format!("throughput over {x_label}, at the {held} of each path"), ("sans-serif", 14))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(60)
+        .build_cartesian_2d(x, y)?;
+    chart
+        .configure_mesh()
+        .x_desc(x_label)
+        .y_desc("MB/s")
+        .light_line_style(WHITE)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(&|y| if *y < 1.0 { format!("{y:.2}") } else { format!("{y:.0}") })
+        .draw()?;
+    for (path, line) in lines {
+        let style = colour(*path).stroke_width(2);
+        chart
+            .draw_series(LineSeries::new(line.iter().map(|(x, y)| (*x, y[1])), style))?
+            .label(path.to_string())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        chart.draw_series(
+            line.iter()
+                .map(|(x, [min, median, max])| ErrorBar::new_vertical(*x, *min, *median, *max, style.filled(), 6)),
+        )?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .border_style(RGBColor(0xCC, 0xCC, 0xCC))
+        .draw()?;
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! The bench against a bridge of a few lines, whose every trait a test can set.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::measure::Effort;
+use super::*;
+use crate::bridge::{Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportKind, Workload};
+use crate::interrupt::Interrupt;
+use crate::scsi::{Cdb, ScsiStatus, Sense};
+
+/// A bridge that is only its data buffer.
+#[derive(Debug)]
+struct Unit0 {
+    buffer: Vec<u8>,
+    extended: bool,
+    ssd: bool,
+    reads: bool,
+    writes: bool,
+    corrupts: Option<usize>,
+    written: usize,
+    recovered: usize,
+}
+
+fn unit() -> Unit0 {
+    Unit0 {
+        buffer: vec![0; 512 * 1024],
+        extended: false,
+        ssd: false,
+        reads: true,
+        writes: true,
+        corrupts: None,
+        written: 0,
+        recovered: 0,
+    }
+}
+
+impl Unit0 {
+    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
+        let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
+        let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
+        let silent = || {
+            Err(TransportError::Timeout { command: "a test command".to_owned(), deadline: Duration::from_millis(1) })
+        };
+        let bytes = cdb.padded();
+        let at = u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]) as usize * 512;
+        match (cdb.opcode(), data) {
+            (0x00, _) => good(0),
+            (0x25, DataPhase::In(data)) if self.ssd => {
+                data.copy_from_slice(&[0, 0, 0x0F, 0xFF, 0, 0, 2, 0]);
+                good(8)
+            }
+            (0x25, _) => check(Sense::MEDIUM_NOT_PRESENT),
+            (0xE6, _) => check(Sense::INVALID_OPCODE),
+            (0x8A, DataPhase::Out(data)) if self.writes => {
+                self.written += data.len();
+                self.buffer[at..at + data.len()].copy_from_slice(data);
+                if let Some(corrupt) = self.corrupts {
+                    self.buffer[corrupt] ^= 0xFF;
+                }
+                good(data.len())
+            }
+            (0x88, DataPhase::In(data)) if self.reads => {
+                let len = data.len();
+                data.copy_from_slice(&self.buffer[at..at + len]);
+                good(len)
+            }
+            (0x88 | 0x8A, _) => silent(),
+            (0xE4, DataPhase::In(data)) => {
+                let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
+                let len = (long + usize::from(bytes[1])).min(data.len());
+                let at = usize::from(u16::from_be_bytes([bytes[3], bytes[4]])) - 0xF000;
+                data[..len].copy_from_slice(&self.buffer[at..at + len]);
+                good(len)
+            }
+            (other, _) => panic!("the bench has no business sending {other:#04x}"),
+        }
+    }
+}
+
+impl Transport for Unit0 {
+    fn kind(&self) -> TransportKind {
+        TransportKind::BulkOnly
+    }
+
+    fn max_depth(&self) -> usize {
+        4
+    }
+
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<Completion, TransportError> {
+        self.answer(cdb, data)
+    }
+
+    fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _timeout: Duration) -> Result<(), TransportError> {
+        let mut buffer = vec![0; workload.buffer_len()];
+        while let Some(job) = workload.next(&mut buffer) {
+            let (completion, came) = match job.data {
+                JobData::None => (self.answer(&job.cdb, DataPhase::None)?, 0),
+                JobData::In(len) => (self.answer(&job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
+                JobData::Out(len) => (self.answer(&job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
+            };
+            if !workload.complete(&job, &completion, &buffer[..came], Duration::from_micros(10)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self) -> Result<(), TransportError> {
+        self.recovered += 1;
+        Ok(())
+    }
+}
+
+fn plan(paths: &[Path]) -> Plan {
+    let millisecond = Duration::from_millis(1);
+    let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
+    let paths: BTreeSet<Path> = paths.iter().copied().collect();
+    Plan { paths, sizes: vec![], depths: vec![], sweep: false, effort, seed: 42 }
+}
+
+fn bench(unit: Unit0, plan: &Plan) -> (Result<Report, BenchError>, Unit0) {
+    let mut bridge = Bridge::new(unit);
+    let who = Unit {
+        device: "test".to_owned(),
+        is_virtual: true,
+        usb_id: "ADD1:0001".to_owned(),
+        serial: "1".to_owned(),
+        transport: String::new(),
+        behind: String::new(),
+    };
+    let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
+    (report, bridge.into_transport())
+}
+
+#[test]
+fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
+    let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::ALL));
+    let report = report.unwrap();
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::ALL);
+    for row in &report.rows {
+        let figures = row.figures().unwrap();
+        assert!(figures.commands > 0 && figures.mb_per_s.median > 0.0, "{row:?}");
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path != Path::Write16), "{row:?}");
+    }
+    let json = serde_json::to_string(&report).unwrap();
+    assert_eq!(baseline::parse(&json).unwrap().rows.len(), report.rows.len());
+    assert!(svg::draw(&report).unwrap().starts_with("<svg"));
+}
+
+#[test]
+fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
+    let (report, _) = bench(unit(), &plan(&Path::ALL));
+    let report = report.unwrap();
+    assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
+}
+
+#[test]
+fn nothing_is_written_with_an_ssd_behind_the_bridge() {
+    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::ALL));
+    assert!(matches!(report, Err(BenchError::SsdBehind { .. })));
+    assert_eq!(unit0.written, 0);
+    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
+    assert!(report.unwrap().rows[0].figures().is_some());
+    assert_eq!(unit0.written, 0);
+}
+
+#[test]
+fn a_read_that_nobody_answers_is_timed_out_once_and_the_unit_recovered() {
+    let sweep = Plan { sweep: true, ..plan(&Path::ALL) };
+    let (report, unit0) = bench(Unit0 { reads: false, ..unit() }, &sweep);
+    let report = report.unwrap();
+    let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
+    assert!(reads.len() > 1 && reads.iter().all(|row| matches!(row.outcome, Outcome::NoAnswer { .. })));
+    assert_eq!(unit0.recovered, 1);
+    assert!(report.rows.iter().any(|row| row.path == Path::Write16 && row.figures().is_some()));
+}
+
+#[test]
+fn an_unpatched_bridge_that_never_answers_writes_says_so() {
+    let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::ALL));
+    let report = report.unwrap();
+    assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
+    let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
+    assert!(matches!(write.outcome, Outcome::NoAnswer { .. }));
+    assert!(!report.verdict.iter().find(|verdict| verdict.path == Path::Write16).unwrap().meets);
+}
+
+#[test]
+fn a_byte_that_comes_back_different_is_found_by_its_offset() {
+    // The byte lies in the last chunk, whose write puts it right before it is flipped for the last time.
+    let (report, _) = bench(Unit0 { corrupts: Some(0x7_1234), ..unit() }, &plan(&Path::ALL));
+    let integrity = report.unwrap().integrity.unwrap();
+    assert_eq!(integrity.e4, Some(Outcome::Same));
+    assert!(matches!(integrity.read16, Some(Outcome::Differs { offset: 0x7_1234, .. })), "{integrity:?}");
+    assert!(integrity.is_corrupt());
+}
+
+#[test]
+fn ctrl_c_ends_the_bench() {
+    let flag = AtomicBool::new(true);
+    let who = Unit {
+        device: String::new(),
+        is_virtual: true,
+        usb_id: String::new(),
+        serial: String::new(),
+        transport: String::new(),
+        behind: String::new(),
+    };
+    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::ALL), Interrupt::watching(&flag), &mut |_| {});
+    assert!(matches!(ended, Err(BenchError::Interrupted(_))));
+}
+
+#[test]
+fn a_baseline_is_compared_row_by_row() {
+    let (before, _) = bench(unit(), &plan(&Path::ALL));
+    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::ALL)).0.unwrap());
+    before.rows.retain(|row| row.path == Path::E4Stock);
+    let changes = baseline::compare(&before, &now);
+    assert_eq!(changes.iter().map(|change| change.path).collect::<Vec<_>>(), [Path::E4Stock]);
+    assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
+}

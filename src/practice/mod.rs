@@ -1,1 +1,176 @@
-//! The practice image: the project's own 8051 program in the vendor's container.
+//! The practice image: the project's own 8051 program in the vendor's container and banking.
+//!
+//! Everything that asmpatch does to the vendor's image it can do to this one, so that nothing but this source tree
+//! is needed to try, test and demonstrate it. `practice.md` in this folder says what the program does. It is written
+//! in assembly (`common.asm`, `bank1.asm`), assembled by SDCC into the Intel HEX files beside it, and those are put
+//! into their container here.
+
+use ihex::{Reader, Record};
+
+use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, Image};
+
+const COMMON_HEX: &str = include_str!("common.ihx");
+const BANK1_HEX: &str = include_str!("bank1.ihx");
+
+/// The practice image.
+///
+/// # Panics
+/// Never: its bytes are part of the program, and a test reads them.
+pub fn image() -> Image {
+    let mut body = vec![0; (BANK1_BODY_START + BANK_LEN) as usize];
+    for (selected, hex) in [(0, COMMON_HEX), (1, BANK1_HEX)] {
+        for record in Reader::new(hex) {
+            if let Record::Data { offset, value } = record.expect("the assembler writes valid Intel HEX") {
+                let at = CodeAddress::fetched(selected, offset).expect("the program stays inside its banks");
+                let start = at.body_offset().0 as usize;
+                body[start..start + value.len()].copy_from_slice(&value);
+            }
+        }
+    }
+    Image::from_body(body).expect("the body has a full image's length")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+    use crate::firmware::Bank;
+    use crate::mcu::{CodeSpace, Machine, PlainMemory};
+
+    /// What the sections for the practice image in `patches/*.toml` name.
+    const SHA256: &str = "2c36d447c8c09d1e0b746ab83151154dde8d3bc6edf4c8a3857efc1253cdc476";
+
+    #[test]
+    fn its_digest_is_the_one_that_the_patch_files_name() {
+        let digest: String = image().sha256().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            digest, SHA256,
+            "the practice image has changed: put its new SHA-256 into this test and into every patches/*.toml that \
+             has a section for it, and check that section's expected bytes"
+        );
+    }
+
+    #[test]
+    fn it_has_the_vendors_length_banks_and_room_for_new_code() {
+        let image = image();
+        assert_eq!(image.body().len(), 98_006);
+        assert_eq!(Image::parse(&image.to_file()).as_ref(), Ok(&image));
+        assert_eq!(image.version().to_string(), "261121.00.00.01");
+        let cave = CodeAddress::new(Bank::Bank1, 0xEF4F).unwrap();
+        assert!((0..1024).all(|i| image.body()[cave.body_offset().0 as usize + i] == 0));
+    }
+
+    #[test]
+    fn the_patched_places_have_the_vendors_shapes() {
+        let image = image();
+        let bytes = |bank, addr, len: usize| {
+            let start = CodeAddress::new(bank, addr).unwrap().body_offset().0 as usize;
+            image.body()[start..start + len].to_vec()
+        };
+        assert_eq!(bytes(Bank::Common, 0x29AE, 3), [0x7F, 0x09, 0x22]);
+        assert_eq!(bytes(Bank::Common, 0x2A0E, 3), [0x7F, 0x0A, 0x22]);
+        assert_eq!(bytes(Bank::Common, 0x3912, 3), [0x12, 0x0D, 0xEF]);
+    }
+
+    /// Dispatches a CDB as the bulk transports' front ends do: opcode at 0x0002, CDB behind the context pointer.
+    fn dispatch(machine: &mut Machine<PlainMemory>, entry: &str, cdb: &[u8]) -> u8 {
+        let memory = machine.xdata_mut().memory_mut().main_mut();
+        memory[7..10].copy_from_slice(&[0x01, 0x20, 0x00]);
+        memory[0x200F..0x201F].fill(0);
+        memory[0x200F..0x200F + cdb.len()].copy_from_slice(cdb);
+        memory[0x0002] = cdb[0];
+        // Common code runs with bank 0 selected, and the bank-switch stubs return to the stub named here.
+        machine.idata_mut()[0x08] = 0x0A;
+        machine.call(entry.parse().unwrap(), 100_000).unwrap();
+        machine.idata()[0x6A]
+    }
+
+    fn machine() -> Machine<PlainMemory> {
+        Machine::new(CodeSpace::new(&image()), PlainMemory)
+    }
+
+    #[test]
+    fn e4_reads_xdata_into_the_data_buffer() {
+        let mut machine = machine();
+        machine.xdata_mut().memory_mut().main_mut()[0x3000..0x30FF].fill(0xA7);
+        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0xE4, 0xFF, 0x50, 0x30, 0x00, 0x00]), 1);
+        let memory = machine.xdata().memory().main();
+        assert_eq!(memory[0x9007..0x9009], [0x00, 0xFF]);
+        assert_eq!(memory[0x8000..0x80FF], [0xA7; 0xFF]);
+        assert_eq!(memory[0x80FF], 0);
+    }
+
+    #[test]
+    fn e5_writes_one_byte() {
+        let mut machine = machine();
+        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0xE5, 0x5A, 0x50, 0x41, 0x23, 0x00]), 5);
+        assert_eq!(machine.xdata().memory().main()[0x4123], 0x5A);
+    }
+
+    #[test]
+    fn inquiry_names_the_practice_image() {
+        let mut machine = machine();
+        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x12, 0, 0, 0, 36, 0]), 1);
+        assert_eq!(&machine.xdata().memory().main()[0x8008..0x8024], b"asmpatchpractice image  0001");
+    }
+
+    #[test]
+    fn a_wrong_mode_byte_leaves_sense_that_request_sense_reports() {
+        let mut machine = machine();
+        for (cdb, sense) in [
+            (&[0xE4, 1, 0x52, 0, 0, 0][..], [5, 0x24, 0]),
+            (&[0xE0, 0x52, 0, 0, 0, 0], [5, 0x24, 0]),
+            (&[0xE8, 0x52, 0, 0, 0, 0], [5, 0x20, 0]),
+            (&[0xC1, 0, 0, 0, 0, 0], [5, 0x20, 0]),
+        ] {
+            assert_eq!(dispatch(&mut machine, "c:0x38D4", cdb), 5);
+            assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x03, 0, 0, 0, 18, 0]), 1);
+            let data = &machine.xdata().memory().main()[0x8000..0x8012];
+            assert_eq!([data[2], data[12], data[13]], sense, "{cdb:02x?}");
+            assert_eq!(crate::scsi::Sense::parse(data).unwrap().asc, sense[1]);
+        }
+    }
+
+    #[test]
+    fn queued_transfers_return_the_statuses_that_the_status_patch_is_about() {
+        let mut machine = machine();
+        let transfer = |opcode| [opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x88)), 9);
+        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 0x0A);
+        assert!(machine.code_mut().replace("c:0x2A0F".parse().unwrap(), &[5]));
+        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 5);
+        assert_eq!(machine.xdata().memory().main()[0x90A1], 1, "the host is answered at once");
+    }
+
+    #[test]
+    #[ignore = "needs SDCC"]
+    fn the_committed_hex_is_what_the_assembler_makes_of_the_source() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/practice");
+        let out = tempfile::tempdir().unwrap();
+        for (name, committed) in [("common", COMMON_HEX), ("bank1", BANK1_HEX)] {
+            let object = out.path().join(name).with_extension("rel");
+            let assembled = Command::new("sdas8051")
+                .current_dir(&source)
+                .args(["-o", &object.to_string_lossy(), &format!("{name}.asm")])
+                .output()
+                .expect("sdas8051 of Debian's package sdcc");
+            assert!(assembled.status.success(), "{}", String::from_utf8_lossy(&assembled.stderr));
+            let linked = Command::new("sdld")
+                .current_dir(out.path())
+                .args(["-n", "-i", &format!("{name}.ihx"), &format!("{name}.rel")])
+                .output()
+                .expect("sdld of Debian's package sdcc");
+            // A jump out of range is a warning to sdld, on stdout or stderr: any word of it is a failure here.
+            assert!(
+                linked.stderr.is_empty() && linked.stdout.is_empty(),
+                "{}",
+                String::from_utf8_lossy(&linked.stderr)
+            );
+            let fresh = fs::read_to_string(out.path().join(name).with_extension("ihx")).unwrap();
+            assert_eq!(fresh, committed, "src/practice/{name}.ihx is not what the assembler makes of {name}.asm");
+        }
+    }
+}

@@ -1,1 +1,32 @@
-//! A bridge in software.
+//! A bridge in software: a unit whose SPI flash is in a file, which powers on like the chip and speaks Bulk-Only and
+//! UAS at the level of the wire. Everything above the wire is the code that runs on hardware.
+//!
+//! Where the reference page leaves a detail of the chip open, docs/virtual-bridge.md says what this unit does.
+
+mod bulk_only;
+mod chip;
+mod descriptors;
+mod disk;
+mod exchange;
+mod factory;
+mod firmware;
+mod handle;
+mod native;
+mod nor;
+mod open;
+mod pages;
+mod power_on;
+mod scenario;
+mod target;
+mod uas;
+mod unit;
+
+pub use chip::{Chip, DATA_BUFFER_LEN, DATA_BUFFER_WINDOW, XDATA_LEN};
+pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
+pub use firmware::{Firmware, Reply, TransferStatus};
+pub use handle::{SharedBridge, VirtualPipes};
+pub use native::NativeFirmware;
+pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
+pub use open::OpenError;
+pub use scenario::{Behind, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
+pub use unit::{BusEvent, InReply, NoSuchAlternate, OutReply, VirtualBridge};

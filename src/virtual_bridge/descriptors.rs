@@ -1,0 +1,319 @@
+//! What a unit enumerates with: device, configuration, BOS and string descriptors.
+//!
+//! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
+
+use crate::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
+
+/// Bulk streams of each of the three UAS pipes that have them.
+pub const STREAMS: u16 = 32;
+const MAX_STREAMS_EXPONENT: u8 = 5;
+
+/// How fast the unit's link is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkSpeed {
+    /// 480 Mbit/s: no bulk streams.
+    High,
+    /// 5 Gbit/s and more: bulk streams.
+    #[default]
+    Super,
+}
+
+impl LinkSpeed {
+    /// Bytes in a bulk packet.
+    pub const fn max_packet(self) -> u16 {
+        match self {
+            Self::High => 512,
+            Self::Super => 1024,
+        }
+    }
+}
+
+/// Who the unit says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// idVendor and idProduct.
+    pub id: UsbId,
+    /// bcdDevice.
+    pub release: u16,
+    /// iManufacturer.
+    pub manufacturer: String,
+    /// iProduct.
+    pub product: String,
+    /// iSerialNumber.
+    pub serial: String,
+    /// The vendor in standard INQUIRY data, at most 8 characters.
+    pub t10_vendor: String,
+    /// The product in standard INQUIRY data, at most 16 characters.
+    pub t10_product: String,
+}
+
+impl Identity {
+    /// The boot loader in ROM.
+    pub fn boot_loader() -> Self {
+        Self {
+            id: UsbId::BOOT_LOADER,
+            release: 0x0001,
+            manufacturer: "ASMedia".to_owned(),
+            product: "AS2462".to_owned(),
+            serial: "000000000000".to_owned(),
+            t10_vendor: "ASMedia".to_owned(),
+            t10_product: "AS2462".to_owned(),
+        }
+    }
+
+    /// What firmware falls back to where configuration block 0 fails its checks.
+    pub fn without_configuration() -> Self {
+        Self {
+            id: UsbId::STOCK,
+            release: 0x0100,
+            manufacturer: "ASMedia".to_owned(),
+            product: "ASM246X".to_owned(),
+            serial: "000000000000".to_owned(),
+            t10_vendor: "ASMedia".to_owned(),
+            t10_product: "ASM246X".to_owned(),
+        }
+    }
+
+    /// What firmware says where configuration block 0 holds.
+    pub fn configured(block: &ConfigBlock) -> Self {
+        Self {
+            id: block.usb_id(),
+            release: block.number(ConfigField::DeviceRelease),
+            manufacturer: block.text(ConfigField::Manufacturer),
+            product: block.text(ConfigField::Product),
+            serial: block.text(ConfigField::Serial),
+            t10_vendor: block.text(ConfigField::T10Vendor),
+            t10_product: block.text(ConfigField::T10Product),
+        }
+    }
+
+    /// tinygrad's own firmware, as far as its descriptors go.
+    pub fn open_firmware(serial: &str) -> Self {
+        Self {
+            id: UsbId::PATCHED,
+            release: 0x0001,
+            manufacturer: "tiny".to_owned(),
+            product: "custom".to_owned(),
+            serial: serial.to_owned(),
+            t10_vendor: "tiny".to_owned(),
+            t10_product: "custom".to_owned(),
+        }
+    }
+}
+
+/// A unit's descriptors, as they go over the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Who the unit says it is.
+    pub identity: Identity,
+    /// What runs on it.
+    pub state: BridgeState,
+    /// Its link.
+    pub speed: LinkSpeed,
+    /// The device descriptor.
+    pub device: [u8; 18],
+    /// The configuration descriptor with all that follows it: interfaces, endpoints, companions, pipe usages.
+    pub configuration: Vec<u8>,
+    /// The binary device object store.
+    pub bos: Vec<u8>,
+}
+
+const SERIAL_INDEX: u8 = 1;
+const MANUFACTURER_INDEX: u8 = 2;
+const PRODUCT_INDEX: u8 = 3;
+
+impl Descriptors {
+    /// The descriptors of a unit in this state. The boot loader has one alternate setting, all else two.
+    pub fn new(identity: Identity, state: BridgeState, speed: LinkSpeed) -> Self {
+        Self {
+            device: device(&identity, speed),
+            configuration: configuration(state, speed),
+            bos: bos(),
+            identity,
+            state,
+            speed,
+        }
+    }
+
+    /// Alternate settings of interface 0.
+    pub const fn alternates(&self) -> u8 {
+        match self.state {
+            BridgeState::BootLoader => 1,
+            _ => 2,
+        }
+    }
+
+    /// A string descriptor: 0 lists the languages (US English alone); `None` where there is no such string.
+    pub fn string(&self, index: u8) -> Option<Vec<u8>> {
+        let text = match index {
+            0 => return Some(vec![4, 0x03, 0x09, 0x04]),
+            SERIAL_INDEX => &self.identity.serial,
+            MANUFACTURER_INDEX => &self.identity.manufacturer,
+            PRODUCT_INDEX => &self.identity.product,
+            _ => return None,
+        };
+        let units: Vec<u8> = text.encode_utf16().take(126).flat_map(u16::to_le_bytes).collect();
+        let mut descriptor = vec![units.len() as u8 + 2, 0x03];
+        descriptor.extend(units);
+        Some(descriptor)
+    }
+}
+
+fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
+    let (usb, packet_size) = match speed {
+        LinkSpeed::High => (0x0210u16, 64),
+        // At SuperSpeed the field is an exponent: 2^9 bytes.
+        LinkSpeed::Super => (0x0320, 9),
+    };
+    let [usb_low, usb_high] = usb.to_le_bytes();
+    let [vendor_low, vendor_high] = identity.id.vendor.to_le_bytes();
+    let [product_low, product_high] = identity.id.product.to_le_bytes();
+    let [release_low, release_high] = identity.release.to_le_bytes();
+    #[rustfmt::skip]
+    let descriptor = [
+        18, 0x01, usb_low, usb_high, 0, 0, 0, packet_size,
+        vendor_low, vendor_high, product_low, product_high, release_low, release_high,
+        MANUFACTURER_INDEX, PRODUCT_INDEX, SERIAL_INDEX, 1,
+    ];
+    descriptor
+}
+
+/// What an alternate setting's endpoint is for: address, burst, streams' exponent, pipe usage ID (0 for none).
+struct Pipe {
+    address: u8,
+    burst: u8,
+    streams: u8,
+    usage: u8,
+}
+
+fn configuration(state: BridgeState, speed: LinkSpeed) -> Vec<u8> {
+    const BULK_ONLY: u8 = 0x50;
+    const UAS: u8 = 0x62;
+    let streams = MAX_STREAMS_EXPONENT;
+    let mut descriptor = vec![9, 0x02, 0, 0, 1, 1, 0, 0xC0, 0];
+    let bulk_only = [0x81, 0x02].map(|address| Pipe { address, burst: 15, streams: 0, usage: 0 });
+    alternate(&mut descriptor, 0, BULK_ONLY, &bulk_only, speed);
+    if state != BridgeState::BootLoader {
+        let uas = [
+            Pipe { address: 0x04, burst: 0, streams: 0, usage: 1 },
+            Pipe { address: 0x83, burst: 0, streams, usage: 2 },
+            Pipe { address: 0x81, burst: 15, streams, usage: 3 },
+            Pipe { address: 0x02, burst: 15, streams, usage: 4 },
+        ];
+        alternate(&mut descriptor, 1, UAS, &uas, speed);
+    }
+    let total = (descriptor.len() as u16).to_le_bytes();
+    descriptor[2..4].copy_from_slice(&total);
+    descriptor
+}
+
+fn alternate(descriptor: &mut Vec<u8>, number: u8, protocol: u8, pipes: &[Pipe], speed: LinkSpeed) {
+    descriptor.extend([9, 0x04, 0, number, pipes.len() as u8, 0x08, 0x06, protocol, 0]);
+    for pipe in pipes {
+        let [low, high] = speed.max_packet().to_le_bytes();
+        descriptor.extend([7, 0x05, pipe.address, 0x02, low, high, 0]);
+        if speed == LinkSpeed::Super {
+            descriptor.extend([6, 0x30, pipe.burst, pipe.streams, 0, 0]);
+        }
+        if pipe.usage != 0 {
+            descriptor.extend([4, 0x24, pipe.usage, 0]);
+        }
+    }
+}
+
+fn bos() -> Vec<u8> {
+    #[rustfmt::skip]
+    let bos = vec![
+        5, 0x0F, 22, 0, 2,
+        // USB 2.0 extension: link power management.
+        7, 0x10, 0x02, 0x02, 0, 0, 0,
+        // SuperSpeed: full, high and super speed; all functions from full speed up; U1 within 10 us, U2 within 2,047.
+        10, 0x10, 0x03, 0, 0x0E, 0, 1, 10, 0xFF, 0x07,
+    ];
+    bos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::known_blocks;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Walks the descriptors in a configuration: (bDescriptorType, the whole descriptor).
+    fn walk(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+        let mut found = Vec::new();
+        while let Some(len) = bytes.first() {
+            let (one, rest) = bytes.split_at(usize::from(*len));
+            found.push((one[1], one.to_vec()));
+            bytes = rest;
+        }
+        found
+    }
+
+    #[test]
+    fn a_patched_unit_enumerates_as_its_block_says() {
+        let [block, _] = known_blocks();
+        let descriptors = Descriptors::new(Identity::configured(&block), BridgeState::Patched, LinkSpeed::Super);
+        assert_eq!(hex(&descriptors.device), "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 02 03 01 01");
+        let product = descriptors.string(PRODUCT_INDEX).unwrap();
+        assert_eq!(usize::from(product[0]), product.len());
+        let units: Vec<u16> = product[2..].chunks(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
+        assert_eq!(String::from_utf16(&units).unwrap(), "USB 3.2 PCIe TinyEnclosure");
+        assert_eq!(descriptors.string(4), None);
+    }
+
+    #[test]
+    fn the_boot_loader_has_bulk_only_alone_with_bursts_of_16_packets() {
+        let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
+        assert_eq!(
+            hex(&descriptors.configuration),
+            "09 02 2c 00 01 01 00 c0 00 \
+             09 04 00 00 02 08 06 50 00 \
+             07 05 81 02 00 04 00 06 30 0f 00 00 00 \
+             07 05 02 02 00 04 00 06 30 0f 00 00 00"
+        );
+        assert_eq!(&descriptors.device[8..12], [0x4C, 0x17, 0x63, 0x24]);
+    }
+
+    #[test]
+    fn running_firmware_has_uas_with_32_streams_on_three_pipes() {
+        let identity = Identity::without_configuration();
+        let descriptors = Descriptors::new(identity, BridgeState::Stock, LinkSpeed::Super);
+        assert_eq!(
+            hex(&descriptors.configuration[44..]),
+            "09 04 00 01 04 08 06 62 00 \
+             07 05 04 02 00 04 00 06 30 00 00 00 00 04 24 01 00 \
+             07 05 83 02 00 04 00 06 30 00 05 00 00 04 24 02 00 \
+             07 05 81 02 00 04 00 06 30 0f 05 00 00 04 24 03 00 \
+             07 05 02 02 00 04 00 06 30 0f 05 00 00 04 24 04 00"
+        );
+    }
+
+    #[test]
+    fn at_high_speed_there_are_no_companions_and_packets_have_512_bytes() {
+        let identity = Identity::without_configuration();
+        let descriptors = Descriptors::new(identity, BridgeState::Stock, LinkSpeed::High);
+        let all = walk(&descriptors.configuration);
+        assert!(all.iter().all(|(kind, _)| *kind != 0x30));
+        assert!(all.iter().filter(|(kind, _)| *kind == 0x05).all(|(_, endpoint)| endpoint[4..6] == [0x00, 0x02]));
+    }
+
+    #[test]
+    fn every_total_length_is_the_length() {
+        for state in [BridgeState::Stock, BridgeState::BootLoader] {
+            for speed in [LinkSpeed::High, LinkSpeed::Super] {
+                let descriptors = Descriptors::new(Identity::boot_loader(), state, speed);
+                for whole in [&descriptors.configuration, &descriptors.bos] {
+                    assert_eq!(usize::from(u16::from_le_bytes([whole[2], whole[3]])), whole.len());
+                }
+                let interfaces = walk(&descriptors.configuration).iter().filter(|(kind, _)| *kind == 0x04).count();
+                assert_eq!(interfaces, usize::from(descriptors.alternates()));
+                assert_eq!(walk(&descriptors.bos[5..]).len(), usize::from(descriptors.bos[4]));
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! One command under way in the unit: its data, as far as it has moved, and how it will end.
+
+use std::time::Instant;
+
+use super::target::{Target, WRITE_FAULT};
+use crate::scsi::bot::Direction;
+use crate::scsi::{ResetMode, Sense};
+
+/// Where a command's data is, or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DataPlan {
+    /// No data.
+    None,
+    /// The exchange's buffer, to the host.
+    In,
+    /// The SSD from this byte on, to the host.
+    InDisk { at: u64, len: u64 },
+    /// So many bytes, which never come.
+    InNever { len: u64 },
+    /// From the host into the exchange's buffer.
+    Out { len: u64 },
+    /// From the host to the SSD.
+    OutDisk { at: u64, len: u64 },
+    /// From the host to the data buffer.
+    OutDataBuffer { at: u64, len: u64 },
+}
+
+/// How a command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Known only when the host's data is there.
+    AfterData,
+    Good,
+    Check(Sense),
+    Silent,
+    Reset(ResetMode),
+}
+
+/// A command under way.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) cdb: [u8; 16],
+    pub(super) plan: DataPlan,
+    pub(super) ending: Ending,
+    /// Bytes that this exchange will move; less than the plan's where the host or a fault cuts it short.
+    pub(super) limit: u64,
+    pub(super) moved: u64,
+    pub(super) data: Vec<u8>,
+    /// When its status can be fetched; `None` is at once.
+    pub(super) ready_at: Option<Instant>,
+}
+
+impl Exchange {
+    /// An exchange that waits for a command, with `data` as its buffer.
+    pub(super) fn idle(mut data: Vec<u8>) -> Self {
+        data.clear();
+        Self { cdb: [0; 16], plan: DataPlan::None, ending: Ending::Good, limit: 0, moved: 0, data, ready_at: None }
+    }
+
+    /// Which way the data goes, and how much of it the device means to move.
+    pub(super) fn intent(&self) -> Option<(Direction, u64)> {
+        let (direction, len) = match self.plan {
+            DataPlan::None => return None,
+            DataPlan::In => (Direction::In, self.data.len() as u64),
+            DataPlan::InDisk { len, .. } | DataPlan::InNever { len } => (Direction::In, len),
+            DataPlan::Out { len } | DataPlan::OutDisk { len, .. } | DataPlan::OutDataBuffer { len, .. } => {
+                (Direction::Out, len)
+            }
+        };
+        (len > 0).then_some((direction, len))
+    }
+
+    /// Whether all data that will move has moved.
+    pub(super) const fn data_is_done(&self) -> bool {
+        self.moved >= self.limit
+    }
+
+    /// Moves data to the host. `None` while there is none to move.
+    pub(super) fn fill(&mut self, target: &mut Target, buffer: &mut [u8]) -> Option<usize> {
+        let count = buffer.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
+        let part = &mut buffer[..count];
+        match self.plan {
+            DataPlan::In => {
+                let start = self.moved as usize;
+                part.copy_from_slice(&self.data[start..start + count]);
+            }
+            DataPlan::InDisk { at, .. } => {
+                if target.read_disk(at + self.moved, part).is_err() {
+                    self.ending = Ending::Check(Sense::UNRECOVERED_READ_ERROR);
+                    self.limit = self.moved;
+                    return Some(0);
+                }
+            }
+            _ => return None,
+        }
+        self.moved += count as u64;
+        Some(count)
+    }
+
+    /// Takes data from the host, and ends the command when it is all there. Returns the bytes taken.
+    pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) -> usize {
+        let count = data.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
+        let part = &data[..count];
+        match self.plan {
+            DataPlan::Out { .. } => self.data.extend_from_slice(part),
+            DataPlan::OutDisk { at, .. } => {
+                let written = target.write_disk(at + self.moved, part);
+                self.ending = if written.is_ok() { self.ending } else { Ending::Check(WRITE_FAULT) };
+            }
+            DataPlan::OutDataBuffer { at, .. } => target.write_data_buffer(at + self.moved, part),
+            _ => {}
+        }
+        self.moved += count as u64;
+        if self.data_is_done() && self.ending == Ending::AfterData {
+            self.ending = target.finish(&self.cdb, &self.data);
+            self.ready_at = target.ready_at();
+        }
+        count
+    }
+
+    /// Whether the status can be fetched now.
+    pub(super) fn is_ready(&self) -> bool {
+        !matches!(self.ending, Ending::Silent | Ending::AfterData)
+            && self.data_is_done()
+            && self.ready_at.is_none_or(|at| at <= Instant::now())
+    }
+}

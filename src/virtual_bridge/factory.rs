@@ -1,0 +1,59 @@
+//! How a unit leaves the maker: its configuration blocks, with a serial number of its own, and its first image.
+
+use sha2::{Digest, Sha256};
+
+use super::nor::{FlashFault, NorFlash};
+use super::scenario::{Factory, Scenario};
+use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, UsbId, known_blocks};
+
+/// Why a new unit's flash could not be filled.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FactoryError {
+    #[error(transparent)]
+    Block(#[from] ConfigBlockError),
+    #[error(transparent)]
+    Flash(#[from] FlashFault),
+}
+
+/// Fills erased cells as the scenario says. `seed` is what tells this unit from others.
+pub(super) fn fill(
+    flash: &mut NorFlash,
+    scenario: &Scenario,
+    seed: &[u8],
+    image: Option<&[u8]>,
+) -> Result<(), FactoryError> {
+    if scenario.factory == Factory::Erased {
+        return Ok(());
+    }
+    let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
+    let mut at = 0;
+    for block in blocks(&serial)? {
+        flash.program(FlashAddress(at), block.bytes())?;
+        at += block.bytes().len() as u32;
+    }
+    if let (Factory::Stock, Some(file)) = (scenario.factory, image) {
+        for part in Part::ALL {
+            flash.program(part.flash_address(), part.of(file))?;
+        }
+    }
+    Ok(())
+}
+
+/// Twelve hexadecimal digits, as the maker's own serial numbers have.
+fn serial(seed: &[u8]) -> String {
+    Sha256::digest(seed).iter().take(6).map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// The frame and the flags of the known blocks, under the chip maker's names and IDs.
+fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
+    let [mut zero, one] = known_blocks();
+    zero.set_text(ConfigField::Serial, serial)?;
+    zero.set_text(ConfigField::Manufacturer, "ASMedia")?;
+    zero.set_text(ConfigField::T10Vendor, "ASMedia")?;
+    zero.set_text(ConfigField::Product, "ASM246X USB4 NVMe")?;
+    zero.set_text(ConfigField::T10Product, "ASM246X")?;
+    zero.set_number(ConfigField::VendorId, UsbId::STOCK.vendor)?;
+    zero.set_number(ConfigField::ProductId, UsbId::STOCK.product)?;
+    zero.set_number(ConfigField::DeviceRelease, 0x0100)?;
+    Ok([zero, one])
+}

@@ -1,0 +1,253 @@
+//! The SPI flash: NOR cells, which an erase sets to 1 and a program can only clear.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::time::Duration;
+
+use crate::firmware::FlashAddress;
+
+/// Bytes that one erase sets to 0xFF.
+pub const SECTOR_LEN: usize = 0x1000;
+/// Bytes that one program can reach; it never crosses a page's end.
+pub const PAGE_LEN: usize = 0x100;
+/// Bytes in a virtual bridge's flash: both slots of the reference's flash map, and the same again.
+pub const FLASH_LEN: usize = 0x8_0000;
+
+/// How long the cells take. Zero, the default, is no time at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlashTiming {
+    /// One sector erase.
+    pub erase_sector: Duration,
+    /// One page program.
+    pub program_page: Duration,
+}
+
+/// Why the flash did not do what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum FlashFault {
+    /// The power went away (the scenario's `power-loss-after`).
+    #[error("the unit lost its power")]
+    PowerLost,
+    /// Past the last cell.
+    #[error("{address} and {len} bytes from there are outside the flash")]
+    Outside {
+        /// Where.
+        address: FlashAddress,
+        /// Bytes.
+        len: usize,
+    },
+    /// The file under the cells.
+    #[error("the flash's file cannot be written")]
+    Io(#[from] io::Error),
+}
+
+/// NOR cells, in memory and, where there is one, in a file which every erase and program reaches at once.
+#[derive(Debug)]
+pub struct NorFlash {
+    cells: Vec<u8>,
+    file: Option<File>,
+    timing: FlashTiming,
+    busy: Duration,
+    /// Bytes that can still be programmed before the power goes.
+    power_left: Option<u64>,
+}
+
+impl NorFlash {
+    /// Erased cells without a file.
+    pub fn erased() -> Self {
+        Self::holding(vec![0xFF; FLASH_LEN], None)
+    }
+
+    /// These cells; what changes goes to `file` too.
+    pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
+        Self { cells, file, timing: FlashTiming::default(), busy: Duration::ZERO, power_left: None }
+    }
+
+    /// Sets how long erases and programs take.
+    pub fn set_timing(&mut self, timing: FlashTiming) {
+        self.timing = timing;
+    }
+
+    /// Takes the power away once `bytes` more have been programmed; `None` takes the limit away.
+    pub fn lose_power_after(&mut self, bytes: Option<u64>) {
+        self.power_left = bytes;
+    }
+
+    /// The time that erases and programs took since this was last asked.
+    pub fn take_busy(&mut self) -> Duration {
+        std::mem::take(&mut self.busy)
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// Whether there are no cells at all.
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
+    /// `len` cells, or `None` where they reach past the last one.
+    pub fn get(&self, address: FlashAddress, len: usize) -> Option<&[u8]> {
+        let start = address.0 as usize;
+        self.cells.get(start..start.checked_add(len)?)
+    }
+
+    /// Sets the 4 KiB sector around `address` to 0xFF.
+    ///
+    /// # Errors
+    /// [`FlashFault`].
+    pub fn erase_sector(&mut self, address: FlashAddress) -> Result<(), FlashFault> {
+        self.check_power()?;
+        let start = address.0 as usize / SECTOR_LEN * SECTOR_LEN;
+        let outside = FlashFault::Outside { address, len: SECTOR_LEN };
+        self.cells.get_mut(start..start + SECTOR_LEN).ok_or(outside)?.fill(0xFF);
+        self.busy += self.timing.erase_sector;
+        self.store(start, SECTOR_LEN)
+    }
+
+    /// Clears bits: each cell becomes itself AND the byte given. Pages are programmed one after another.
+    ///
+    /// # Errors
+    /// [`FlashFault`]; when the power goes, the bytes before that moment are programmed.
+    pub fn program(&mut self, address: FlashAddress, data: &[u8]) -> Result<(), FlashFault> {
+        let outside = FlashFault::Outside { address, len: data.len() };
+        self.get(address, data.len()).ok_or(outside)?;
+        let mut at = address.0 as usize;
+        let mut data = data;
+        while !data.is_empty() {
+            self.check_power()?;
+            let (page, rest) = data.split_at(data.len().min(PAGE_LEN - at % PAGE_LEN));
+            let powered =
+                self.power_left.map_or(page.len(), |left| page.len().min(left.try_into().unwrap_or(usize::MAX)));
+            for (cell, byte) in self.cells[at..at + powered].iter_mut().zip(page) {
+                *cell &= byte;
+            }
+            if let Some(left) = &mut self.power_left {
+                *left -= powered as u64;
+            }
+            self.busy += self.timing.program_page;
+            self.store(at, powered)?;
+            if powered < page.len() {
+                return Err(FlashFault::PowerLost);
+            }
+            at += page.len();
+            data = rest;
+        }
+        Ok(())
+    }
+
+    /// Whether the power has gone: nothing can be written any more until it is back.
+    pub fn power_is_lost(&self) -> bool {
+        self.power_left == Some(0)
+    }
+
+    fn check_power(&self) -> Result<(), FlashFault> {
+        if self.power_is_lost() { Err(FlashFault::PowerLost) } else { Ok(()) }
+    }
+
+    fn store(&mut self, start: usize, len: usize) -> Result<(), FlashFault> {
+        if let Some(file) = &mut self.file {
+            file.seek(SeekFrom::Start(start as u64))?;
+            file.write_all(&self.cells[start..start + len])?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_program_clears_bits_and_only_an_erase_sets_them() {
+        let mut flash = NorFlash::erased();
+        let at = FlashAddress(0x1234);
+        flash.program(at, &[0xF0]).unwrap();
+        flash.program(at, &[0x3F]).unwrap();
+        assert_eq!(flash.get(at, 1), Some(&[0x30][..]));
+        flash.erase_sector(at).unwrap();
+        assert_eq!(flash.get(at, 1), Some(&[0xFF][..]));
+    }
+
+    #[test]
+    fn an_erase_reaches_its_sector_and_nothing_else() {
+        let mut flash = NorFlash::erased();
+        for at in [0x0FFF, 0x1000, 0x1FFF, 0x2000] {
+            flash.program(FlashAddress(at), &[0]).unwrap();
+        }
+        flash.erase_sector(FlashAddress(0x1800)).unwrap();
+        let cells = [0x0FFF, 0x1000, 0x1FFF, 0x2000].map(|at| flash.get(FlashAddress(at), 1).unwrap()[0]);
+        assert_eq!(cells, [0, 0xFF, 0xFF, 0]);
+    }
+
+    #[test]
+    fn a_power_loss_keeps_what_was_programmed_before_it() {
+        let mut flash = NorFlash::erased();
+        flash.lose_power_after(Some(300));
+        assert!(matches!(flash.program(FlashAddress(0), &[0; 1024]), Err(FlashFault::PowerLost)));
+        let cells = flash.get(FlashAddress(0), 1024).unwrap();
+        assert_eq!((cells[299], cells[300]), (0, 0xFF));
+        assert!(matches!(flash.erase_sector(FlashAddress(0)), Err(FlashFault::PowerLost)));
+    }
+
+    #[test]
+    fn the_cells_say_how_long_they_took() {
+        let mut flash = NorFlash::erased();
+        flash.set_timing(FlashTiming {
+            erase_sector: Duration::from_millis(30),
+            program_page: Duration::from_micros(400),
+        });
+        flash.erase_sector(FlashAddress(0)).unwrap();
+        flash.program(FlashAddress(0x80), &[0; 256]).unwrap();
+        assert_eq!(flash.take_busy(), Duration::from_micros(30_800), "one sector, and two pages that the data touches");
+        assert_eq!(flash.take_busy(), Duration::ZERO);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Erase(u32),
+        Program(u32, Vec<u8>),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let address = 0u32..0x4800;
+        prop_oneof![
+            address.clone().prop_map(Step::Erase),
+            (address, proptest::collection::vec(any::<u8>(), 0..700)).prop_map(|(at, data)| Step::Program(at, data)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_cells_follow_the_rules_of_nor_whatever_is_done(steps in proptest::collection::vec(step(), 0..20)) {
+            let mut flash = NorFlash::erased();
+            let mut model = vec![0xFFu8; FLASH_LEN];
+            for step in steps {
+                match step {
+                    Step::Erase(at) => {
+                        flash.erase_sector(FlashAddress(at)).unwrap();
+                        let start = at as usize & !(SECTOR_LEN - 1);
+                        model[start..start + SECTOR_LEN].fill(0xFF);
+                    }
+                    Step::Program(at, data) => {
+                        flash.program(FlashAddress(at), &data).unwrap();
+                        model[at as usize..].iter_mut().zip(&data).for_each(|(cell, byte)| *cell &= byte);
+                    }
+                }
+            }
+            prop_assert!(flash.get(FlashAddress(0), FLASH_LEN).unwrap() == model);
+        }
+
+        #[test]
+        fn an_address_past_the_end_is_an_error_and_changes_nothing(at in FLASH_LEN as u32 - 4.., len in 5usize..40) {
+            let mut flash = NorFlash::erased();
+            let outside = matches!(flash.program(FlashAddress(at), &vec![0; len]), Err(FlashFault::Outside { .. }));
+            prop_assert!(outside);
+            prop_assert!(flash.get(FlashAddress(0), FLASH_LEN).unwrap().iter().all(|cell| *cell == 0xFF));
+        }
+    }
+}

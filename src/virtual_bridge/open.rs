@@ -1,0 +1,172 @@
+//! A unit in a folder: its flash, its SSD, and what it was told, so that separate commands see the same unit.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::disk::Disk;
+use super::factory;
+use super::nor::{FLASH_LEN, NorFlash};
+use super::scenario::{Behind, Scenario, ScenarioError};
+use super::unit::VirtualBridge;
+use crate::failure::{Exit, Failure};
+
+/// The SPI flash's cells.
+const FLASH_FILE: &str = "flash.bin";
+/// The SSD's blocks.
+const SSD_FILE: &str = "ssd.bin";
+/// What the unit is told.
+const SCENARIO_FILE: &str = "bridge.toml";
+
+/// Why a folder holds no virtual bridge.
+#[derive(Debug, Error, Diagnostic)]
+pub enum OpenError {
+    /// A file of the unit.
+    #[error("virtual bridge: cannot {what} {}", path.display())]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::file),
+        help("`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it")
+    )]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Another process has the unit open.
+    #[error("the virtual bridge in {} is in use by another process", dir.display())]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::busy),
+        help("wait for the other command to end, or name another folder")
+    )]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The flash's file has another size.
+    #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual bridge", path.display())]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::flash_size),
+        help("delete the file to start with a new unit, or name another folder")
+    )]
+    FlashSize {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+    },
+    /// The scenario.
+    #[error("{}: {source}", path.display())]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::scenario),
+        help("docs/virtual-bridge.md lists what a scenario can say; without the file the defaults hold")
+    )]
+    Scenario {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: ScenarioError,
+    },
+    /// The cells could not be filled.
+    #[error("the new unit's flash cannot be filled: {0}")]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::factory),
+        help("the folder's disk may be full; delete flash.bin there and try again")
+    )]
+    Factory(String),
+}
+
+impl Failure for OpenError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Busy { .. } => Exit::Device,
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+impl VirtualBridge {
+    /// The unit in a folder; the folder, and a new unit in it, are made where there are none. The unit is locked
+    /// against other processes as long as the value lives.
+    ///
+    /// `image` is the file that a new unit gets at the factory.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, OpenError> {
+        let scenario_path = dir.join(SCENARIO_FILE);
+        let scenario = match fs::read_to_string(&scenario_path) {
+            Ok(text) => {
+                Scenario::parse(&text).map_err(|source| OpenError::Scenario { path: scenario_path.clone(), source })?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Scenario::default(),
+            Err(source) => return Err(OpenError::File { what: "read", path: scenario_path, source }),
+        };
+        fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
+        let flash = flash_in(dir, &scenario, image)?;
+        let disk = match scenario.behind {
+            Behind::Ssd { bytes } => {
+                let path = dir.join(SSD_FILE);
+                let file = open(&path)?;
+                Some(Disk::in_file(file, bytes).map_err(file_error("size", &path))?)
+            }
+            Behind::Nothing | Behind::Gpu => None,
+        };
+        Ok(Self::assemble(scenario, flash, disk))
+    }
+
+    /// A unit without a folder, new from the factory. `seed` tells its serial number from others'.
+    ///
+    /// # Errors
+    /// [`OpenError::Factory`].
+    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, OpenError> {
+        let mut flash = NorFlash::erased();
+        factory::fill(&mut flash, &scenario, seed, image).map_err(|error| OpenError::Factory(error.to_string()))?;
+        let disk = match scenario.behind {
+            Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
+            Behind::Nothing | Behind::Gpu => None,
+        };
+        Ok(Self::assemble(scenario, flash, disk))
+    }
+}
+
+fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, OpenError> {
+    let path = dir.join(FLASH_FILE);
+    let mut file = open(&path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::Busy { dir: dir.to_owned() }),
+        Err(TryLockError::Error(source)) => return Err(OpenError::File { what: "lock", path, source }),
+    }
+    let found = file.metadata().map_err(file_error("read", &path))?.len();
+    if found == FLASH_LEN as u64 {
+        let mut cells = Vec::with_capacity(FLASH_LEN);
+        file.read_to_end(&mut cells).map_err(file_error("read", &path))?;
+        return Ok(NorFlash::holding(cells, Some(file)));
+    }
+    if found != 0 {
+        return Err(OpenError::FlashSize { path, found });
+    }
+    let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut flash = NorFlash::erased();
+    factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
+        .map_err(|error| OpenError::Factory(error.to_string()))?;
+    let cells = flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
+    file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
+    Ok(NorFlash::holding(cells, Some(file)))
+}
+
+fn open(path: &Path) -> Result<File, OpenError> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(file_error("open", path))
+}
+
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| OpenError::File { what, path, source }
+}

@@ -1,0 +1,57 @@
+//! What the chip does when it gets power: boot the image in flash where its container holds, else stay in ROM.
+
+use super::descriptors::{Descriptors, Identity, LinkSpeed};
+use super::nor::NorFlash;
+use super::scenario::PowerOnState;
+use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image, Part};
+
+/// What came up.
+#[derive(Debug)]
+pub(super) struct PowerOn {
+    /// The image that runs; `None` in the boot loader and in open firmware.
+    pub(super) image: Option<Image>,
+    pub(super) descriptors: Descriptors,
+}
+
+pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) -> PowerOn {
+    let block = config_block(flash, BlockIndex::Zero);
+    let image = match state {
+        PowerOnState::Auto | PowerOnState::Absent => image(flash),
+        PowerOnState::BootLoader | PowerOnState::OpenFirmware => None,
+    };
+    let (identity, runs) = match (&image, state) {
+        (Some(_), _) => {
+            let identity = block.as_ref().map_or_else(Identity::without_configuration, Identity::configured);
+            let alternates_of_firmware = 2;
+            let runs = BridgeState::from_descriptors(identity.id, &identity.product, alternates_of_firmware);
+            (identity, runs.unwrap_or(BridgeState::Stock))
+        }
+        (None, PowerOnState::OpenFirmware) => {
+            let serial = block.map_or_else(|| "000000000000".to_owned(), |block| block.text(ConfigField::Serial));
+            (Identity::open_firmware(&serial), BridgeState::OpenFirmware)
+        }
+        (None, _) => (Identity::boot_loader(), BridgeState::BootLoader),
+    };
+    PowerOn { image, descriptors: Descriptors::new(identity, runs, speed) }
+}
+
+/// The image in the first slot, where its container holds.
+pub(super) fn image(flash: &NorFlash) -> Option<Image> {
+    let header = flash.get(Part::One.flash_address(), 4)?;
+    let body_len = u32::from_le_bytes(header.try_into().ok()?);
+    let file_len = usize::try_from(body_len).ok()?.checked_add(10)?;
+    let first = file_len.min(Part::One.max_len());
+    let mut file = flash.get(Part::One.flash_address(), first)?.to_vec();
+    let second = file_len - first;
+    if second > Part::Two.max_len() {
+        return None;
+    }
+    file.extend_from_slice(flash.get(Part::Two.flash_address(), second)?);
+    Image::parse(&file).ok()
+}
+
+/// A configuration block of the first slot, where it holds.
+pub(super) fn config_block(flash: &NorFlash, index: BlockIndex) -> Option<ConfigBlock> {
+    let at = FlashAddress(u32::from(index.number()) * CONFIG_BLOCK_LEN as u32);
+    ConfigBlock::parse(index, flash.get(at, CONFIG_BLOCK_LEN)?).ok()
+}

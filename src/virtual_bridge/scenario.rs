@@ -1,0 +1,269 @@
+//! What a virtual bridge is told: what sits behind it, its state, its timing, the faults to inject.
+//!
+//! The TOML is documented in docs/virtual-bridge.md.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::descriptors::LinkSpeed;
+use super::nor::FlashTiming;
+
+/// What sits behind the bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Behind {
+    /// Nothing.
+    Nothing,
+    /// A GPU.
+    #[default]
+    Gpu,
+    /// An NVMe SSD.
+    Ssd {
+        /// Its size: a multiple of 512 bytes, at least one block.
+        bytes: u64,
+    },
+}
+
+/// What comes up when the unit gets power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerOnState {
+    /// What the flash holds: its image where the container holds, else the boot loader.
+    #[default]
+    Auto,
+    /// The boot loader, whatever the flash holds.
+    BootLoader,
+    /// tinygrad's own firmware, as far as its descriptors and its flashing commands go.
+    OpenFirmware,
+    /// Nothing: the unit is not plugged in.
+    Absent,
+}
+
+/// What the flash of a unit that is new holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Factory {
+    /// The practice image, and configuration blocks as a maker would write them.
+    #[default]
+    Stock,
+    /// Nothing but the configuration blocks.
+    NoImage,
+    /// Nothing.
+    Erased,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The endpoint halts in the data phase, or, where the command has no data, instead of the status.
+    Stall,
+    /// The endpoint halts instead of the status.
+    StallStatus,
+    /// Half of the data is moved; the residue says so.
+    ShortData,
+    /// The status carries another tag.
+    BadTag,
+    /// The status is a phase error (Bulk-Only), or the response "invalid information unit" (UAS).
+    PhaseError,
+    /// The command is never answered.
+    Timeout,
+    /// The unit disappears when the command arrives.
+    Disconnect,
+}
+
+/// A fault, and the command that it strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What goes wrong.
+    pub kind: FaultKind,
+    /// Only commands with this operation code count; without it all do.
+    pub opcode: Option<u8>,
+    /// The first command that is struck: 1 is the first that counts since the unit was opened.
+    #[serde(default = "one")]
+    pub nth: u64,
+    /// How many commands that count are struck from there on.
+    #[serde(default = "one")]
+    pub times: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// Times, all zero by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Timing {
+    /// Milliseconds for each 4 KiB sector erased.
+    pub erase_sector_ms: u64,
+    /// Microseconds for each 256-byte page programmed.
+    pub program_page_us: u64,
+    /// Microseconds from a command to its status.
+    pub command_us: u64,
+    /// Milliseconds from a reset (E8) until the unit is back.
+    pub reenumerate_ms: u64,
+}
+
+impl Timing {
+    pub(super) fn flash(&self) -> FlashTiming {
+        FlashTiming {
+            erase_sector: Duration::from_millis(self.erase_sector_ms),
+            program_page: Duration::from_micros(self.program_page_us),
+        }
+    }
+}
+
+/// What a virtual bridge is told.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Scenario {
+    /// What sits behind it.
+    pub behind: Behind,
+    /// What comes up at power-on.
+    pub state: PowerOnState,
+    /// Its link.
+    pub speed: LinkSpeed,
+    /// What a new unit's flash holds.
+    pub factory: Factory,
+    /// A new unit's serial number, at most 20 printable ASCII characters; by default one made from its folder's path.
+    pub serial: Option<String>,
+    /// The unit loses its power once so many bytes of flash have been programmed since it was opened.
+    pub power_loss_after: Option<u64>,
+    /// Milliseconds until a unit that disappeared through a fault is back; without it, it stays away.
+    pub back_after_ms: Option<u64>,
+    /// Times.
+    pub timing: Timing,
+    /// Faults, each counted by itself.
+    #[serde(rename = "fault")]
+    pub faults: Vec<Fault>,
+}
+
+/// Why a TOML is no scenario.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// Not TOML, an unknown key, a value of the wrong type.
+    #[error("{0}")]
+    Toml(String),
+    /// The SSD's size.
+    #[error("`behind.ssd.bytes` is {0}, expected a multiple of 512 from 512 to 2^50")]
+    SsdSize(u64),
+    /// The serial number.
+    #[error("`serial` is {0:?}, expected 1 to 20 printable ASCII characters")]
+    Serial(String),
+    /// A count that can never be reached.
+    #[error("`fault` {0}: `nth` and `times` count from 1")]
+    FaultCount(usize),
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self = toml::from_str(text).map_err(|error| ScenarioError::Toml(error.to_string()))?;
+        if let Behind::Ssd { bytes } = scenario.behind
+            && (bytes == 0 || bytes % 512 != 0 || bytes > 1 << 50)
+        {
+            return Err(ScenarioError::SsdSize(bytes));
+        }
+        if let Some(serial) = &scenario.serial
+            && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
+        {
+            return Err(ScenarioError::Serial(serial.clone()));
+        }
+        if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
+            return Err(ScenarioError::FaultCount(at + 1));
+        }
+        Ok(scenario)
+    }
+}
+
+/// Counts commands and says which are struck.
+#[derive(Debug)]
+pub(super) struct FaultPlan {
+    faults: Vec<(Fault, u64)>,
+}
+
+impl FaultPlan {
+    pub(super) fn new(faults: &[Fault]) -> Self {
+        Self { faults: faults.iter().map(|fault| (*fault, 0)).collect() }
+    }
+
+    /// A command has arrived: the first fault that strikes it.
+    pub(super) fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
+        let mut struck = None;
+        for (fault, seen) in &mut self.faults {
+            if fault.opcode.is_none_or(|wanted| wanted == opcode) {
+                *seen += 1;
+                if *seen >= fault.nth && *seen - fault.nth < fault.times {
+                    struck = struck.or(Some(fault.kind));
+                }
+            }
+        }
+        struck
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_says_everything_that_the_documentation_lists() {
+        let scenario = Scenario::parse(
+            r#"
+            behind = { ssd = { bytes = 1048576 } }
+            state = "boot-loader"
+            speed = "high"
+            factory = "erased"
+            serial = "0123456789AB"
+            power-loss-after = 4096
+            back-after-ms = 100
+            [timing]
+            erase-sector-ms = 45
+            program-page-us = 400
+            command-us = 100
+            reenumerate-ms = 500
+            [[fault]]
+            kind = "short-data"
+            opcode = 0xE2
+            nth = 2
+            times = 3
+            "#,
+        )
+        .unwrap();
+        assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
+        assert_eq!(scenario.timing.erase_sector_ms, 45);
+        assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
+        assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
+    }
+
+    #[test]
+    fn what_is_no_scenario_is_said_by_name() {
+        assert!(matches!(Scenario::parse("behnd = \"gpu\""), Err(ScenarioError::Toml(what)) if what.contains("behnd")));
+        assert!(matches!(Scenario::parse("behind = { ssd = { byte = 1 } }"), Err(ScenarioError::Toml(_))));
+        assert_eq!(Scenario::parse("behind = { ssd = { bytes = 1000 } }"), Err(ScenarioError::SsdSize(1000)));
+        assert_eq!(Scenario::parse("serial = \"\""), Err(ScenarioError::Serial(String::new())));
+        let never = "[[fault]]\nkind = \"stall\"\nnth = 0";
+        assert_eq!(Scenario::parse(never), Err(ScenarioError::FaultCount(1)));
+    }
+
+    #[test]
+    fn a_fault_strikes_the_nth_command_that_counts() {
+        let fault = Fault { kind: FaultKind::Stall, opcode: Some(0xE3), nth: 2, times: 1 };
+        let mut plan = FaultPlan::new(&[fault]);
+        let struck = [0xE3, 0xE1, 0xE3, 0xE3].map(|opcode| plan.strike(opcode));
+        assert_eq!(struck, [None, None, Some(FaultKind::Stall), None]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_a_scenario_never_panics(text: String) {
+            let _ = Scenario::parse(&text);
+        }
+    }
+}

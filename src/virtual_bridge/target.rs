@@ -1,0 +1,201 @@
+//! The SCSI target: what each command does to the unit, whatever transport brought it.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::chip::Chip;
+use super::descriptors::Identity;
+use super::disk::{BLOCK_LEN, Disk};
+use super::exchange::{DataPlan, Ending, Exchange};
+use super::firmware::{Firmware, Reply, TransferStatus};
+use super::pages;
+use crate::firmware::BridgeState;
+use crate::scsi::bot::Direction;
+use crate::scsi::{Sense, SenseKey};
+
+pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
+const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x21, 0x00);
+const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
+
+/// The unit behind its transports.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) chip: Chip,
+    pub(super) firmware: Box<dyn Firmware>,
+    pub(super) identity: Identity,
+    pub(super) state: BridgeState,
+    pub(super) disk: Option<Disk>,
+    pub(super) command_time: Duration,
+    /// What the next REQUEST SENSE answers.
+    pub(super) sense: Sense,
+}
+
+impl Target {
+    /// Starts a command in `exchange`, which is idle.
+    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8, host_len: Option<u32>, exchange: &mut Exchange) {
+        exchange.cdb = *cdb;
+        let (plan, ending) = self.command(cdb, lun, host_len, &mut exchange.data);
+        exchange.plan = plan;
+        exchange.ending = ending;
+        exchange.limit = exchange.intent().map_or(0, |(_, len)| len);
+        if exchange.limit == 0 && ending == Ending::AfterData {
+            exchange.ending = self.finish(cdb, &[]);
+        }
+        exchange.ready_at = self.ready_at();
+    }
+
+    /// Ends a command whose data is there.
+    pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> Ending {
+        ending_of(self.firmware.finish(&mut self.chip, cdb, data))
+    }
+
+    /// When the status of a command that has been worked off just now can be fetched.
+    pub(super) fn ready_at(&mut self) -> Option<Instant> {
+        let takes = self.command_time + self.chip.flash.take_busy();
+        (!takes.is_zero()).then(|| Instant::now() + takes)
+    }
+
+    pub(super) fn read_disk(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.disk.as_mut().ok_or(io::ErrorKind::NotFound)?.read(at, buffer)
+    }
+
+    pub(super) fn write_disk(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.disk.as_mut().ok_or(io::ErrorKind::NotFound)?.write(at, data)
+    }
+
+    /// What reaches past the part of the data buffer that answers is lost.
+    pub(super) fn write_data_buffer(&mut self, at: u64, data: &[u8]) {
+        let Ok(start) = usize::try_from(at) else { return };
+        if let Some(place) = self.chip.data_buffer.get_mut(start..) {
+            let count = place.len().min(data.len());
+            place[..count].copy_from_slice(&data[..count]);
+        }
+    }
+
+    fn command(&mut self, cdb: &[u8; 16], lun: u8, host_len: Option<u32>, data: &mut Vec<u8>) -> (DataPlan, Ending) {
+        let sense = std::mem::replace(&mut self.sense, Sense::NONE);
+        let opcode = cdb[0];
+        if lun != 0 && !matches!(opcode, 0x03 | 0x12 | 0xA0) {
+            return check(LUN_NOT_SUPPORTED);
+        }
+        match opcode {
+            0x03 => give(data, &sense.to_fixed(), usize::from(cdb[4])),
+            0x12 => match pages::inquiry(cdb, lun, &self.identity, data) {
+                true => cut(data, usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))),
+                false => check(Sense::INVALID_FIELD_IN_CDB),
+            },
+            0xA0 => give(data, &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], big_endian(&cdb[6..10]) as usize),
+            0x1A => match pages::mode(cdb[2], data, false) {
+                true => cut(data, usize::from(cdb[4])),
+                false => check(Sense::INVALID_FIELD_IN_CDB),
+            },
+            0x5A => match pages::mode(cdb[2], data, true) {
+                true => cut(data, usize::from(u16::from_be_bytes([cdb[7], cdb[8]]))),
+                false => check(Sense::INVALID_FIELD_IN_CDB),
+            },
+            0x1B | 0x1E => (DataPlan::None, Ending::Good),
+            0x00 if self.disk.is_some() => (DataPlan::None, Ending::Good),
+            0x35 | 0x91 if self.disk.is_some() => match self.disk.as_mut().map(Disk::sync) {
+                Some(Err(_)) => check(WRITE_FAULT),
+                _ => (DataPlan::None, Ending::Good),
+            },
+            0x00 | 0x35 | 0x91 => check(Sense::MEDIUM_NOT_PRESENT),
+            0x25 | 0x9E => self.capacity(cdb, data),
+            _ if self.state == BridgeState::BootLoader && opcode < 0xE0 => check(Sense::INVALID_OPCODE),
+            0x28 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x2A => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x88 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0x8A => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0xE6 if self.state != BridgeState::BootLoader => self.nvme_admin(cdb, data),
+            0xE0..=0xE8 => {
+                let reply = self.firmware.begin(&mut self.chip, cdb, host_len, data);
+                match reply {
+                    Reply::DataIn => (DataPlan::In, Ending::Good),
+                    Reply::DataOut(len) => (DataPlan::Out { len: len.into() }, Ending::AfterData),
+                    other => {
+                        data.clear();
+                        (DataPlan::None, ending_of(other))
+                    }
+                }
+            }
+            _ => check(Sense::INVALID_OPCODE),
+        }
+    }
+
+    fn capacity(&self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+        if cdb[0] == 0x9E && cdb[1] & 0x1F != 0x10 {
+            return check(Sense::INVALID_FIELD_IN_CDB);
+        }
+        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
+        let last = disk.blocks() - 1;
+        if cdb[0] == 0x25 {
+            data.extend(u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes());
+            data.extend((BLOCK_LEN as u32).to_be_bytes());
+            (DataPlan::In, Ending::Good)
+        } else {
+            data.extend(last.to_be_bytes());
+            data.extend((BLOCK_LEN as u32).to_be_bytes());
+            data.resize(32, 0);
+            cut(data, big_endian(&cdb[10..14]) as usize)
+        }
+    }
+
+    /// READ and WRITE: queued as NVMe I/O. With an SSD behind the bridge they reach it; without one a write stays in
+    /// the data buffer, and no completion ever comes.
+    fn transfer(&mut self, direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
+        if let Some(disk) = &self.disk
+            && !disk.holds(lba, blocks)
+        {
+            return check(LBA_OUT_OF_RANGE);
+        }
+        let (at, len) = (lba.saturating_mul(BLOCK_LEN), blocks.saturating_mul(BLOCK_LEN));
+        let status = self.firmware.queue_transfer(&mut self.chip, direction);
+        match (direction, status, self.disk.is_some()) {
+            (Direction::In, TransferStatus::AnswerNow, _) => (DataPlan::None, Ending::Good),
+            (Direction::In, TransferStatus::Queued, true) => (DataPlan::InDisk { at, len }, Ending::Good),
+            (Direction::In, TransferStatus::Queued, false) => (DataPlan::InNever { len }, Ending::Silent),
+            (Direction::Out, _, true) => (DataPlan::OutDisk { at, len }, Ending::Good),
+            (Direction::Out, TransferStatus::AnswerNow, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Good),
+            (Direction::Out, TransferStatus::Queued, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Silent),
+        }
+    }
+
+    /// E6 carries an NVMe admin command to the SSD. The CDB's layout is the one that smartmontools' `sntasmedia` sends.
+    fn nvme_admin(&self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
+        match (cdb[1], cdb[3]) {
+            (0x06, 0x00) => pages::identify_namespace(disk.blocks(), data),
+            (0x06, 0x01) => pages::identify_controller(&self.identity, data),
+            (0x02, 0x02) => pages::smart_log(data),
+            _ => return check(Sense::INVALID_FIELD_IN_CDB),
+        }
+        (DataPlan::In, Ending::Good)
+    }
+}
+
+const fn check(sense: Sense) -> (DataPlan, Ending) {
+    (DataPlan::None, Ending::Check(sense))
+}
+
+fn give(data: &mut Vec<u8>, bytes: &[u8], allocation: usize) -> (DataPlan, Ending) {
+    data.extend_from_slice(bytes);
+    cut(data, allocation)
+}
+
+fn cut(data: &mut Vec<u8>, allocation: usize) -> (DataPlan, Ending) {
+    data.truncate(allocation);
+    (DataPlan::In, Ending::Good)
+}
+
+const fn ending_of(reply: Reply) -> Ending {
+    match reply {
+        Reply::Check(sense) => Ending::Check(sense),
+        Reply::Reset(mode) => Ending::Reset(mode),
+        Reply::Silent => Ending::Silent,
+        Reply::Good | Reply::DataIn | Reply::DataOut(_) => Ending::Good,
+    }
+}
+
+fn big_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}

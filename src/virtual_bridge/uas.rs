@@ -1,0 +1,374 @@
+//! UAS, the device's side: many tags in flight, each with its own data and status.
+//!
+//! With streams (SuperSpeed) a tag's data and status move on the stream of the same number, in whatever order the host
+//! asks. Without (high speed) READ READY and WRITE READY say whose data may move. Source: UAS-3, clauses 4 and 6.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::bulk_only::ABORTED;
+use super::descriptors::{LinkSpeed, STREAMS};
+use super::exchange::{DataPlan, Ending, Exchange};
+use super::scenario::FaultKind;
+use super::target::Target;
+use super::unit::{After, InReply, OutReply};
+use crate::bridge::Endpoint;
+use crate::scsi::bot::Direction;
+use crate::scsi::uas::{HostIu, READY_IU_LEN, RESPONSE_IU_LEN, SENSE_IU_HEADER_LEN, Tag, TaskFunction, TaskIu};
+
+/// Commands that can be under way at once, with streams or without.
+const QUEUE_DEPTH: usize = STREAMS as usize;
+const SENSE_LEN: usize = 18;
+const TASK_SET_FULL: u8 = 0x28;
+
+/// Response codes (UAS-3, table 20).
+mod response {
+    pub(super) const COMPLETE: u8 = 0x00;
+    pub(super) const INVALID_IU: u8 = 0x02;
+    pub(super) const NOT_SUPPORTED: u8 = 0x04;
+    pub(super) const INCORRECT_LUN: u8 = 0x09;
+    pub(super) const OVERLAPPED_TAG: u8 = 0x0A;
+}
+
+#[derive(Debug)]
+struct Task {
+    tag: Tag,
+    exchange: Exchange,
+    /// Without streams: READ READY or WRITE READY has been sent.
+    announced: bool,
+    /// The tag in its status is another one.
+    bad_tag: bool,
+    /// Its status pipe halts once before the status.
+    halt_status: bool,
+    /// Its data pipe halts when the host comes for it.
+    halt_data: bool,
+    /// The data ended with a full packet at the host's buffer's end: a host that asks for more gets an empty packet.
+    answered_code: Option<u8>,
+}
+
+/// What goes to the status pipe beside sense.
+#[derive(Debug, Clone, Copy)]
+struct Response {
+    tag: Tag,
+    code: u8,
+}
+
+/// The state of the transport in the device.
+#[derive(Debug)]
+pub(super) struct Uas {
+    speed: LinkSpeed,
+    tasks: Vec<Task>,
+    responses: VecDeque<Response>,
+    full: VecDeque<Tag>,
+    spare: Vec<Vec<u8>>,
+    halted: [bool; 4],
+}
+
+impl Uas {
+    pub(super) fn new(speed: LinkSpeed) -> Self {
+        Self {
+            speed,
+            tasks: Vec::new(),
+            responses: VecDeque::new(),
+            full: VecDeque::new(),
+            spare: Vec::new(),
+            halted: [false; 4],
+        }
+    }
+
+    /// Ends everything without an answer.
+    pub(super) fn reset(&mut self) {
+        *self = Self::new(self.speed);
+    }
+
+    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.halted[slot(endpoint)] = false;
+    }
+
+    /// The earliest moment at which a command that has moved its data can be answered.
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        self.tasks.iter().filter(|task| task.exchange.data_is_done()).filter_map(|task| task.exchange.ready_at).min()
+    }
+
+    pub(super) fn out(
+        &mut self,
+        target: &mut Target,
+        endpoint: Endpoint,
+        stream: u16,
+        data: &[u8],
+        fault: impl FnOnce(u8) -> Option<FaultKind>,
+    ) -> (OutReply, After) {
+        if self.halted[slot(endpoint)] {
+            return (OutReply::Stall, After::Nothing);
+        }
+        if endpoint == Endpoint::Command {
+            return self.host_iu(target, data, fault);
+        }
+        let Some(at) = self.data_task(stream, Direction::Out) else { return (OutReply::Silent, After::Nothing) };
+        let task = &mut self.tasks[at];
+        if std::mem::take(&mut task.halt_data) {
+            self.halted[slot(endpoint)] = true;
+            return (OutReply::Stall, After::Nothing);
+        }
+        (OutReply::Accepted(task.exchange.take(target, data)), After::Nothing)
+    }
+
+    pub(super) fn input(
+        &mut self,
+        target: &mut Target,
+        endpoint: Endpoint,
+        stream: u16,
+        buffer: &mut [u8],
+    ) -> (InReply, After) {
+        if self.halted[slot(endpoint)] {
+            return (InReply::Stall, After::Nothing);
+        }
+        if endpoint == Endpoint::Status {
+            return self.status(stream, buffer);
+        }
+        let Some(at) = self.data_task(stream, Direction::In) else { return (InReply::Silent, After::Nothing) };
+        let task = &mut self.tasks[at];
+        if std::mem::take(&mut task.halt_data) {
+            self.halted[slot(endpoint)] = true;
+            return (InReply::Stall, After::Nothing);
+        }
+        match task.exchange.fill(target, buffer) {
+            Some(count) => (InReply::Data(count), After::Nothing),
+            None => (InReply::Silent, After::Nothing),
+        }
+    }
+
+    /// The task whose data moves on this stream now. With streams a task whose data has all been moved still answers,
+    /// with an empty packet, a host that asks for more.
+    fn data_task(&self, stream: u16, direction: Direction) -> Option<usize> {
+        let moves = |task: &Task| {
+            task.answered_code.is_none()
+                && (task.halt_data || matches!(task.exchange.intent(), Some((way, _)) if way == direction))
+        };
+        match self.speed {
+            LinkSpeed::Super => self.tasks.iter().position(|task| {
+                let open = direction == Direction::In || task.halt_data || !task.exchange.data_is_done();
+                task.tag.0 == stream && moves(task) && open
+            }),
+            LinkSpeed::High => self
+                .tasks
+                .iter()
+                .position(|task| task.announced && moves(task) && (task.halt_data || !task.exchange.data_is_done())),
+        }
+    }
+
+    fn host_iu(
+        &mut self,
+        target: &mut Target,
+        data: &[u8],
+        fault: impl FnOnce(u8) -> Option<FaultKind>,
+    ) -> (OutReply, After) {
+        let accepted = OutReply::Accepted(data.len());
+        let command = match HostIu::parse(data) {
+            Ok(HostIu::Command(command)) => command,
+            Ok(HostIu::Task(task)) => {
+                self.manage(&task);
+                return (accepted, After::Nothing);
+            }
+            Err(_) => match data.get(2..4) {
+                Some(tag) => {
+                    self.respond(Tag(u16::from_be_bytes([tag[0], tag[1]])), response::INVALID_IU);
+                    return (accepted, After::Nothing);
+                }
+                None => {
+                    self.halted[slot(Endpoint::Command)] = true;
+                    return (OutReply::Stall, After::Nothing);
+                }
+            },
+        };
+        let tag = command.tag;
+        if self.speed == LinkSpeed::Super && !(1..=STREAMS).contains(&tag.0) {
+            self.respond(tag, response::INVALID_IU);
+            return (accepted, After::Nothing);
+        }
+        if let Some(at) = self.tasks.iter().position(|task| task.tag == tag) {
+            self.drop_task(at);
+            self.respond(tag, response::OVERLAPPED_TAG);
+            return (accepted, After::Nothing);
+        }
+        if self.tasks.len() >= QUEUE_DEPTH {
+            if self.full.len() < QUEUE_DEPTH {
+                self.full.push_back(tag);
+            }
+            return (accepted, After::Nothing);
+        }
+        let fault = fault(command.cdb.opcode());
+        let exchange = Exchange::idle(self.spare.pop().unwrap_or_default());
+        let mut task = Task {
+            tag,
+            exchange,
+            announced: false,
+            bad_tag: fault == Some(FaultKind::BadTag),
+            halt_status: fault == Some(FaultKind::StallStatus),
+            halt_data: false,
+            answered_code: None,
+        };
+        match fault {
+            Some(FaultKind::Disconnect) => return (accepted, After::Vanish),
+            Some(FaultKind::Timeout) => {
+                task.exchange.ending = Ending::Silent;
+                task.exchange.plan = DataPlan::None;
+            }
+            _ => target.start(command.cdb.padded(), command.lun, None, &mut task.exchange),
+        }
+        match fault {
+            Some(FaultKind::Stall) => {
+                task.halt_data = task.exchange.intent().is_some();
+                task.halt_status = !task.halt_data;
+                task.exchange.limit = 0;
+                task.exchange.ending = Ending::Check(ABORTED);
+            }
+            Some(FaultKind::ShortData) => {
+                task.exchange.limit /= 2;
+                if task.exchange.ending == Ending::AfterData {
+                    task.exchange.ending = Ending::Check(ABORTED);
+                }
+            }
+            Some(FaultKind::PhaseError) => {
+                task.answered_code = Some(response::INVALID_IU);
+                task.exchange.limit = 0;
+                task.exchange.ending = Ending::Good;
+            }
+            _ => {}
+        }
+        self.tasks.push(task);
+        (accepted, After::Nothing)
+    }
+
+    fn manage(&mut self, request: &TaskIu) {
+        if request.lun != 0 {
+            return self.respond(request.tag, response::INCORRECT_LUN);
+        }
+        let code = match request.function {
+            TaskFunction::AbortTask => {
+                if let Some(at) = self.tasks.iter().position(|task| task.tag == request.managed) {
+                    self.drop_task(at);
+                }
+                self.responses.retain(|response| response.tag != request.managed);
+                response::COMPLETE
+            }
+            TaskFunction::LogicalUnitReset => {
+                while !self.tasks.is_empty() {
+                    self.drop_task(0);
+                }
+                self.full.clear();
+                response::COMPLETE
+            }
+            TaskFunction::Other(_) => response::NOT_SUPPORTED,
+        };
+        self.respond(request.tag, code);
+    }
+
+    fn respond(&mut self, tag: Tag, code: u8) {
+        // A host that never fetches its responses does not make the device grow.
+        if self.responses.len() >= 2 * QUEUE_DEPTH {
+            self.responses.pop_front();
+        }
+        self.responses.push_back(Response { tag, code });
+    }
+
+    fn drop_task(&mut self, at: usize) {
+        let task = self.tasks.swap_remove(at);
+        self.spare.push(task.exchange.data);
+    }
+
+    fn status(&mut self, stream: u16, buffer: &mut [u8]) -> (InReply, After) {
+        let streams = self.speed == LinkSpeed::Super;
+        let here = |tag: Tag| !streams || tag.0 == stream;
+        if let Some(at) = self.responses.iter().position(|response| here(response.tag)) {
+            let response = self.responses.remove(at).unwrap_or(Response { tag: Tag(stream), code: 0 });
+            return (send(buffer, &response_iu(response)), After::Nothing);
+        }
+        if let Some(at) = self.full.iter().position(|tag| here(*tag)) {
+            let tag = self.full.remove(at).unwrap_or(Tag(stream));
+            return (send(buffer, &sense_iu(tag, TASK_SET_FULL, 0)), After::Nothing);
+        }
+        if !streams && let Some(reply) = self.announce(buffer) {
+            return (reply, After::Nothing);
+        }
+        let finished = |task: &Task| here(task.tag) && !task.halt_data && task.exchange.is_ready();
+        let Some(at) = self.tasks.iter().position(finished) else { return (InReply::Silent, After::Nothing) };
+        let task = &mut self.tasks[at];
+        if std::mem::take(&mut task.halt_status) {
+            self.halted[slot(Endpoint::Status)] = true;
+            return (InReply::Stall, After::Nothing);
+        }
+        let tag = if task.bad_tag { Tag(task.tag.0 ^ 0x4000) } else { task.tag };
+        let (ending, code) = (task.exchange.ending, task.answered_code);
+        self.drop_task(at);
+        if let Some(code) = code {
+            return (send(buffer, &response_iu(Response { tag, code })), After::Nothing);
+        }
+        let reply = match ending {
+            Ending::Check(sense) => {
+                let mut unit = [0; SENSE_IU_HEADER_LEN + SENSE_LEN];
+                unit[..SENSE_IU_HEADER_LEN].copy_from_slice(&sense_iu(tag, 0x02, SENSE_LEN as u8));
+                unit[SENSE_IU_HEADER_LEN..].copy_from_slice(&sense.to_fixed());
+                send(buffer, &unit)
+            }
+            _ => send(buffer, &sense_iu(tag, 0x00, 0)),
+        };
+        (reply, if matches!(ending, Ending::Reset(_)) { After::StartOver } else { After::Nothing })
+    }
+
+    /// Without streams one command at a time moves data in each direction, and is announced before.
+    fn announce(&mut self, buffer: &mut [u8]) -> Option<InReply> {
+        const READ_READY: u8 = 0x06;
+        const WRITE_READY: u8 = 0x07;
+        for (direction, id) in [(Direction::In, READ_READY), (Direction::Out, WRITE_READY)] {
+            let moving = |task: &Task| {
+                matches!(task.exchange.intent(), Some((way, _)) if way == direction)
+                    && (task.halt_data || !task.exchange.data_is_done())
+                    && !matches!(task.exchange.plan, DataPlan::InNever { .. })
+            };
+            if self.tasks.iter().any(|task| task.announced && moving(task)) {
+                continue;
+            }
+            if let Some(task) = self.tasks.iter_mut().find(|task| moving(task)) {
+                task.announced = true;
+                let mut unit = [0; READY_IU_LEN];
+                unit[0] = id;
+                unit[2..4].copy_from_slice(&task.tag.0.to_be_bytes());
+                return Some(send(buffer, &unit));
+            }
+        }
+        None
+    }
+}
+
+const fn slot(endpoint: Endpoint) -> usize {
+    match endpoint {
+        Endpoint::DataIn => 0,
+        Endpoint::DataOut => 1,
+        Endpoint::Status => 2,
+        Endpoint::Command => 3,
+    }
+}
+
+fn sense_iu(tag: Tag, status: u8, sense_len: u8) -> [u8; SENSE_IU_HEADER_LEN] {
+    let mut unit = [0; SENSE_IU_HEADER_LEN];
+    unit[0] = 0x03;
+    unit[2..4].copy_from_slice(&tag.0.to_be_bytes());
+    unit[6] = status;
+    unit[15] = sense_len;
+    unit
+}
+
+fn response_iu(response: Response) -> [u8; RESPONSE_IU_LEN] {
+    let mut unit = [0; RESPONSE_IU_LEN];
+    unit[0] = 0x04;
+    unit[2..4].copy_from_slice(&response.tag.0.to_be_bytes());
+    unit[7] = response.code;
+    unit
+}
+
+fn send(buffer: &mut [u8], unit: &[u8]) -> InReply {
+    let count = buffer.len().min(unit.len());
+    buffer[..count].copy_from_slice(&unit[..count]);
+    InReply::Data(count)
+}

@@ -1,0 +1,327 @@
+//! The unit at the level of the wire: transfers on its endpoints, halts, resets, power.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::bulk_only::BulkOnly;
+use super::chip::Chip;
+use super::descriptors::Descriptors;
+use super::disk::Disk;
+use super::firmware::Firmware;
+use super::native::{BootLoader, NativeFirmware};
+use super::nor::NorFlash;
+use super::power_on::{PowerOn, power_on};
+use super::scenario::{FaultPlan, PowerOnState, Scenario};
+use super::target::Target;
+use super::uas::Uas;
+use crate::bridge::Endpoint;
+use crate::firmware::BridgeState;
+use crate::scsi::Sense;
+use crate::scsi::bot::Direction;
+
+/// What the unit makes of data from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutReply {
+    /// It took the first so many bytes. Fewer than offered: the rest is offered again, and may meet another reply.
+    Accepted(usize),
+    /// The endpoint is halted.
+    Stall,
+    /// Not now (NAK, NRDY): the same transfer is offered again after the next transfer on any endpoint, or when
+    /// [`VirtualBridge::wake_in`] says.
+    Silent,
+    /// The unit is not there.
+    Gone,
+}
+
+/// What the unit makes of a host's request for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InReply {
+    /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
+    Data(usize),
+    /// The endpoint is halted.
+    Stall,
+    /// Nothing yet, as for [`OutReply::Silent`].
+    Silent,
+    /// The unit is not there.
+    Gone,
+}
+
+/// What happens to the unit's attachment to the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BusEvent {
+    /// It left the bus.
+    Detached,
+    /// It came (back) onto the bus: its descriptors are to be read again.
+    Attached,
+}
+
+/// The interface has no such alternate setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the interface has no alternate setting {0}")]
+pub struct NoSuchAlternate(pub u8);
+
+/// What follows a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Nothing,
+    /// E8: the chip starts over.
+    StartOver,
+    /// The unit leaves the bus (a fault).
+    Vanish,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Attached,
+    Away { back_at: Option<Instant> },
+}
+
+/// A bridge in software, at the level of the wire.
+///
+/// Transfers go in and out by [`VirtualBridge::bulk_out`] and [`VirtualBridge::bulk_in`]; nothing waits: what a real
+/// unit would let wait is [`OutReply::Silent`] or [`InReply::Silent`].
+#[derive(Debug)]
+pub struct VirtualBridge {
+    scenario: Scenario,
+    target: Target,
+    descriptors: Descriptors,
+    alternate: u8,
+    bulk_only: BulkOnly,
+    uas: Uas,
+    faults: FaultPlan,
+    presence: Presence,
+    events: VecDeque<BusEvent>,
+    attachments: u64,
+}
+
+impl VirtualBridge {
+    /// A unit around these cells, with power. `disk` is what the scenario says of an SSD.
+    pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
+        flash.set_timing(scenario.timing.flash());
+        flash.lose_power_after(scenario.power_loss_after);
+        let came_up = power_on(&flash, scenario.state, scenario.speed);
+        let target = Target {
+            chip: Chip::new(flash),
+            firmware: Box::new(BootLoader),
+            identity: came_up.descriptors.identity.clone(),
+            state: came_up.descriptors.state,
+            disk,
+            command_time: Duration::from_micros(scenario.timing.command_us),
+            sense: Sense::NONE,
+        };
+        let mut unit = Self {
+            descriptors: came_up.descriptors.clone(),
+            target,
+            alternate: 0,
+            bulk_only: BulkOnly::new(),
+            uas: Uas::new(scenario.speed),
+            faults: FaultPlan::new(&scenario.faults),
+            presence: Presence::Away { back_at: None },
+            events: VecDeque::new(),
+            attachments: 0,
+            scenario,
+        };
+        if unit.scenario.state != PowerOnState::Absent {
+            unit.come_up(came_up);
+            unit.events.clear();
+        }
+        unit
+    }
+
+    /// What the unit enumerates with. They change with every [`BusEvent::Attached`].
+    pub fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    /// What the unit was told.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// Whether the unit is on the bus.
+    pub fn is_attached(&self) -> bool {
+        self.presence == Presence::Attached
+    }
+
+    /// How often the unit has come onto the bus: tells one attachment from the next.
+    pub fn attachments(&self) -> u64 {
+        self.attachments
+    }
+
+    /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
+    /// back in this call.
+    pub fn poll_event(&mut self) -> Option<BusEvent> {
+        if let Presence::Away { back_at: Some(back_at) } = self.presence
+            && back_at <= Instant::now()
+        {
+            self.plug_in();
+        }
+        self.events.pop_front()
+    }
+
+    /// How long until something that is silent or away now can change by itself; `None` where nothing will.
+    ///
+    /// Asked *before* transfers are offered again: a moment that passes in between then costs one more round, not an
+    /// answer.
+    pub fn wake_in(&self) -> Option<Duration> {
+        let away = match self.presence {
+            Presence::Away { back_at } => return back_at.map(|at| at.saturating_duration_since(Instant::now())),
+            Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
+            Presence::Attached => self.uas.ready_at(),
+        };
+        away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
+    }
+
+    /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`].
+    pub fn unplug(&mut self) {
+        self.leave(None);
+    }
+
+    /// Gives the unit its power back: it comes up as its flash says.
+    pub fn plug_in(&mut self) {
+        if self.is_attached() {
+            return;
+        }
+        if self.target.chip.flash.power_is_lost() {
+            self.target.chip.flash.lose_power_after(None);
+        }
+        let came_up = power_on(&self.target.chip.flash, self.scenario.state, self.scenario.speed);
+        self.come_up(came_up);
+    }
+
+    /// The alternate setting of interface 0 that is selected.
+    pub fn alternate(&self) -> u8 {
+        self.alternate
+    }
+
+    /// SET_INTERFACE: 0 is Bulk-Only, 1 UAS. What was under way is forgotten.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
+    pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+        if alternate >= self.descriptors.alternates() {
+            return Err(NoSuchAlternate(alternate));
+        }
+        self.alternate = alternate;
+        self.forget();
+        Ok(())
+    }
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        match (self.alternate, endpoint) {
+            (0, Endpoint::DataIn) => self.bulk_only.clear_halt(Direction::In),
+            (0, Endpoint::DataOut) => self.bulk_only.clear_halt(Direction::Out),
+            (0, _) => {}
+            _ => self.uas.clear_halt(endpoint),
+        }
+    }
+
+    /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
+    pub fn mass_storage_reset(&mut self) -> bool {
+        let meant = self.is_attached() && self.alternate == 0;
+        if meant {
+            self.bulk_only.reset();
+        }
+        meant
+    }
+
+    /// A reset of the port: what was under way is forgotten, the first alternate is selected again. The memories and
+    /// what runs stay as they are.
+    pub fn bus_reset(&mut self) {
+        self.alternate = 0;
+        self.forget();
+    }
+
+    /// Data from the host on 0x02 or 0x04. `stream` is 0 where there are no streams.
+    ///
+    /// Under Bulk-Only a transfer is one CBW, or any piece of the command's data; under UAS one IU, or any piece of the
+    /// stream's data.
+    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
+        if !self.is_attached() {
+            return OutReply::Gone;
+        }
+        let faults = &mut self.faults;
+        let strike = |opcode| faults.strike(opcode);
+        let (reply, after) = match (self.alternate, endpoint) {
+            (0, Endpoint::DataOut) => self.bulk_only.out(&mut self.target, data, strike),
+            (0, _) | (_, Endpoint::DataIn | Endpoint::Status) => (OutReply::Stall, After::Nothing),
+            _ => self.uas.out(&mut self.target, endpoint, stream, data, strike),
+        };
+        self.follow(after);
+        if self.is_attached() { reply } else { OutReply::Gone }
+    }
+
+    /// The host asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 where there are no streams.
+    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        if !self.is_attached() {
+            return InReply::Gone;
+        }
+        let (reply, after) = match (self.alternate, endpoint) {
+            (0, Endpoint::DataIn) => self.bulk_only.input(&mut self.target, buffer),
+            (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
+            _ => self.uas.input(&mut self.target, endpoint, stream, buffer),
+        };
+        self.follow(after);
+        reply
+    }
+
+    /// Puts other firmware onto the chip until it starts over.
+    pub fn run_firmware(&mut self, firmware: Box<dyn Firmware>) {
+        self.target.firmware = firmware;
+    }
+
+    /// The chip's memories.
+    pub fn chip(&self) -> &Chip {
+        &self.target.chip
+    }
+
+    /// The chip's memories, to change.
+    pub fn chip_mut(&mut self) -> &mut Chip {
+        &mut self.target.chip
+    }
+
+    fn follow(&mut self, after: After) {
+        let in_ms = |ms: u64| Some(Instant::now() + Duration::from_millis(ms));
+        if self.target.chip.flash.power_is_lost() || after == After::Vanish {
+            self.leave(self.scenario.back_after_ms.and_then(in_ms));
+        } else if after == After::StartOver {
+            self.leave(in_ms(self.scenario.timing.reenumerate_ms));
+        }
+    }
+
+    fn leave(&mut self, back_at: Option<Instant>) {
+        if self.is_attached() {
+            self.events.push_back(BusEvent::Detached);
+        }
+        self.presence = Presence::Away { back_at };
+        self.forget();
+    }
+
+    fn come_up(&mut self, came_up: PowerOn) {
+        let PowerOn { image, descriptors } = came_up;
+        self.target.firmware = match &image {
+            Some(image) => Box::new(NativeFirmware::new(image)),
+            None => Box::new(BootLoader),
+        };
+        self.target.chip.power_on(image.map(|image| image.version().0));
+        self.target.identity = descriptors.identity.clone();
+        // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
+        self.target.state = match descriptors.state {
+            BridgeState::OpenFirmware => BridgeState::BootLoader,
+            state => state,
+        };
+        self.target.sense = Sense::NONE;
+        self.descriptors = descriptors;
+        self.alternate = 0;
+        self.forget();
+        self.attachments += 1;
+        self.presence = Presence::Attached;
+        self.events.push_back(BusEvent::Attached);
+    }
+
+    fn forget(&mut self) {
+        self.bulk_only = BulkOnly::new();
+        self.uas.reset();
+    }
+}

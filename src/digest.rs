@@ -55,20 +55,23 @@ pub enum ParseHexError {
 }
 
 fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseHexError> {
+    let bytes = parse_hex(text)?;
+    <[u8; N]>::try_from(bytes).map_err(|_| ParseHexError::Length { found: text.len(), expected: 2 * N })
+}
+
+/// The bytes that hexadecimal digits stand for, in either case.
+///
+/// # Errors
+/// [`ParseHexError::NotHex`] and [`ParseHexError::OddLength`].
+pub fn parse_hex(text: &str) -> Result<Vec<u8>, ParseHexError> {
     if let Some((at, found)) = text.chars().enumerate().find(|(_, c)| !c.is_ascii_hexdigit()) {
         return Err(ParseHexError::NotHex { found, at });
     }
     if !text.len().is_multiple_of(2) {
         return Err(ParseHexError::OddLength(text.len()));
     }
-    if text.len() != 2 * N {
-        return Err(ParseHexError::Length { found: text.len(), expected: 2 * N });
-    }
-    let mut bytes = [0; N];
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digits.iter().fold(0, |value, digit| value << 4 | char::from(*digit).to_digit(16).unwrap_or(0) as u8);
-    }
-    Ok(bytes)
+    let value = |digit: u8| char::from(digit).to_digit(16).unwrap_or(0) as u8;
+    Ok(text.as_bytes().chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect())
 }
 
 macro_rules! hexadecimal {

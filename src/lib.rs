@@ -4,6 +4,7 @@
 //! ([`patch`]), proven ([`mcu`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
 //! under it, and measured ([`bench`]). [`cli`] only turns arguments into calls and results into text.
 
+pub mod atomic;
 pub mod bench;
 pub mod bridge;
 pub mod cli;

@@ -276,6 +276,19 @@ impl ConfigBlock {
         Ok(())
     }
 
+    /// Writes all bytes of a field whose structure is not known, and redoes the checksum.
+    ///
+    /// # Errors
+    /// [`ConfigBlockError::Kind`] where the field is a text or a number, or has another length.
+    pub fn set_bytes(&mut self, field: ConfigField, bytes: &[u8]) -> Result<(), ConfigBlockError> {
+        if field.kind() != FieldKind::Bytes || bytes.len() != field.range().len() {
+            return Err(ConfigBlockError::Kind { field });
+        }
+        self.bytes[field.range()].copy_from_slice(bytes);
+        self.redo_checksum();
+        Ok(())
+    }
+
     fn redo_checksum(&mut self) {
         self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
     }

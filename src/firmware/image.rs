@@ -248,7 +248,7 @@ impl Image {
 
     /// The file: header, body, and a trailer with checksum and CRC of the body as it is now.
     pub fn to_file(&self) -> Vec<u8> {
-        let mut file = Vec::with_capacity(HEADER_LEN + self.body.len() + TRAILER_LEN);
+        let mut file = Vec::with_capacity(self.file_len());
         // from_body bounds the length far below u32::MAX.
         file.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
         file.extend_from_slice(&self.body);
@@ -256,6 +256,11 @@ impl Image {
         file.push(byte_sum(&self.body));
         file.extend_from_slice(&crc32fast::hash(&self.body).to_le_bytes());
         file
+    }
+
+    /// The file's length in bytes.
+    pub fn file_len(&self) -> usize {
+        HEADER_LEN + self.body.len() + TRAILER_LEN
     }
 
     /// The file's SHA-256.

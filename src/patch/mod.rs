@@ -1,1 +1,17 @@
-//! Declarative patches: definition, application, receipt, verification.
+//! Declarative patches: what they say, which of them go together, what they do to an image, and how that is undone.
+//!
+//! Everything here is pure: patches come in as text, images as values, and what was done goes out as a [`Receipt`].
+
+mod apply;
+mod config_edits;
+mod definition;
+mod library;
+mod receipt;
+mod set;
+
+pub use apply::{Identified, Patched, identify, unpatch};
+pub use config_edits::{ConfigEdits, ConfigValue, ConfigValueError};
+pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
+pub use library::{Library, LibraryError};
+pub use receipt::{Format, Receipt, ReceiptImage, ReceiptPatch};
+pub use set::{PatchError, PatchSet, Selection};

@@ -1,0 +1,307 @@
+//! Patches on images: put in, found again, taken out.
+
+use super::definition::{Hunk, Patch};
+use super::library::Library;
+use super::receipt::Receipt;
+use super::set::{PatchError, PatchSet};
+use crate::digest::Sha256Digest;
+use crate::firmware::{BodyOffset, Image};
+
+/// What patching gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patched {
+    /// The patched image; [`Image::to_file`] redoes checksum and CRC.
+    pub image: Image,
+    /// What was done.
+    pub receipt: Receipt,
+}
+
+/// What an image is, as far as undoing patches tells.
+#[derive(Debug, Clone)]
+pub struct Identified<'a> {
+    /// The unpatched image's digest.
+    pub base: Sha256Digest,
+    /// The unpatched image.
+    pub original: Image,
+    /// The patches that are in it, in the library's order. A patch that only changes the configuration leaves no
+    /// trace in the image and is never among them.
+    pub patches: Vec<&'a Patch>,
+}
+
+impl PatchSet<'_> {
+    /// Puts the patches into the image.
+    ///
+    /// Every expected byte is checked before the first one changes.
+    ///
+    /// # Errors
+    /// [`PatchError::Mismatch`] and [`PatchError::PastEnd`], where a hunk is wrong.
+    pub fn apply(&self) -> Result<Patched, PatchError> {
+        for (patch, hunk) in self.hunks() {
+            let found = bytes(self.base(), hunk).ok_or_else(|| PatchError::PastEnd {
+                id: patch.id().to_owned(),
+                at: hunk.at,
+                len: hunk.new.len(),
+                end: BodyOffset(self.base().body().len() as u32),
+            })?;
+            if found != hunk.expect {
+                return Err(PatchError::Mismatch {
+                    id: patch.id().to_owned(),
+                    at: hunk.at,
+                    expected: hex(&hunk.expect),
+                    found: hex(found),
+                });
+            }
+        }
+        let mut patched = self.base().clone();
+        for (_, hunk) in self.hunks() {
+            // The loop above found every hunk inside the body.
+            let _ = patched.replace(hunk.at.body_offset(), &hunk.new);
+        }
+        let receipt = Receipt::new(self, &patched);
+        Ok(Patched { image: patched, receipt })
+    }
+}
+
+/// Why an image is none that patches can be applied to: it is patched already, or unknown.
+pub(super) fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> PatchError {
+    match identify(library, image, digest) {
+        Some(Identified { base, patches, .. }) if !patches.is_empty() => PatchError::AlreadyPatched {
+            base: library.image_name(&base),
+            patches: patches.iter().map(|patch| format!("`{}`", patch.id())).collect::<Vec<_>>().join(", "),
+        },
+        _ => unknown_image(library, image, digest),
+    }
+}
+
+fn patched_images(library: &Library) -> Vec<String> {
+    let has_patches = |image: &&Sha256Digest| library.iter().any(|patch| !patch.hunks(image).is_empty());
+    library.images().keys().filter(has_patches).map(|image| library.image_name(image)).collect()
+}
+
+fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> PatchError {
+    let known = patched_images(library).join(", ");
+    PatchError::UnknownImage { sha256, version: image.version(), known }
+}
+
+/// Finds out what an image was made from: takes out whatever patches are in it and compares the digest of the rest.
+///
+/// `digest` is that of the image's file. `None` for an image that is none of the library's, with or without patches.
+/// Costs at most one SHA-256 for each image that the library knows.
+pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Option<Identified<'a>> {
+    let known = library.images();
+    if known.contains_key(&digest) {
+        return Some(Identified { base: digest, original: image.clone(), patches: Vec::new() });
+    }
+    known.keys().find_map(|&base| {
+        let is_in = |patch: &&Patch| {
+            let hunks = patch.hunks(&base);
+            !hunks.is_empty() && hunks.iter().all(|hunk| bytes(image, hunk) == Some(&hunk.new))
+        };
+        let patches: Vec<&Patch> = library.iter().filter(is_in).collect();
+        if patches.is_empty() {
+            return None;
+        }
+        let mut original = image.clone();
+        for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
+            let _ = original.replace(hunk.at.body_offset(), &hunk.expect);
+        }
+        (Sha256Digest::of(&original.to_file()) == base).then_some(Identified { base, original, patches })
+    })
+}
+
+/// Takes every patch out of an image. `digest` is that of the image's file.
+///
+/// # Errors
+/// [`PatchError::NotPatched`] and [`PatchError::UnknownImage`].
+pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Result<Identified<'a>, PatchError> {
+    match identify(library, image, digest) {
+        Some(identified) if identified.patches.is_empty() => {
+            Err(PatchError::NotPatched { base: library.image_name(&identified.base) })
+        }
+        Some(identified) => Ok(identified),
+        None => Err(unknown_image(library, image, digest)),
+    }
+}
+
+fn bytes<'a>(image: &'a Image, hunk: &Hunk) -> Option<&'a [u8]> {
+    image.body().get(hunk.range())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::Selection;
+    use super::*;
+
+    /// Bytes that differ from their neighbours, so that a misplaced hunk shows.
+    fn image() -> Image {
+        Image::from_body((0..0x1000u32).map(|at| (at ^ (at >> 8)) as u8).collect()).unwrap()
+    }
+
+    fn digest(image: &Image) -> Sha256Digest {
+        Sha256Digest::of(&image.to_file())
+    }
+
+    /// A patch file for [`image`] with hunks that turn each byte into its complement.
+    fn patch_text(id: &str, head: &str, hunks: &[(usize, usize)], config: &str) -> String {
+        let image = image();
+        let mut text = format!("id = '{id}'\ntitle = ''\npurpose = ''\nsource = ''\n{head}\n");
+        if !hunks.is_empty() {
+            text += &format!("[[images]]\nsha256 = '{}'\nname = 'test'\n", digest(&image));
+        }
+        for (at, len) in hunks {
+            let old: String = image.body()[*at..at + len].iter().map(|byte| format!("{byte:02x}")).collect();
+            let new: String = image.body()[*at..at + len].iter().map(|byte| format!("{:02x}", !byte)).collect();
+            text += &format!("[[images.hunks]]\nat = 'file:{:#x}'\nexpect = '{old}'\nnew = '{new}'\n", at + 4);
+        }
+        text + config
+    }
+
+    fn library(texts: &[String]) -> Library {
+        let mut library = Library::default();
+        for (index, text) in texts.iter().enumerate() {
+            library.add(&format!("{index}.toml"), text).unwrap();
+        }
+        library
+    }
+
+    fn select(ids: &[&str]) -> Selection {
+        Selection { no_defaults: true, add: ids.iter().map(|id| (*id).to_owned()).collect() }
+    }
+
+    fn patch_with(library: &Library, selection: &Selection) -> Result<Patched, PatchError> {
+        let image = image();
+        PatchSet::resolve(library, selection, &image, digest(&image))?.apply()
+    }
+
+    #[test]
+    fn the_default_set_is_changed_by_what_is_asked_for() {
+        let library = library(&[
+            patch_text("a", "default = true", &[(0x10, 2)], ""),
+            patch_text("b", "default = false", &[(0x20, 2)], ""),
+        ]);
+        let ids = |selection: &Selection| -> Result<Vec<String>, PatchError> {
+            Ok(patch_with(&library, selection)?.receipt.patches.into_iter().map(|patch| patch.id).collect())
+        };
+        assert_eq!(ids(&Selection::default()).unwrap(), ["a"]);
+        assert_eq!(ids(&Selection { no_defaults: false, add: vec!["b".into(), "a".into()] }).unwrap(), ["a", "b"]);
+        assert_eq!(ids(&select(&["b"])).unwrap(), ["b"]);
+        assert_eq!(ids(&select(&[])), Err(PatchError::Nothing));
+        assert!(matches!(ids(&select(&["c"])), Err(PatchError::UnknownId { known, .. }) if known == "a, b"));
+    }
+
+    #[test]
+    fn patches_that_do_not_go_together_are_refused_each_for_its_own_reason() {
+        let library = library(&[
+            patch_text("a", "default = false", &[(0x10, 4)], "[config]\nproduct-id = 1"),
+            patch_text("needs-a", "default = false\nrequires = ['a']", &[(0x20, 1)], ""),
+            patch_text("not-a", "default = false\nconflicts = ['a']", &[(0x30, 1)], ""),
+            patch_text("over-a", "default = false", &[(0x13, 1)], ""),
+            patch_text("other-id", "default = false", &[], "[config]\nproduct-id = 2"),
+            patch_text("same-id", "default = false", &[], "[config]\nproduct-id = 1"),
+        ]);
+        let error = |ids: &[&str]| patch_with(&library, &select(ids)).unwrap_err();
+        assert!(matches!(error(&["needs-a"]), PatchError::Requires { missing, .. } if missing == "a"));
+        assert!(patch_with(&library, &select(&["needs-a", "a"])).is_ok());
+        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { by, .. } if by == "not-a"));
+        let at = "file:0x17".parse().unwrap();
+        assert!(matches!(error(&["a", "over-a"]), PatchError::Overlap { at: found, .. } if found == at));
+        assert!(matches!(error(&["a", "other-id"]), PatchError::ConfigConflict { field: "product-id", .. }));
+        assert!(patch_with(&library, &select(&["a", "same-id"])).is_ok());
+    }
+
+    #[test]
+    fn unknown_patched_and_foreign_images_are_told_apart() {
+        let library = library(&[patch_text("a", "default = true", &[(0x10, 2)], "")]);
+        let original = image();
+        let patched = patch_with(&library, &Selection::default()).unwrap().image;
+        let mut foreign = original.clone();
+        assert!(foreign.replace(BodyOffset(0x800), &[0x12, 0x34]));
+        let try_again =
+            |image: &Image| PatchSet::resolve(&library, &Selection::default(), image, digest(image)).unwrap_err();
+        assert!(matches!(try_again(&patched), PatchError::AlreadyPatched { patches, .. } if patches == "`a`"));
+        assert!(matches!(try_again(&foreign), PatchError::UnknownImage { known, .. } if known == "test"));
+        let undo = |image: &Image| unpatch(&library, image, digest(image));
+        assert_eq!(undo(&patched).unwrap().original, original);
+        assert!(matches!(undo(&original), Err(PatchError::NotPatched { .. })));
+        assert!(matches!(undo(&foreign), Err(PatchError::UnknownImage { .. })));
+    }
+
+    #[test]
+    fn a_known_image_without_patches_takes_those_that_only_change_the_configuration() {
+        let mut library = library(&[
+            patch_text("a", "default = true", &[(0x10, 2)], ""),
+            patch_text("id", "default = true", &[], "[config]\nproduct-id = 2"),
+        ]);
+        let mut other = image();
+        assert!(other.replace(BodyOffset(0x800), &[0x12, 0x34]));
+        library.know(digest(&other), "other");
+        let resolve = |selection: &Selection| {
+            PatchSet::resolve(&library, selection, &other, digest(&other)).and_then(|set| set.apply())
+        };
+        let error = resolve(&Selection::default()).unwrap_err();
+        assert!(
+            matches!(error, PatchError::NotForImage { image, made_for, .. } if image == "other" && made_for == "test")
+        );
+        let patched = resolve(&select(&["id"])).unwrap();
+        assert_eq!(patched.image, other);
+        assert_eq!(patched.receipt.config.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_hunk_whose_bytes_are_not_there_changes_nothing() {
+        let good = patch_text("a", "default = true", &[(0x10, 2), (0x20, 2)], "");
+        let library = library(&[good.replace("expect = '2021'", "expect = '2022'")]);
+        let error = patch_with(&library, &Selection::default()).unwrap_err();
+        assert_eq!(error.to_string(), "patch `a`: at c:0x0020 (file 0x00024) expected 20 22, found 20 21");
+    }
+
+    #[test]
+    fn a_hunk_past_the_end_is_refused() {
+        let text = patch_text("a", "default = true", &[(0xFF0, 2)], "").replace("file:0xff4", "file:0x1003");
+        let error = patch_with(&library(&[text]), &Selection::default()).unwrap_err();
+        assert!(matches!(error, PatchError::PastEnd { end: BodyOffset(0x1000), .. }), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_applied_comes_out_again(hunks in proptest::collection::vec((0usize..0xFF0, 1usize..16), 1..12)) {
+            let mut taken: Vec<(usize, usize)> = Vec::new();
+            for (at, len) in hunks {
+                if taken.iter().all(|(other, other_len)| at + len <= *other || other + other_len <= at) {
+                    taken.push((at, len));
+                }
+            }
+            let (first, second) = taken.split_at(taken.len() / 2 + 1);
+            let mut texts = vec![patch_text("a", "default = true", first, "")];
+            if !second.is_empty() {
+                texts.push(patch_text("b", "default = true", second, ""));
+            }
+            let library = library(&texts);
+            let patched = patch_with(&library, &Selection::default()).unwrap();
+            let file = patched.image.to_file();
+            let again = Image::parse(&file).unwrap();
+            let undone = unpatch(&library, &again, Sha256Digest::of(&file)).unwrap();
+            prop_assert_eq!(undone.original, image());
+            prop_assert_eq!(undone.patches.len(), texts.len());
+        }
+
+        #[test]
+        fn hunks_anywhere_never_panic(at in 4usize..0x1FF00, old: Vec<u8>, new: Vec<u8>) {
+            let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            let text = patch_text("a", "default = true", &[(0x10, 1)], "");
+            let text = text.replace("file:0x14", &format!("file:{at:#x}"));
+            let text = text.replace("'10'", &format!("'{}'", hex(&old))).replace("'ef'", &format!("'{}'", hex(&new)));
+            let mut library = Library::default();
+            if library.add("a.toml", &text).is_ok() {
+                let _ = patch_with(&library, &Selection::default());
+                let _ = identify(&library, &image(), Sha256Digest([0; 32]));
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Changes to configuration block 0, field by field.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use thiserror::Error;
+
+use crate::digest::parse_hex;
+use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
+
+/// What a field is to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfigValue {
+    /// Printable ASCII, at most as long as the field.
+    Text(String),
+    /// A 16-bit number.
+    Number(u16),
+    /// Exactly as many bytes as the field has.
+    Bytes(Vec<u8>),
+}
+
+/// Fields of configuration block 0 and what each is to hold. The fields that are not named keep what the unit has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfigEdits(BTreeMap<ConfigField, ConfigValue>);
+
+/// A value that its field can't hold.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigValueError {
+    /// No such field.
+    #[error("unknown field `{0}`, expected one of {names}", names = field_names())]
+    UnknownField(String),
+    /// A number where a text belongs, or the other way round.
+    #[error("`{}` takes {}", field.name(), expected)]
+    Kind {
+        /// The field.
+        field: ConfigField,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// Too long, or not printable ASCII.
+    #[error("`{}` holds at most {} printable ASCII characters, {text:?} does not fit", field.name(), field.range().len())]
+    Text {
+        /// The field.
+        field: ConfigField,
+        /// The text.
+        text: String,
+    },
+}
+
+fn field_names() -> String {
+    ConfigField::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ")
+}
+
+impl ConfigEdits {
+    /// Whether nothing is to be changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The fields and their values, in the order of the block.
+    pub fn iter(&self) -> impl Iterator<Item = (ConfigField, &ConfigValue)> {
+        self.0.iter().map(|(field, value)| (*field, value))
+    }
+
+    /// What a field is to hold, if it is to change.
+    pub fn get(&self, field: ConfigField) -> Option<&ConfigValue> {
+        self.0.get(&field)
+    }
+
+    /// Adds the edits of another patch; a field that both name with different values is given back.
+    pub(super) fn merge(&mut self, other: &Self) -> Result<(), ConfigField> {
+        for (field, value) in other.iter() {
+            match self.0.insert(field, value.clone()) {
+                Some(before) if before != *value => return Err(field),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the fields into a block, whose checksum is redone.
+    ///
+    /// # Errors
+    /// Where the block is not block 0 ([`ConfigBlockError::Magic`]): the fields are block 0's.
+    pub fn apply(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        if block.index() != BlockIndex::Zero {
+            return Err(ConfigBlockError::Magic { index: BlockIndex::Zero, found: block.index().magic() });
+        }
+        for (field, value) in self.iter() {
+            match value {
+                ConfigValue::Text(text) => block.set_text(field, text)?,
+                ConfigValue::Number(number) => block.set_number(field, *number)?,
+                ConfigValue::Bytes(bytes) => block.set_bytes(field, bytes)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn from_toml(table: BTreeMap<String, TomlValue>) -> Result<Self, ConfigValueError> {
+        let edit = |(name, value): (String, TomlValue)| {
+            let field = ConfigField::named(&name).ok_or(ConfigValueError::UnknownField(name))?;
+            let kind = |expected| ConfigValueError::Kind { field, expected };
+            let value = match (field.kind(), value) {
+                (FieldKind::Text, TomlValue::Text(text)) => {
+                    if text.len() > field.range().len() || !text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)) {
+                        return Err(ConfigValueError::Text { field, text });
+                    }
+                    ConfigValue::Text(text)
+                }
+                (FieldKind::Text, _) => return Err(kind("a text")),
+                (FieldKind::U16, TomlValue::Number(number)) => {
+                    ConfigValue::Number(number.try_into().map_err(|_| kind("a number from 0 to 0xFFFF"))?)
+                }
+                (FieldKind::U16, _) => return Err(kind("a number from 0 to 0xFFFF")),
+                (FieldKind::Bytes, TomlValue::Text(text)) => match parse_hex(&text) {
+                    Ok(bytes) if bytes.len() == field.range().len() => ConfigValue::Bytes(bytes),
+                    _ => return Err(kind("hexadecimal bytes of its exact length")),
+                },
+                (FieldKind::Bytes, _) => return Err(kind("hexadecimal bytes of its exact length")),
+            };
+            Ok((field, value))
+        };
+        table.into_iter().map(edit).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ConfigEdits {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_toml(BTreeMap::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// For `--json`: names to texts and numbers, bytes as hexadecimal.
+impl Serialize for ConfigEdits {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter().map(|(field, value)| {
+            let value = match value {
+                ConfigValue::Number(number) => TomlValue::Number((*number).into()),
+                ConfigValue::Text(text) => TomlValue::Text(text.clone()),
+                ConfigValue::Bytes(bytes) => TomlValue::Text(hex(bytes)),
+            };
+            (field.name(), value)
+        }))
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum TomlValue {
+    Number(i64),
+    Text(String),
+}
+
+/// As it stands in a patch file or a receipt: a quoted text, a hexadecimal number, quoted hexadecimal bytes.
+impl fmt::Display for ConfigValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => toml::Value::from(text.as_str()).fmt(f),
+            Self::Number(number) => write!(f, "0x{number:04X}"),
+            Self::Bytes(bytes) => write!(f, "\"{}\"", hex(bytes)),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::{UsbId, known_blocks};
+
+    fn edits(text: &str) -> Result<ConfigEdits, String> {
+        toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    #[test]
+    fn only_the_named_fields_change() {
+        let [mut block, mut one] = known_blocks();
+        let before = block;
+        let edits = edits("vendor-id = 0x174C\nproduct = 'dock'\nflags = '01020304'").unwrap();
+        edits.apply(&mut block).unwrap();
+        assert_eq!(block.usb_id(), UsbId { vendor: 0x174C, product: 1 });
+        assert_eq!(block.text(ConfigField::Product), "dock");
+        assert_eq!(block.field(ConfigField::Flags), [1, 2, 3, 4]);
+        assert_eq!(block.field(ConfigField::Serial), before.field(ConfigField::Serial));
+        assert!(edits.apply(&mut one).is_err(), "block 1 has other fields");
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_its_field_is_refused() {
+        for (text, expected) in [
+            ("vendor = 1", "unknown field `vendor`, expected one of serial, manufacturer,"),
+            ("vendor-id = 0x10000", "`vendor-id` takes a number from 0 to 0xFFFF"),
+            ("vendor-id = -1", "`vendor-id` takes a number"),
+            ("vendor-id = 'ADD1'", "`vendor-id` takes a number"),
+            ("product = 1", "`product` takes a text"),
+            ("t10-vendor = 'ninechars'", "at most 8 printable ASCII characters"),
+            ("product = 'Größe'", "printable ASCII"),
+            ("flags = 'cfff02'", "exact length"),
+        ] {
+            let message = edits(text).unwrap_err();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    #[test]
+    fn values_print_as_they_are_written() {
+        let text = "serial = \"a \\\" b\"\nvendor-id = 0xADD1\nflags = \"cfff02ff\"\n";
+        let edits = edits(text).unwrap();
+        let printed: String = edits.iter().map(|(field, value)| format!("{} = {value}\n", field.name())).collect();
+        assert_eq!(toml::from_str(&printed), Ok(edits));
+        assert!(printed.contains("vendor-id = 0xADD1"), "{printed}");
+    }
+}

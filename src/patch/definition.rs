@@ -1,0 +1,449 @@
+//! What a patch file says, checked as far as it can be without an image.
+
+use std::fmt;
+use std::str::FromStr;
+
+use miette::Diagnostic;
+use serde::{Deserialize, Deserializer, de};
+use thiserror::Error;
+
+use super::config_edits::ConfigEdits;
+use crate::digest::{Sha256Digest, parse_hex};
+use crate::failure::{Exit, Failure};
+use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
+use crate::toml_file::{self, TomlError};
+
+/// One patch: what it is for, where that is known from, and what it changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Patch {
+    definition: Definition,
+    origin: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Definition {
+    #[serde(deserialize_with = "plain_id")]
+    id: String,
+    title: String,
+    purpose: String,
+    source: String,
+    default: bool,
+    #[serde(default)]
+    requires: Vec<String>,
+    #[serde(default)]
+    conflicts: Vec<String>,
+    #[serde(default)]
+    images: Vec<PatchedImage>,
+    #[serde(default)]
+    config: ConfigEdits,
+}
+
+/// A patch's changes to one image.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchedImage {
+    /// The unpatched image that the hunks are for.
+    pub sha256: Sha256Digest,
+    /// What people call it: a version, or a name.
+    pub name: String,
+    /// What changes, in the order of the file.
+    pub hunks: Vec<Hunk>,
+}
+
+/// Bytes that must be there, and what takes their place.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hunk {
+    /// Where the first byte stands.
+    pub at: HunkAddress,
+    /// The unpatched image's bytes there.
+    #[serde(deserialize_with = "hex_bytes")]
+    pub expect: Vec<u8>,
+    /// The patched image's bytes: as many.
+    #[serde(deserialize_with = "hex_bytes")]
+    pub new: Vec<u8>,
+    /// What the bytes are, for people.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both mean a byte of the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HunkAddress(BodyOffset);
+
+impl HunkAddress {
+    /// Counted from the start of the body.
+    pub const fn body_offset(self) -> BodyOffset {
+        self.0
+    }
+
+    /// Counted from the start of the file.
+    pub const fn file_offset(self) -> FileOffset {
+        self.0.file_offset()
+    }
+
+    /// As the CPU sees it; `None` past the end of bank 1.
+    pub const fn code_address(self) -> Option<CodeAddress> {
+        self.0.code_address()
+    }
+}
+
+/// `c:0x2A0E (file 0x02a12)`: both views, whichever the author wrote.
+impl fmt::Display for HunkAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.code_address() {
+            Some(code) => write!(f, "{code} ({})", self.file_offset()),
+            None => self.file_offset().fmt(f),
+        }
+    }
+}
+
+impl FromStr for HunkAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(offset) = text.strip_prefix("file:") else {
+            return text
+                .parse()
+                .map(|code: CodeAddress| Self(code.body_offset()))
+                .map_err(|error| format!("{error}; an offset in the file is written file:0x2A12"));
+        };
+        let digits = offset.strip_prefix("0x").or_else(|| offset.strip_prefix("0X"));
+        let offset = digits
+            .filter(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+            .ok_or_else(|| format!("{text:?} is not of the form file:0x2A12"))
+            .map(|digits| u32::from_str_radix(digits, 16).unwrap_or(u32::MAX))?;
+        if offset as usize >= MAX_FILE_LEN {
+            return Err(format!("{text:?} is past the end of the largest possible image, {MAX_FILE_LEN:#x} bytes"));
+        }
+        FileOffset(offset)
+            .body_offset()
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is in the container's header, which asmpatch writes itself"))
+    }
+}
+
+impl From<CodeAddress> for HunkAddress {
+    fn from(address: CodeAddress) -> Self {
+        Self(address.body_offset())
+    }
+}
+
+impl<'de> Deserialize<'de> for HunkAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Long hunks are written in lines: white space between digits does not count.
+fn hex_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let text: String = String::deserialize(deserializer)?.split_ascii_whitespace().collect();
+    parse_hex(&text).map_err(de::Error::custom)
+}
+
+fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let id = String::deserialize(deserializer)?;
+    if !id.is_empty() && id.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
+        Ok(id)
+    } else {
+        Err(de::Error::custom(format!("an id is lower-case letters, digits and dashes, {id:?} is not")))
+    }
+}
+
+/// Why a text is no patch.
+#[derive(Debug, Error, Diagnostic)]
+pub enum DefinitionError {
+    /// TOML with a wrong key or value.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// A patch that changes nothing.
+    #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
+    #[diagnostic(
+        code(asmpatch::patch::empty),
+        help("it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md")
+    )]
+    Empty {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+    },
+    /// Two sections for the same image.
+    #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
+    #[diagnostic(
+        code(asmpatch::patch::image_twice),
+        help("which hunks apply would be a guess; put them all under one [[images]]")
+    )]
+    ImageTwice {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The image.
+        sha256: Sha256Digest,
+    },
+    /// A hunk that changes nothing, or the length.
+    #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
+    #[diagnostic(
+        code(asmpatch::patch::hunk),
+        help("code does not move: a hunk replaces at least one byte by as many others; leave out what stays the same")
+    )]
+    Hunk {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// Bytes expected.
+        expect: usize,
+        /// Bytes new.
+        new: usize,
+        /// A remark where the bytes are the same.
+        same: &'static str,
+    },
+    /// Two hunks of one patch change the same byte.
+    #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
+    #[diagnostic(
+        code(asmpatch::patch::hunks_overlap),
+        help("the result would depend on their order; merge them into one hunk")
+    )]
+    HunksOverlap {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The lower hunk.
+        first: HunkAddress,
+        /// The higher one.
+        second: HunkAddress,
+    },
+}
+
+impl Failure for DefinitionError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+impl Hunk {
+    /// The bytes of the body that the hunk covers.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        let start = self.at.body_offset().0 as usize;
+        start..start + self.expect.len()
+    }
+}
+
+impl Patch {
+    /// Reads a patch file's text. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`DefinitionError`].
+    pub fn parse(origin: &str, text: &str) -> Result<Self, DefinitionError> {
+        let definition: Definition = toml_file::parse(origin, text)?;
+        let (origin, id) = (origin.to_owned(), definition.id.clone());
+        if definition.images.iter().all(|image| image.hunks.is_empty()) && definition.config.is_empty() {
+            return Err(DefinitionError::Empty { origin, id });
+        }
+        for (index, image) in definition.images.iter().enumerate() {
+            if definition.images[..index].iter().any(|other| other.sha256 == image.sha256) {
+                return Err(DefinitionError::ImageTwice { origin, id, sha256: image.sha256 });
+            }
+            for Hunk { at, expect, new, .. } in &image.hunks {
+                if expect.is_empty() || expect.len() != new.len() || expect == new {
+                    let same = if expect == new && !expect.is_empty() { ", which are the same" } else { "" };
+                    let (expect, new) = (expect.len(), new.len());
+                    return Err(DefinitionError::Hunk { origin, id, at: *at, expect, new, same });
+                }
+            }
+            let mut hunks: Vec<&Hunk> = image.hunks.iter().collect();
+            hunks.sort_by_key(|hunk| hunk.range().start);
+            for pair in hunks.windows(2) {
+                if pair[0].range().end > pair[1].range().start {
+                    return Err(DefinitionError::HunksOverlap { origin, id, first: pair[0].at, second: pair[1].at });
+                }
+            }
+        }
+        Ok(Self { definition, origin })
+    }
+
+    /// What `--patch` and receipts call it.
+    pub fn id(&self) -> &str {
+        &self.definition.id
+    }
+
+    /// One line for people.
+    pub fn title(&self) -> &str {
+        &self.definition.title
+    }
+
+    /// What it is for.
+    pub fn purpose(&self) -> &str {
+        &self.definition.purpose
+    }
+
+    /// Where that is known from.
+    pub fn source(&self) -> &str {
+        &self.definition.source
+    }
+
+    /// Whether it is applied without being asked for.
+    pub fn is_default(&self) -> bool {
+        self.definition.default
+    }
+
+    /// The patches that it does not work without.
+    pub fn requires(&self) -> &[String] {
+        &self.definition.requires
+    }
+
+    /// The patches that it does not work with.
+    pub fn conflicts(&self) -> &[String] {
+        &self.definition.conflicts
+    }
+
+    /// Its changes to images.
+    pub fn images(&self) -> &[PatchedImage] {
+        &self.definition.images
+    }
+
+    /// Its changes to one image; none where it only changes the configuration, or is not made for that image.
+    pub fn hunks(&self, image: &Sha256Digest) -> &[Hunk] {
+        self.images().iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
+    }
+
+    /// Whether it can be applied to an image: it has hunks for it, or changes nothing in images at all.
+    pub fn is_for(&self, image: &Sha256Digest) -> bool {
+        self.images().is_empty() || !self.hunks(image).is_empty()
+    }
+
+    /// Its changes to configuration block 0.
+    pub fn config(&self) -> &ConfigEdits {
+        &self.definition.config
+    }
+
+    /// The file that it came from, for messages.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// The digest of what it does to one image: the SHA-256 of the lines that `docs/formats.md` gives.
+    ///
+    /// Prose, comments and hunks for other images do not count, so a receipt outlives an edited explanation.
+    pub fn digest(&self, image: &Sha256Digest) -> Sha256Digest {
+        use std::fmt::Write;
+        let mut text = format!("asmpatch-patch 1\nid {}\n", self.id());
+        let mut hunks: Vec<&Hunk> = self.hunks(image).iter().collect();
+        hunks.sort_by_key(|hunk| hunk.range().start);
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        for hunk in hunks {
+            // Writing into a String cannot fail.
+            let _ = writeln!(text, "{:#x} {} {}", hunk.at.file_offset().0, hex(&hunk.expect), hex(&hunk.new));
+        }
+        for (field, value) in self.config().iter() {
+            let _ = writeln!(text, "{} = {value}", field.name());
+        }
+        Sha256Digest::of(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = r#"
+        id = "sample"
+        title = "A sample"
+        purpose = "Shows the format."
+        source = "Made up."
+        default = false
+        [[images]]
+        sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        name = "abc"
+        [[images.hunks]]
+        at = "c:0x2A0E"
+        expect = "0a"
+        new = "05"
+        [[images.hunks]]
+        at = "file:0x2A13"
+        expect = '''
+            22 33
+            44'''
+        new = "223355"
+        [config]
+        vendor-id = 0xADD1
+    "#;
+
+    #[test]
+    fn both_kinds_of_address_mean_the_same_byte() {
+        let file: HunkAddress = "file:0x2A12".parse().unwrap();
+        assert_eq!(file, "c:0x2A0E".parse().unwrap());
+        assert_eq!(file.to_string(), "c:0x2A0E (file 0x02a12)");
+        let bank1: HunkAddress = "b1:0xC98D".parse().unwrap();
+        assert_eq!(bank1, "file:0x148FC".parse().unwrap());
+    }
+
+    #[test]
+    fn a_patch_file_is_read_whole() {
+        let patch = Patch::parse("sample.toml", SAMPLE).unwrap();
+        let image = patch.images()[0].sha256;
+        assert_eq!(patch.hunks(&image)[1].expect, [0x22, 0x33, 0x44]);
+        assert!(patch.is_for(&image) && !patch.is_for(&Sha256Digest([0; 32])));
+        assert_eq!(patch.config().iter().count(), 1);
+    }
+
+    #[test]
+    fn the_digest_sees_what_is_done_and_not_how_it_is_told() {
+        let digest = |text: &str| {
+            let patch = Patch::parse("sample.toml", text).unwrap();
+            patch.digest(&patch.images()[0].sha256)
+        };
+        assert_eq!(digest(SAMPLE), digest(&SAMPLE.replace("Made up.", "Rumour.").replace("c:0x2A0E", "file:0x2A12")));
+        for (from, to) in [("\"05\"", "\"06\""), ("\"0a\"", "\"0b\""), ("0xADD1", "0xADD2"), ("2A0E", "2A0D")] {
+            assert_ne!(digest(SAMPLE), digest(&SAMPLE.replace(from, to)), "{from}");
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_has_its_own_message() {
+        for (from, to, expected) in [
+            ("title", "titel", "unknown field `titel`"),
+            ("expect = \"0a\"", "expects = \"0a\"", "unknown field `expects`"),
+            ("vendor-id", "vendor", "unknown field `vendor`"),
+            ("\"0a\"", "\"0a1\"", "odd number of hexadecimal digits: 3"),
+            ("\"0a\"", "\"0g\"", "'g' at position 1"),
+            ("\"sample\"", "\"Sample\"", "lower-case letters"),
+            ("default = false", "", "missing field `default`"),
+            ("c:0x2A0E", "c:0x8000", "outside its bank"),
+            ("c:0x2A0E", "2A0E", "is written file:0x2A12"),
+            ("file:0x2A13", "file:2A13", "not of the form file:0x2A12"),
+            ("file:0x2A13", "file:0x3", "in the container's header"),
+            ("file:0x2A13", "file:0x1FF00", "past the end of the largest possible image"),
+            ("file:0x2A13", "file:0xFFFFFFFFFF", "past the end of the largest possible image"),
+            ("file:0x2A13", "file:0x2A12", "c:0x2A0E (file 0x02a12) and c:0x2A0E (file 0x02a12) overlap"),
+            ("\"05\"", "\"0506\"", "expects 1 bytes and has 2 new ones"),
+            ("\"05\"", "\"0a\"", "which are the same"),
+            ("\"05\"", "\"\"", "expects 1 bytes and has 0"),
+        ] {
+            assert!(SAMPLE.contains(from), "{from}");
+            let message = Patch::parse("sample.toml", &SAMPLE.replace(from, to)).unwrap_err().to_string();
+            assert!(message.starts_with("sample.toml: ") && message.contains(expected), "{message} lacks {expected}");
+        }
+        let head = SAMPLE.split("[[images]]").next().unwrap();
+        assert!(matches!(Patch::parse("x", head), Err(DefinitionError::Empty { .. })));
+        let section = SAMPLE.split_once("[config]").unwrap().0;
+        let twice = format!("{section}{}", &section[head.len()..]);
+        assert!(matches!(Patch::parse("x", &twice), Err(DefinitionError::ImageTwice { .. })));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String, at: String, bytes: String) {
+            let _ = Patch::parse("x", &text);
+            let _ = at.parse::<HunkAddress>();
+            let _ = Patch::parse("x", &SAMPLE.replace("c:0x2A0E", &at).replace("0a", &bytes));
+        }
+    }
+}

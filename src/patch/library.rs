@@ -1,0 +1,148 @@
+//! The patches that are known: those in the binary, and those that the user adds.
+
+use std::collections::BTreeMap;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::definition::{DefinitionError, Patch};
+use crate::digest::Sha256Digest;
+use crate::failure::{Exit, Failure};
+
+/// The patches in the binary: name for messages, text.
+const EMBEDDED: [(&str, &str); 2] = [
+    ("patches/identity-add1-0001.toml", include_str!("../../patches/identity-add1-0001.toml")),
+    ("patches/status-0x2a12.toml", include_str!("../../patches/status-0x2a12.toml")),
+];
+
+/// Patches, in the order in which they were added, and the images that are known.
+#[derive(Debug, Clone, Default)]
+pub struct Library {
+    patches: Vec<Patch>,
+    images: BTreeMap<Sha256Digest, String>,
+}
+
+/// Why a patch can't be added.
+#[derive(Debug, Error, Diagnostic)]
+pub enum LibraryError {
+    /// It is no patch.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Definition(#[from] DefinitionError),
+    /// Its id is taken.
+    #[error("{second}: the id `{id}` is taken by {first}")]
+    #[diagnostic(
+        code(asmpatch::patch::duplicate_id),
+        help("receipts name patches by id, so each needs its own; rename the new one")
+    )]
+    DuplicateId {
+        /// The id.
+        id: String,
+        /// The file that has it.
+        first: String,
+        /// The file that repeats it.
+        second: String,
+    },
+}
+
+impl Failure for LibraryError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+impl Library {
+    /// The patches in the binary.
+    ///
+    /// # Errors
+    /// None in a binary that passed its tests.
+    pub fn embedded() -> Result<Self, LibraryError> {
+        let mut library = Self::default();
+        for (origin, text) in EMBEDDED {
+            library.add(origin, text)?;
+        }
+        Ok(library)
+    }
+
+    /// Adds one patch. `origin` names its file in errors.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+        let patch = Patch::parse(origin, text)?;
+        if let Some(first) = self.get(patch.id()) {
+            return Err(LibraryError::DuplicateId {
+                id: patch.id().to_owned(),
+                first: first.origin().to_owned(),
+                second: origin.to_owned(),
+            });
+        }
+        for image in patch.images() {
+            self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
+        }
+        self.patches.push(patch);
+        Ok(())
+    }
+
+    /// The patch with this id.
+    pub fn get(&self, id: &str) -> Option<&Patch> {
+        self.patches.iter().find(|patch| patch.id() == id)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> std::slice::Iter<'_, Patch> {
+        self.patches.iter()
+    }
+
+    /// Makes an unpatched image known, under a name for people. The images that patches have hunks for are known
+    /// already; others can take patches that only change the configuration.
+    pub fn know(&mut self, sha256: Sha256Digest, name: &str) {
+        self.images.insert(sha256, name.to_owned());
+    }
+
+    /// The unpatched images that are known, with their names.
+    pub const fn images(&self) -> &BTreeMap<Sha256Digest, String> {
+        &self.images
+    }
+
+    /// A known image's name, or its digest.
+    pub fn image_name(&self, sha256: &Sha256Digest) -> String {
+        self.images.get(sha256).cloned().unwrap_or_else(|| sha256.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_file_in_the_folder_is_in_the_binary() {
+        let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("patches"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        assert_eq!(files.len(), EMBEDDED.len());
+        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
+            assert!(path.ends_with(origin), "{}", path.display());
+            assert_eq!(fs::read_to_string(path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn the_default_set_is_the_status_fix_and_the_identity() {
+        let library = Library::embedded().unwrap();
+        let defaults: Vec<_> = library.iter().filter(|patch| patch.is_default()).map(Patch::id).collect();
+        assert_eq!(defaults, ["identity-add1-0001", "status-0x2a12"]);
+    }
+
+    #[test]
+    fn an_id_that_repeats_names_both_files() {
+        let mut library = Library::embedded().unwrap();
+        let message = library.add("mine.toml", EMBEDDED[1].1).unwrap_err().to_string();
+        assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");
+    }
+}

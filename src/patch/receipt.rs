@@ -1,0 +1,193 @@
+//! The receipt beside a patched image: what was done to which bytes, and what is still to be done to the unit.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::config_edits::ConfigEdits;
+use super::definition::Patch;
+use super::set::PatchSet;
+use crate::digest::Sha256Digest;
+use crate::firmware::{FirmwareVersion, Image};
+use crate::toml_file::{self, TomlError};
+
+/// What a receipt says. It holds no times, paths or names of machines: the same inputs give the same receipt.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Receipt {
+    /// The format's version.
+    pub format: Format,
+    /// What wrote it: `asmpatch 0.1.0`.
+    pub tool: String,
+    /// The image before.
+    pub input: ReceiptImage,
+    /// The image after.
+    pub output: ReceiptImage,
+    /// The patches, by id.
+    #[serde(default)]
+    pub patches: Vec<ReceiptPatch>,
+    /// The fields of configuration block 0 that flashing changes.
+    #[serde(default)]
+    pub config: ConfigEdits,
+}
+
+/// The receipt format's version: 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(try_from = "u32", into = "u32")]
+pub struct Format;
+
+impl TryFrom<u32> for Format {
+    type Error = String;
+
+    fn try_from(number: u32) -> Result<Self, String> {
+        match number {
+            1 => Ok(Self),
+            _ => Err(format!("receipt format {number} is not known to this version of asmpatch, expected 1")),
+        }
+    }
+}
+
+impl From<Format> for u32 {
+    fn from(_: Format) -> Self {
+        1
+    }
+}
+
+/// One of a receipt's two images.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptImage {
+    /// The file's digest.
+    pub sha256: Sha256Digest,
+    /// The file's length in bytes.
+    pub size: u64,
+    /// The version in the image.
+    pub version: FirmwareVersion,
+}
+
+/// One of a receipt's patches.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReceiptPatch {
+    /// Its id.
+    pub id: String,
+    /// The digest of what it does to the input image: [`super::Patch::digest`].
+    pub digest: Sha256Digest,
+}
+
+impl ReceiptImage {
+    /// The entry for an image.
+    pub fn of(image: &Image) -> Self {
+        let file = image.to_file();
+        Self { sha256: Sha256Digest::of(&file), size: file.len() as u64, version: image.version() }
+    }
+}
+
+impl Receipt {
+    /// The receipt for a set of patches that gave `output`.
+    pub fn new(set: &PatchSet<'_>, output: &Image) -> Self {
+        let base = set.base();
+        let input = ReceiptImage { sha256: set.digest(), size: base.file_len() as u64, version: base.version() };
+        let digest = set.digest();
+        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id().to_owned(), digest: patch.digest(&digest) };
+        Self {
+            format: Format,
+            tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")).to_owned(),
+            input,
+            output: ReceiptImage::of(output),
+            patches: set.patches().iter().map(entry).collect(),
+            config: set.config().clone(),
+        }
+    }
+
+    /// Reads a receipt. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// Unknown keys, missing keys and bad values, each at its place.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, Box<TomlError>> {
+        toml_file::parse(origin, text)
+    }
+}
+
+/// The receipt as TOML. Written by hand for its numbers: `0xADD1` says what 44497 does not.
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |text: &str| toml::Value::from(text).to_string();
+        writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
+        writeln!(f, "format = 1\ntool = {}", text(&self.tool))?;
+        for (name, image) in [("input", &self.input), ("output", &self.output)] {
+            let ReceiptImage { sha256, size, version } = image;
+            writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
+        }
+        for ReceiptPatch { id, digest } in &self.patches {
+            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", text(id))?;
+        }
+        if !self.config.is_empty() {
+            writeln!(
+                f,
+                "\n# Fields of configuration block 0 that `asmpatch flash` changes in the unit's own block.\n[config]"
+            )?;
+            for (field, value) in self.config.iter() {
+                writeln!(f, "{} = {value}", field.name())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Receipt {
+        let image = ReceiptImage {
+            sha256: Sha256Digest([0xAB; 32]),
+            size: 98_016,
+            version: FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0, 0]),
+        };
+        Receipt {
+            format: Format,
+            tool: "asmpatch \"x\"".to_owned(),
+            input: image.clone(),
+            output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },
+            patches: vec![ReceiptPatch { id: "a".to_owned(), digest: Sha256Digest([1; 32]) }],
+            config: toml::from_str("vendor-id = 0xADD1\nproduct = \"a\\\"b\"").unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_receipt_reads_back_what_was_written() {
+        let receipt = sample();
+        assert_eq!(Receipt::parse("r", &receipt.to_string()).unwrap(), receipt);
+        let bare = Receipt { patches: Vec::new(), config: ConfigEdits::default(), ..receipt };
+        assert_eq!(Receipt::parse("r", &bare.to_string()).unwrap(), bare);
+    }
+
+    #[test]
+    fn a_receipt_is_read_strictly() {
+        let text = sample().to_string();
+        for (from, to, expected) in [
+            ("format = 1", "format = 2", "receipt format 2 is not known"),
+            ("tool", "tools", "unknown field `tools`"),
+            ("size", "length", "unknown field `length`"),
+            ("digest = ", "sha256 = ", "unknown field `sha256`"),
+            ("vendor-id", "vendor", "unknown field `vendor`"),
+            ("cdcd\"", "cdc\"", "odd number of hexadecimal digits"),
+            ("[output]", "[outputs]", "unknown field `outputs`"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let message = Receipt::parse("out.toml", &text.replace(from, to)).unwrap_err().to_string();
+            assert!(message.starts_with("out.toml: ") && message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String, at in 0usize..700) {
+            let _ = Receipt::parse("r", &text);
+            let mut damaged = sample().to_string();
+            damaged.truncate(at);
+            let _ = Receipt::parse("r", &damaged);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Which patches go together on one image.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::apply::not_a_base;
+use super::config_edits::ConfigEdits;
+use super::definition::{Hunk, HunkAddress, Patch};
+use super::library::Library;
+use crate::digest::Sha256Digest;
+use crate::failure::{Exit, Failure};
+use crate::firmware::{BodyOffset, FirmwareVersion, Image};
+
+/// What the user asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Selection {
+    /// Start from no patch in place of the default set.
+    pub no_defaults: bool,
+    /// Patches to add, by id. One that is there already changes nothing.
+    pub add: Vec<String>,
+}
+
+/// Patches that fit one image and each other.
+#[derive(Debug, Clone)]
+pub struct PatchSet<'a> {
+    base: &'a Image,
+    digest: Sha256Digest,
+    patches: Vec<&'a Patch>,
+    config: ConfigEdits,
+}
+
+/// Why patches can't be applied, or not undone.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum PatchError {
+    /// No patch has this id.
+    #[error("no patch has the id `{id}`; known are {known}")]
+    #[diagnostic(code(asmpatch::patch::unknown_id), help("name a known patch, or add a folder with `--patch-dir`"))]
+    UnknownId {
+        /// What was asked for.
+        id: String,
+        /// What there is.
+        known: String,
+    },
+    /// Nothing is left to do.
+    #[error("no patch is selected")]
+    #[diagnostic(code(asmpatch::patch::none), help("with `--no-defaults`, name at least one with `--patch ID`"))]
+    Nothing,
+    /// A patch that needs another.
+    #[error("the patch `{id}` requires `{missing}`, which is not in the set")]
+    #[diagnostic(
+        code(asmpatch::patch::requires),
+        help("alone it would leave the firmware in a state that nobody tested; add `--patch {missing}`")
+    )]
+    Requires {
+        /// The patch.
+        id: String,
+        /// What it requires.
+        missing: String,
+    },
+    /// Two patches of which one says that they don't go together.
+    #[error("the patches `{first}` and `{second}` conflict: `{by}` says so")]
+    #[diagnostic(
+        code(asmpatch::patch::conflicts),
+        help("leave one of them out; with `--no-defaults` the set starts empty")
+    )]
+    Conflict {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+        /// The one whose definition names the other.
+        by: String,
+    },
+    /// Two patches change the same byte.
+    #[error("the patches `{first}` and `{second}` both change {at}")]
+    #[diagnostic(
+        code(asmpatch::patch::overlap),
+        help("only one of them can be there; leave the other out, or write one patch that does both")
+    )]
+    Overlap {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+        /// The first byte that both change.
+        at: HunkAddress,
+    },
+    /// Two patches want different values in a field.
+    #[error("the patches `{first}` and `{second}` set the configuration field `{field}` to different values")]
+    #[diagnostic(code(asmpatch::patch::config_conflict), help("leave one of them out"))]
+    ConfigConflict {
+        /// One.
+        first: String,
+        /// The other.
+        second: String,
+        /// The field.
+        field: &'static str,
+    },
+    /// An image that no patch is made for.
+    #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
+    #[diagnostic(
+        code(asmpatch::patch::unknown_image),
+        help(
+            "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an image that has patches"
+        )
+    )]
+    UnknownImage {
+        /// The digest.
+        sha256: Sha256Digest,
+        /// What its version field says.
+        version: FirmwareVersion,
+        /// The names of the images that have patches.
+        known: String,
+    },
+    /// An image that is patched.
+    #[error("the image is already patched: it is {base} with {patches}")]
+    #[diagnostic(
+        code(asmpatch::patch::already_patched),
+        help("to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL")
+    )]
+    AlreadyPatched {
+        /// What it was made from.
+        base: String,
+        /// The patches in it.
+        patches: String,
+    },
+    /// A known image that one of the patches has no hunks for.
+    #[error("the patch `{id}` is not made for this image, {image}; it is made for {made_for}")]
+    #[diagnostic(
+        code(asmpatch::patch::not_for_image),
+        help("leave it out, or patch an image that it is made for: `asmpatch download` fetches one")
+    )]
+    NotForImage {
+        /// The patch.
+        id: String,
+        /// The image.
+        image: String,
+        /// The images that it has hunks for.
+        made_for: String,
+    },
+    /// Bytes that are not the ones a hunk replaces.
+    #[error("patch `{id}`: at {at} expected {expected}, found {found}")]
+    #[diagnostic(
+        code(asmpatch::patch::mismatch),
+        help(
+            "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it"
+        )
+    )]
+    Mismatch {
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// Its expected bytes, in hexadecimal.
+        expected: String,
+        /// The image's, in hexadecimal.
+        found: String,
+    },
+    /// A hunk past the end of the body.
+    #[error("patch `{id}`: the hunk at {at} has {len} bytes, the image's body ends at {}", end.file_offset())]
+    #[diagnostic(
+        code(asmpatch::patch::past_end),
+        help("checksum and CRC stand behind the body and are redone by asmpatch; correct the hunk's address")
+    )]
+    PastEnd {
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// Its length.
+        len: usize,
+        /// The first offset behind the body.
+        end: BodyOffset,
+    },
+    /// Nothing to undo.
+    #[error("the image is {base}, and no patch is in it")]
+    #[diagnostic(
+        code(asmpatch::patch::not_patched),
+        help("there is nothing to undo: the file is the original already")
+    )]
+    NotPatched {
+        /// The image's name.
+        base: String,
+    },
+}
+
+impl Failure for PatchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::UnknownId { .. } | Self::Nothing | Self::Requires { .. } | Self::Conflict { .. } => Exit::Usage,
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+impl<'a> PatchSet<'a> {
+    /// The selected patches for an unpatched image, or why they don't go together. `digest` is that of the image's
+    /// file.
+    ///
+    /// A patch of the default set without hunks for the image is an error like any other: half of the default set
+    /// would be a firmware that nobody tested.
+    ///
+    /// # Errors
+    /// [`PatchError`]: an image that is unknown or already patched, unknown ids, unmet requirements, conflicts,
+    /// overlaps, a patch that is not for the image.
+    pub fn resolve(
+        library: &'a Library,
+        selection: &Selection,
+        image: &'a Image,
+        digest: Sha256Digest,
+    ) -> Result<Self, PatchError> {
+        for id in &selection.add {
+            if library.get(id).is_none() {
+                let known = library.iter().map(Patch::id).collect::<Vec<_>>().join(", ");
+                return Err(PatchError::UnknownId { id: id.clone(), known });
+            }
+        }
+        let wanted = |patch: &&Patch| {
+            (patch.is_default() && !selection.no_defaults) || selection.add.iter().any(|id| id == patch.id())
+        };
+        Self::of(library, library.iter().filter(wanted).collect(), image, digest)
+    }
+
+    /// These patches for an unpatched image, or why they don't go together.
+    ///
+    /// # Errors
+    /// As for [`PatchSet::resolve`].
+    pub fn of(
+        library: &Library,
+        mut patches: Vec<&'a Patch>,
+        base: &'a Image,
+        digest: Sha256Digest,
+    ) -> Result<Self, PatchError> {
+        if !library.images().contains_key(&digest) {
+            return Err(not_a_base(library, base, digest));
+        }
+        if patches.is_empty() {
+            return Err(PatchError::Nothing);
+        }
+        // The order in which files were found must not show in the receipt.
+        patches.sort_by_key(|patch| patch.id());
+        let id = |patch: &Patch| patch.id().to_owned();
+        for patch in &patches {
+            if let Some(missing) = patch.requires().iter().find(|id| !patches.iter().any(|other| other.id() == *id)) {
+                return Err(PatchError::Requires { id: id(patch), missing: missing.clone() });
+            }
+            if let Some(other) = patches.iter().find(|other| patch.conflicts().iter().any(|id| id == other.id())) {
+                return Err(PatchError::Conflict { first: id(patch), second: id(other), by: id(patch) });
+            }
+            if !patch.is_for(&digest) {
+                let made_for = patch.images().iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");
+                return Err(PatchError::NotForImage { id: id(patch), image: library.image_name(&digest), made_for });
+            }
+        }
+        let mut hunks: Vec<(&Patch, &Hunk)> =
+            patches.iter().flat_map(|patch| patch.hunks(&digest).iter().map(|hunk| (*patch, hunk))).collect();
+        hunks.sort_by_key(|(_, hunk)| hunk.range().start);
+        for pair in hunks.windows(2) {
+            let ((first, lower), (second, higher)) = (pair[0], pair[1]);
+            if lower.range().end > higher.range().start {
+                return Err(PatchError::Overlap { first: id(first), second: id(second), at: higher.at });
+            }
+        }
+        let mut config = ConfigEdits::default();
+        for (index, patch) in patches.iter().enumerate() {
+            if let Err(field) = config.merge(patch.config()) {
+                let names_it = |other: &&&Patch| other.config().get(field).is_some();
+                let first = patches[..index].iter().find(names_it).map_or_else(String::new, |other| id(other));
+                return Err(PatchError::ConfigConflict { first, second: id(patch), field: field.name() });
+            }
+        }
+        Ok(Self { base, digest, patches, config })
+    }
+
+    /// The unpatched image.
+    pub const fn base(&self) -> &'a Image {
+        self.base
+    }
+
+    /// The digest of the unpatched image's file.
+    pub const fn digest(&self) -> Sha256Digest {
+        self.digest
+    }
+
+    /// The patches, by id.
+    pub fn patches(&self) -> &[&'a Patch] {
+        &self.patches
+    }
+
+    /// Every hunk with its patch.
+    pub fn hunks(&self) -> impl Iterator<Item = (&'a Patch, &'a Hunk)> + '_ {
+        self.patches.iter().flat_map(|patch| patch.hunks(&self.digest).iter().map(|hunk| (*patch, hunk)))
+    }
+
+    /// The changes to configuration block 0, of all patches together.
+    pub const fn config(&self) -> &ConfigEdits {
+        &self.config
+    }
+}

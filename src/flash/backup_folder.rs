@@ -7,6 +7,7 @@
 //! | `firmware.bin` | the image by its own length field; absent where the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -167,6 +168,15 @@ impl Saved {
     pub fn path(&self) -> &Path {
         match self {
             Self::New(path) | Self::AlreadyThere(path) => path,
+        }
+    }
+}
+
+impl fmt::Display for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New(path) => write!(f, "{}", path.display()),
+            Self::AlreadyThere(path) => write!(f, "{} holds the same already", path.display()),
         }
     }
 }

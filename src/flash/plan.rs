@@ -160,6 +160,11 @@ impl Plan {
         is_readable(self.attached.state)
     }
 
+    /// Whether a unit that came back is the one that the plan makes: the vendor's firmware under the planned identity.
+    pub fn is_identity_of(&self, found: &Attached) -> bool {
+        is_readable(found.state) && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+    }
+
     /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.
     pub fn has_own_serial(&self) -> bool {
         let known = known_blocks()[0];

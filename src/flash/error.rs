@@ -1,0 +1,138 @@
+//! What stops the writing of a unit.
+
+use std::time::Duration;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::backup_folder::BackupFolderError;
+use super::progress::part_number;
+use crate::bridge::CommandError;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::{BlockIndex, FirmwareVersion, ImageError, Part, UsbId};
+
+/// Why a backup or a write stopped. What state the unit is in, and what to do, [`super::recovery`] tells.
+#[derive(Debug, Error, Diagnostic)]
+pub enum FlashError {
+    /// The unit can't be opened or found.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Port(AnyFailure),
+    /// A command failed.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Command(#[from] CommandError),
+    /// The backup's folder.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Folder(#[from] BackupFolderError),
+    /// The unit gives no backup.
+    #[error("the unit gives no configuration block {}: {why}", index.number())]
+    #[diagnostic(
+        code(asmpatch::backup::no_block),
+        help("nothing was written. Only with `--no-backup` is a unit written that can't be backed up")
+    )]
+    NoBlock {
+        /// The block.
+        index: BlockIndex,
+        /// Why, in words.
+        why: String,
+    },
+    /// What the unit gives as firmware would not start, so it is no backup.
+    #[error("what the unit gives as its firmware would not start: {source}")]
+    #[diagnostic(
+        code(asmpatch::backup::unusable),
+        help(
+            "nothing was written. A backup that can't be restored is none: try another cable and port; with `--no-backup` the unit is written all the same"
+        )
+    )]
+    Unusable {
+        /// What is wrong with it.
+        source: ImageError,
+    },
+    /// The unit is no longer what the plan was made for.
+    #[error("the unit's {what} changed since the plan was shown")]
+    #[diagnostic(
+        code(asmpatch::flash::changed),
+        help("another program, or another unit on the same port? Nothing was written: run the command again")
+    )]
+    Changed {
+        /// What.
+        what: &'static str,
+    },
+    /// A configuration block does not read back.
+    #[error("configuration block {} reads back otherwise than written, {attempts} times", index.number())]
+    #[diagnostic(code(asmpatch::flash::block_differs))]
+    BlockDiffers {
+        /// The block.
+        index: BlockIndex,
+        /// How often it was written.
+        attempts: u32,
+    },
+    /// A part does not read back.
+    #[error(
+        "firmware part {} reads back otherwise than written, {attempts} times: {count} bytes differ, the first at part offset {first:#x}",
+        part_number(*part)
+    )]
+    #[diagnostic(code(asmpatch::flash::part_differs))]
+    PartDiffers {
+        /// The part.
+        part: Part,
+        /// How often it was written.
+        attempts: u32,
+        /// Bytes that differ.
+        count: usize,
+        /// The first of them, counted from the part's start.
+        first: usize,
+    },
+    /// The unit is not back.
+    #[error("the unit has not come back within {deadline:?}")]
+    #[diagnostic(code(asmpatch::flash::not_back))]
+    NotBack {
+        /// How long was waited.
+        deadline: Duration,
+    },
+    /// The unit came back as another.
+    #[error("the unit came back as {found} ({state}), expected {expected}")]
+    #[diagnostic(code(asmpatch::flash::identity))]
+    Identity {
+        /// The identity that the configuration says.
+        expected: UsbId,
+        /// The one it has.
+        found: UsbId,
+        /// What runs on it, in words.
+        state: String,
+    },
+    /// The unit came back in its boot loader.
+    #[error("the unit came back in its boot loader ({found}): the chip does not start what its flash holds")]
+    #[diagnostic(code(asmpatch::flash::boot_loader))]
+    BootLoader {
+        /// The identity it has.
+        found: UsbId,
+    },
+    /// Another version runs.
+    #[error("the unit runs version {found}, the image is {expected}")]
+    #[diagnostic(code(asmpatch::flash::version))]
+    Version {
+        /// The image's version.
+        expected: FirmwareVersion,
+        /// The unit's.
+        found: FirmwareVersion,
+    },
+    /// Ctrl-C.
+    #[error("stopped by Ctrl-C")]
+    #[diagnostic(code(asmpatch::interrupted))]
+    Interrupted,
+}
+
+impl Failure for FlashError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Port(failure) => failure.exit(),
+            Self::Folder(error) => error.exit(),
+            Self::NoBlock { .. } | Self::Unusable { .. } | Self::Changed { .. } => Exit::Refused,
+            Self::Interrupted => Exit::Interrupted,
+            _ => Exit::Device,
+        }
+    }
+}

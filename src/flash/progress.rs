@@ -1,0 +1,124 @@
+//! The steps of a write, and how they are reported: the library tells an [`Observer`], and never prints.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::firmware::{BlockIndex, Part};
+
+/// One step of writing a unit, in the order in which they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Open the unit and see that it is still the one of the plan.
+    Open,
+    /// Read everything and keep it.
+    Backup,
+    /// E1, and E0 to see it.
+    WriteBlock(BlockIndex),
+    /// E3.
+    WritePart(Part),
+    /// E2, and the comparison.
+    ReadBack(Part),
+    /// E8.
+    Restart,
+    /// The unit leaves the bus and comes back.
+    Return,
+    /// The version that the unit says it runs.
+    Version,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("open"),
+            Self::Backup => f.write_str("back up"),
+            Self::WriteBlock(index) => write!(f, "write configuration block {}", index.number()),
+            Self::WritePart(part) => write!(f, "write firmware part {}", part_number(*part)),
+            Self::ReadBack(part) => write!(f, "read back part {}", part_number(*part)),
+            Self::Restart => f.write_str("restart"),
+            Self::Return => f.write_str("come back"),
+            Self::Version => f.write_str("check the version"),
+        }
+    }
+}
+
+/// The parts' numbers as people count them.
+pub const fn part_number(part: Part) -> u8 {
+    match part {
+        Part::One => 1,
+        Part::Two => 2,
+    }
+}
+
+/// What happens while a unit is backed up or written.
+#[derive(Debug, Clone, Copy)]
+pub enum Event<'a> {
+    /// How many bytes the whole run moves, if nothing has to be repeated.
+    Total(u64),
+    /// A step begins.
+    Begin(Step),
+    /// Bytes were moved in the current step.
+    Moved(u64),
+    /// A step is done, with this result.
+    End(Step, &'a str),
+    /// Something went wrong that is dealt with.
+    Trouble(Step, &'a str),
+    /// The unit has not come back by itself: the user should unplug it and plug it in again.
+    Replug,
+}
+
+/// What is told about a run.
+pub trait Observer {
+    /// Something happened.
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// Tells nobody.
+impl Observer for () {
+    fn event(&mut self, _event: Event<'_>) {}
+}
+
+/// A step and how it ended, for a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct StepReport {
+    /// The step, in words.
+    pub step: String,
+    /// How it ended, in words.
+    pub result: String,
+    /// Whether it is done, as against a trouble that was dealt with.
+    pub done: bool,
+}
+
+/// Keeps every step for the report, and passes everything on.
+pub(super) struct Recorder<'a> {
+    observer: &'a mut dyn Observer,
+    pub(super) steps: Vec<StepReport>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
+        Self { observer, steps: Vec::new() }
+    }
+
+    pub(super) fn begin(&mut self, step: Step) {
+        self.observer.event(Event::Begin(step));
+    }
+
+    pub(super) fn end(&mut self, step: Step, result: &str) {
+        self.keep(step, result, true);
+        self.observer.event(Event::End(step, result));
+    }
+
+    pub(super) fn trouble(&mut self, step: Step, what: &str) {
+        self.keep(step, what, false);
+        self.observer.event(Event::Trouble(step, what));
+    }
+
+    pub(super) fn pass(&mut self, event: Event<'_>) {
+        self.observer.event(event);
+    }
+
+    fn keep(&mut self, step: Step, result: &str, done: bool) {
+        self.steps.push(StepReport { step: step.to_string(), result: result.to_owned(), done });
+    }
+}

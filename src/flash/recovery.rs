@@ -1,0 +1,273 @@
+//! The state that a stopped run leaves a unit in, and the commands that bring it back. Pure.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::error::FlashError;
+use super::progress::Step;
+use super::run::Stopped;
+use crate::failure::{Exit, Failure};
+
+/// What state a unit is in after a run stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Left {
+    /// Nothing was written.
+    Untouched,
+    /// E1 was begun, E3 was not.
+    Configuration,
+    /// E3 was begun.
+    Firmware {
+        /// The unit took every part; not all was seen to read back.
+        complete: bool,
+    },
+    /// Everything reads back as it should; the unit has not been restarted.
+    Verified,
+    /// Everything was written and E8 was sent; the unit has not been seen since.
+    Restarted,
+    /// It came back in its boot loader.
+    BootLoader,
+    /// It came back under another identity than planned.
+    OtherIdentity,
+    /// It came back as planned, but what it runs is not proven.
+    Unproven,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Untouched => "nothing was written: the unit is as it was",
+            Self::Configuration => {
+                "the firmware is untouched, but a configuration block was begun: the unit still works, and may come \
+                 back from its next restart under another identity"
+            }
+            Self::Firmware { complete: false } => {
+                "its flash holds no whole firmware: it runs on as long as it has power, and comes up in its boot loader \
+                 (174C:2463) after that, which takes firmware all the same"
+            }
+            Self::Firmware { complete: true } => {
+                "all of the firmware was written, but it is not known to be right: the unit may come up in its boot \
+                 loader (174C:2463) at its next restart, which takes firmware all the same"
+            }
+            Self::Verified => {
+                "the new firmware is written and reads back right: the unit runs the old one until its next restart"
+            }
+            Self::Restarted => "everything was written and the unit was told to restart; it has not been seen since",
+            Self::BootLoader => "it runs the boot loader in its ROM, which takes firmware over USB",
+            Self::OtherIdentity => {
+                "everything was written; the unit has not taken the new identity from its configuration yet"
+            }
+            Self::Unproven => "it came back under its new identity, but what it runs is not what was written",
+        })
+    }
+}
+
+/// The command that was run, so that it can be named again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// `asmpatch flash FILE`.
+    Flash {
+        /// The image.
+        file: PathBuf,
+        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial S`.
+        options: Vec<String>,
+        /// The backup that gave the configuration blocks, where one did.
+        config_from: Option<PathBuf>,
+    },
+    /// `asmpatch restore DIR`.
+    Restore {
+        /// The backup.
+        folder: PathBuf,
+    },
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Action {
+    /// What for.
+    pub purpose: &'static str,
+    /// The command, ready for a shell; `None` where it is something to do by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+}
+
+const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
+
+/// What brings a unit back that was left in this state. `backup` is the one that the stopped run took.
+pub fn actions(left: Left, origin: &Origin, device: &str, backup: Option<&Path>, gone: bool) -> Vec<Action> {
+    let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
+    let list = |purpose| command(purpose, vec!["asmpatch list".into()]);
+    let again = |no_backup| command("go on", again(origin, device, backup, no_backup));
+    let back = backup.map(|folder| {
+        let words =
+            vec!["asmpatch restore".into(), quoted(folder), "--device".into(), quoted(device), "--no-backup".into()];
+        command("or go back to what it was", words)
+    });
+    let mut actions = Vec::new();
+    if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
+        actions.push(REPLUG);
+    }
+    match left {
+        Left::Untouched => actions.push(again(false)),
+        Left::Configuration | Left::Firmware { .. } | Left::BootLoader | Left::Unproven => {
+            actions.push(again(true));
+            actions.extend(back);
+        }
+        Left::Verified | Left::Restarted | Left::OtherIdentity => {
+            actions.push(REPLUG);
+            actions.push(list("then see what it is"));
+            actions.extend(back);
+        }
+    }
+    actions
+}
+
+/// The command that was run, so that it works in the state that the unit is in now: the unit may be in its boot
+/// loader, which gives neither a backup nor the unit's own configuration blocks.
+fn again(origin: &Origin, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
+    let mut words = Vec::new();
+    match origin {
+        Origin::Flash { file, options, config_from } => {
+            words.extend(["asmpatch flash".to_owned(), quoted(file)]);
+            words.extend(options.iter().map(quoted));
+            if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
+                words.extend(["--config-from".to_owned(), quoted(folder)]);
+            }
+        }
+        Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), quoted(folder)]),
+    }
+    words.extend(["--device".to_owned(), quoted(device)]);
+    if no_backup {
+        words.push("--no-backup".to_owned());
+    }
+    words
+}
+
+/// A word as a POSIX shell takes it.
+fn quoted(word: impl AsRef<std::ffi::OsStr>) -> String {
+    let word = word.as_ref().to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// A run that stopped, with the way out: what `flash` and `restore` end in.
+#[derive(Debug, Error)]
+#[error("{device}: {error} (while it was to {during})")]
+pub struct FlashFailure {
+    /// The port, as `--device` takes it.
+    pub device: String,
+    /// Why.
+    pub error: FlashError,
+    /// In which step.
+    pub during: Step,
+    /// What state the unit is in.
+    pub left: Left,
+    /// What to do.
+    pub actions: Vec<Action>,
+}
+
+impl FlashFailure {
+    /// The failure of a run that this command started.
+    pub fn new(stopped: Stopped, origin: &Origin) -> Self {
+        let Stopped { error, during, left, report } = stopped;
+        let gone = is_gone(&error);
+        let actions = actions(left, origin, &report.device, report.backup.as_deref(), gone);
+        Self { device: report.device, error, during, left, actions }
+    }
+}
+
+/// Whether the unit has to be plugged in again before anything else can be done: it left, or answers no more.
+fn is_gone(error: &FlashError) -> bool {
+    matches!(error, FlashError::Command(crate::bridge::CommandError::Transport(_)))
+}
+
+impl Diagnostic for FlashFailure {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.error.code()
+    }
+
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        let mut text = String::new();
+        if self.left == Left::Untouched
+            && let Some(help) = self.error.help()
+        {
+            text = format!("{help}\n");
+        }
+        text.push_str(&format!("the unit's state: {}", self.left));
+        for Action { purpose, command } in &self.actions {
+            match command {
+                Some(command) => text.push_str(&format!("\n{purpose}:\n    {command}")),
+                None => text.push_str(&format!("\n{purpose}")),
+            }
+        }
+        text.push_str("\ndocs/recovery.md lists every state that a unit can be in");
+        Some(Box::new(text))
+    }
+}
+
+impl Failure for FlashFailure {
+    fn exit(&self) -> Exit {
+        self.error.exit()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flash() -> Origin {
+        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None }
+    }
+
+    fn commands(left: Left, origin: &Origin, backup: Option<&str>) -> Vec<String> {
+        actions(left, origin, "1-2.3", backup.map(Path::new), true).into_iter().filter_map(|a| a.command).collect()
+    }
+
+    #[test]
+    fn a_unit_without_firmware_is_finished_or_restored_from_its_own_backup() {
+        assert_eq!(
+            commands(Left::Firmware { complete: false }, &flash(), Some("b")),
+            [
+                "asmpatch flash 'fw patched.bin' --config-from b --device 1-2.3 --no-backup",
+                "asmpatch restore b --device 1-2.3 --no-backup",
+            ]
+        );
+        assert_eq!(
+            commands(Left::BootLoader, &flash(), None),
+            ["asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup"]
+        );
+    }
+
+    #[test]
+    fn an_untouched_unit_is_backed_up_again() {
+        assert_eq!(
+            commands(Left::Untouched, &Origin::Restore { folder: "b".into() }, None),
+            ["asmpatch restore b --device 1-2.3"]
+        );
+    }
+
+    #[test]
+    fn a_written_unit_only_has_to_be_plugged_in_again() {
+        for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
+            let actions = actions(left, &flash(), "1-2", None, true);
+            assert_eq!(actions[0], REPLUG);
+            assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
+            assert_eq!(actions.len(), 2);
+        }
+    }
+
+    #[test]
+    fn words_reach_the_shell_whole() {
+        assert_eq!(quoted("virtual:/tmp/u_1"), "virtual:/tmp/u_1");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+    }
+}

@@ -1,0 +1,384 @@
+//! Carries out a plan: backup, E1, E3, readback, E8, and the unit's return.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::backup_folder;
+use super::error::FlashError;
+use super::plan::{BlockPlan, Plan};
+use super::progress::{Event, Observer, Recorder, Step, StepReport};
+use super::read;
+use super::recovery::Left;
+use crate::bridge::{AnyTransport, Attached, Bridge, CommandError, Port, TransportError};
+use crate::firmware::{BridgeState, FirmwareVersion, Part};
+use crate::interrupt::Interrupt;
+use crate::scsi::{ResetMode, SenseKey};
+
+/// How often a block or a part is written before it is given up.
+const ATTEMPTS: u32 = 3;
+/// How often to look again at a unit that came back, but not yet as expected.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// How to carry out a plan.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The folder that the backup's folder goes into; `None` goes without.
+    pub backup_into: Option<PathBuf>,
+    /// How long a unit may take to come back by itself.
+    pub return_deadline: Duration,
+    /// How long the user may then take to unplug it and plug it in again; zero where nobody is there to do it.
+    pub replug_deadline: Duration,
+}
+
+/// What was done with one unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The port, as `--device` takes it.
+    pub device: String,
+    /// The unit before.
+    pub before: Attached,
+    /// The unit after, once it is back.
+    pub after: Option<Attached>,
+    /// The version that it runs now, as it says itself.
+    pub version: Option<FirmwareVersion>,
+    /// Where its backup is.
+    pub backup: Option<PathBuf>,
+    /// Every step and how it ended.
+    pub steps: Vec<StepReport>,
+}
+
+/// A run that stopped before its end.
+#[derive(Debug)]
+pub struct Stopped {
+    /// Why.
+    pub error: FlashError,
+    /// In which step.
+    pub during: Step,
+    /// What state the unit is in.
+    pub left: Left,
+    /// What was done before.
+    pub report: Report,
+}
+
+/// Carries out `plan` on the unit at `port`.
+///
+/// Every write is read back where the unit's state allows it, else after its return, and what differs is written
+/// again. When `interrupt` asks to stop, the command in flight is finished first.
+///
+/// # Errors
+/// [`Stopped`], with the state that the unit is left in.
+pub fn run(
+    port: &mut dyn Port,
+    plan: &Plan,
+    options: &Options,
+    observer: &mut dyn Observer,
+    interrupt: Interrupt<'_>,
+) -> Result<Report, Box<Stopped>> {
+    let report = Report {
+        device: port.device(),
+        before: plan.attached.clone(),
+        after: None,
+        version: None,
+        backup: None,
+        steps: Vec::new(),
+    };
+    let recorder = Recorder::new(observer);
+    let mut run = Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open };
+    let outcome = run.all(port);
+    let mut report = run.report;
+    report.steps = run.recorder.steps;
+    match outcome {
+        Ok(()) => Ok(report),
+        Err(error) => Err(Box::new(Stopped { error, during: run.during, left: run.left, report })),
+    }
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    options: &'a Options,
+    interrupt: Interrupt<'a>,
+    recorder: Recorder<'a>,
+    report: Report,
+    left: Left,
+    during: Step,
+}
+
+impl Run<'_> {
+    fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
+        self.recorder.pass(Event::Total(self.total()));
+        let mut bridge = self.open(port)?;
+        if let Some(into) = &self.options.backup_into {
+            self.back_up(&mut bridge, into)?;
+        }
+        let plan = self.plan;
+        for block in plan.blocks.iter().filter(|block| block.writes()) {
+            self.write_block(&mut bridge, block)?;
+        }
+        self.write_firmware(&mut bridge)?;
+        self.restart(&mut bridge)?;
+        drop(bridge);
+        self.wait(port)?;
+        self.prove(port)
+    }
+
+    fn begin(&mut self, step: Step) -> Result<(), FlashError> {
+        self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+        self.during = step;
+        self.recorder.begin(step);
+        Ok(())
+    }
+
+    fn total(&self) -> u64 {
+        let backup = if self.options.backup_into.is_some() { read::BACKUP_BYTES } else { 0 };
+        let blocks = self.plan.blocks.iter().filter(|block| block.writes()).count() as u64 * 128;
+        backup + blocks + 2 * self.plan.file.len() as u64
+    }
+
+    fn open(&mut self, port: &mut dyn Port) -> Result<Bridge<AnyTransport>, FlashError> {
+        self.begin(Step::Open)?;
+        if port.attached().map_err(FlashError::Port)? != self.plan.attached {
+            return Err(FlashError::Changed { what: "identity" });
+        }
+        let mut bridge = port.open().map_err(FlashError::Port)?;
+        let blocks = read::blocks(&mut bridge, self.plan.attached.state)?;
+        if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
+            return Err(FlashError::Changed { what: "configuration" });
+        }
+        self.recorder.end(Step::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
+        Ok(bridge)
+    }
+
+    fn back_up(&mut self, bridge: &mut Bridge<AnyTransport>, into: &Path) -> Result<(), FlashError> {
+        self.begin(Step::Backup)?;
+        let mut pass = PassOn(&mut self.recorder);
+        let backup = read::backup(bridge, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
+        // A backup that can't be restored must not be what the rest relies on.
+        backup.firmware().map_err(|source| FlashError::Unusable { source })?;
+        let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
+        self.recorder.end(Step::Backup, &saved.to_string());
+        self.report.backup = Some(saved.path().to_owned());
+        Ok(())
+    }
+
+    fn write_block(&mut self, bridge: &mut Bridge<AnyTransport>, block: &BlockPlan) -> Result<(), FlashError> {
+        let step = Step::WriteBlock(block.index);
+        self.begin(step)?;
+        self.left = Left::Configuration;
+        for attempt in 1..=ATTEMPTS {
+            match bridge.write_config(block.index, &block.new) {
+                Ok(()) => {}
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
+                Err(error) => {
+                    self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}"));
+                    continue;
+                }
+            }
+            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            if !self.plan.reads_back() {
+                self.recorder.end(step, "written");
+                return Ok(());
+            }
+            match bridge.read_config(block.index) {
+                Ok(found) if found == block.new => {
+                    self.recorder.end(step, "written, reads back the same");
+                    return Ok(());
+                }
+                Ok(_) => self.recorder.trouble(step, &format!("attempt {attempt} reads back otherwise")),
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
+                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} can't be read back: {error}")),
+            }
+            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+        }
+        Err(FlashError::BlockDiffers { index: block.index, attempts: ATTEMPTS })
+    }
+
+    /// Both parts, and then both again from the flash: a part may have been damaged by what was written after it.
+    fn write_firmware(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+        let plan = self.plan;
+        for (part, bytes) in plan.parts() {
+            self.write_part(bridge, part, bytes)?;
+        }
+        self.left = Left::Firmware { complete: true };
+        if !plan.reads_back() {
+            return Ok(());
+        }
+        for (part, bytes) in plan.parts() {
+            let mut attempt = 1;
+            loop {
+                let Some((first, count)) = self.read_back(bridge, part, bytes)? else { break };
+                if attempt == ATTEMPTS {
+                    return Err(FlashError::PartDiffers { part, attempts: ATTEMPTS, count, first });
+                }
+                let what = format!("{count} bytes differ, the first at part offset {first:#x}: writing it again");
+                self.recorder.trouble(Step::ReadBack(part), &what);
+                self.write_part(bridge, part, bytes)?;
+                attempt += 1;
+            }
+        }
+        self.left = Left::Verified;
+        Ok(())
+    }
+
+    fn write_part(&mut self, bridge: &mut Bridge<AnyTransport>, part: Part, bytes: &[u8]) -> Result<(), FlashError> {
+        let step = Step::WritePart(part);
+        self.begin(step)?;
+        self.left = Left::Firmware { complete: false };
+        let mut attempt = 1;
+        loop {
+            match bridge.write_flash(part, bytes) {
+                Ok(()) => break,
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
+                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}")),
+            }
+            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+            attempt += 1;
+        }
+        self.recorder.pass(Event::Moved(bytes.len() as u64));
+        self.recorder.end(step, &format!("{} bytes", bytes.len()));
+        Ok(())
+    }
+
+    /// Compares a part with the flash: `None` where they are the same, else the first difference and their number.
+    fn read_back(
+        &mut self,
+        bridge: &mut Bridge<AnyTransport>,
+        part: Part,
+        bytes: &[u8],
+    ) -> Result<Option<(usize, usize)>, FlashError> {
+        let step = Step::ReadBack(part);
+        self.begin(step)?;
+        let mut found = vec![0; bytes.len()];
+        let mut attempt = 1;
+        loop {
+            match bridge.read_flash(part, &mut found) {
+                Ok(()) => break,
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
+                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}")),
+            }
+            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+            attempt += 1;
+        }
+        self.recorder.pass(Event::Moved(bytes.len() as u64));
+        let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
+        match differences().next() {
+            None => {
+                self.recorder.end(step, "the same");
+                Ok(None)
+            }
+            Some((first, _)) => Ok(Some((first, differences().count()))),
+        }
+    }
+
+    fn restart(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+        self.begin(Step::Restart)?;
+        match bridge.reset(ResetMode::State8A) {
+            Ok(()) => {}
+            // A unit that resets at once answers no more: whether it did, its return will tell.
+            Err(CommandError::Transport(error)) => {
+                self.recorder.trouble(Step::Restart, &format!("no status: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.left = Left::Restarted;
+        self.recorder.end(Step::Restart, "reset sent");
+        Ok(())
+    }
+
+    fn wait(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
+        self.begin(Step::Return)?;
+        let mut found = self.wait_within(port, self.options.return_deadline)?;
+        let as_planned = |found: &Option<Attached>| found.as_ref().is_some_and(|found| self.plan.is_identity_of(found));
+        let in_boot_loader =
+            |found: &Option<Attached>| found.as_ref().is_some_and(|found| found.state == BridgeState::BootLoader);
+        if !as_planned(&found) && !in_boot_loader(&found) && !self.options.replug_deadline.is_zero() {
+            self.recorder.pass(Event::Replug);
+            found = self.wait_within(port, self.options.replug_deadline)?.or(found);
+        }
+        let Some(found) = found else {
+            let deadline = self.options.return_deadline + self.options.replug_deadline;
+            return Err(FlashError::NotBack { deadline });
+        };
+        self.report.after = Some(found.clone());
+        if found.state == BridgeState::BootLoader {
+            self.left = Left::BootLoader;
+            return Err(FlashError::BootLoader { found: found.usb_id });
+        }
+        if let Some(expected) = self.plan.usb_id
+            && found.usb_id != expected
+        {
+            self.left = Left::OtherIdentity;
+            return Err(FlashError::Identity { expected, found: found.usb_id, state: found.state.to_string() });
+        }
+        self.recorder.end(Step::Return, &format!("{} ({})", found.usb_id, found.state));
+        Ok(())
+    }
+
+    /// Waits until the unit is back as planned, or for good as something else, or the time is over; gives the last
+    /// that was seen of it.
+    fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<Attached>, FlashError> {
+        let until = Instant::now() + deadline;
+        let mut seen = None;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::Port)?;
+            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+            match found {
+                Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),
+                Some(found) => seen = Some(found),
+                None => return Ok(seen),
+            }
+            // Here, but as something else: perhaps it has not left yet.
+            if until.saturating_duration_since(Instant::now()) <= LOOK_AGAIN {
+                return Ok(seen);
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Sees that the unit runs what was written; what could not be read back before is read back now.
+    fn prove(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
+        self.left = Left::Unproven;
+        self.begin(Step::Version)?;
+        let mut bridge = port.open().map_err(FlashError::Port)?;
+        let found = bridge.firmware_version()?;
+        self.report.version = Some(found);
+        if found != self.plan.version {
+            return Err(FlashError::Version { expected: self.plan.version, found });
+        }
+        self.recorder.end(Step::Version, &found.to_string());
+        if self.plan.reads_back() {
+            return Ok(());
+        }
+        let plan = self.plan;
+        for block in &plan.blocks {
+            self.during = Step::WriteBlock(block.index);
+            if bridge.read_config(block.index)? != block.new {
+                return Err(FlashError::BlockDiffers { index: block.index, attempts: 1 });
+            }
+        }
+        for (part, bytes) in plan.parts() {
+            if let Some((first, count)) = self.read_back(&mut bridge, part, bytes)? {
+                return Err(FlashError::PartDiffers { part, attempts: 1, count, first });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether trying again can't help: the unit is gone, or refuses the command as such.
+fn is_final(error: &CommandError) -> bool {
+    match error {
+        CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. } => true,
+        other => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
+    }
+}
+
+/// Lets what reads report through the recorder.
+struct PassOn<'a, 'b>(&'a mut Recorder<'b>);
+
+impl Observer for PassOn<'_, '_> {
+    fn event(&mut self, event: Event<'_>) {
+        self.0.pass(event);
+    }
+}

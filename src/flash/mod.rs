@@ -6,6 +6,7 @@
 
 pub mod backup;
 pub mod backup_folder;
+pub mod disk_use;
 pub mod error;
 pub mod plan;
 pub mod progress;

@@ -8,6 +8,7 @@ pub mod backup;
 pub mod backup_folder;
 pub mod disk_use;
 pub mod error;
+pub mod guard;
 pub mod plan;
 pub mod progress;
 pub mod read;

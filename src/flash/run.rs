@@ -382,3 +382,6 @@ impl Observer for PassOn<'_, '_> {
         self.0.pass(event);
     }
 }
+
+#[cfg(test)]
+mod tests;

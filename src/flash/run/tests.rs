@@ -1,0 +1,449 @@
+//! Runs against a unit in memory, for what a virtual bridge can't be told: flash that does not keep what it is given,
+//! a unit that comes back late, as another, or not at all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::super::backup::tests::sample_image;
+use super::super::plan::UnitBlocks;
+use super::super::progress::Observer;
+use super::*;
+use crate::bridge::{Completion, DataPhase, Transport, TransportKind, Workload};
+use crate::failure::AnyFailure;
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, UsbId, known_blocks};
+use crate::scsi::{Cdb, ScsiStatus, Sense};
+
+/// What the unit does with the n-th command of an opcode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quirk {
+    /// One bit of what was written does not stay.
+    Corrupt,
+    /// The unit is gone.
+    Vanish,
+    /// MEDIUM ERROR.
+    Medium,
+    /// ILLEGAL REQUEST.
+    Illegal,
+    /// Nothing comes.
+    Silent,
+    /// Ctrl-C is pressed meanwhile.
+    Interrupt,
+}
+
+struct Unit {
+    flash: [Vec<u8>; 2],
+    blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
+    quirks: Vec<(u8, usize, Quirk)>,
+    seen: Vec<u8>,
+    /// What it comes back as after E8; `None` for never.
+    returns: Option<Returns>,
+    running: Option<Image>,
+    interrupt: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Returns {
+    AsConfigured,
+    AsBefore,
+    /// Only when somebody plugs it in again.
+    AfterReplug,
+}
+
+#[derive(Clone)]
+struct FakePort {
+    unit: Arc<Mutex<Unit>>,
+    waits: usize,
+    before: Attached,
+}
+
+fn own_block(id: UsbId) -> ConfigBlock {
+    let [mut block, _] = known_blocks();
+    block.set_text(ConfigField::Serial, "MINE0001").unwrap();
+    block.set_number(ConfigField::VendorId, id.vendor).unwrap();
+    block.set_number(ConfigField::ProductId, id.product).unwrap();
+    block
+}
+
+fn attached(id: UsbId, state: BridgeState) -> Attached {
+    Attached { usb_id: id, state, serial: "MINE0001".into(), manufacturer: String::new(), product: String::new() }
+}
+
+fn flash_of(image: &Image) -> [Vec<u8>; 2] {
+    let file = image.to_file();
+    Part::ALL.map(|part| {
+        let mut bytes = part.of(&file).to_vec();
+        bytes.resize(part.max_len(), 0xFF);
+        bytes
+    })
+}
+
+impl Unit {
+    fn image(&self) -> Option<Image> {
+        Image::parse(&super::super::backup::firmware_file(&self.flash)).ok()
+    }
+
+    fn identity(&self) -> Attached {
+        match &self.running {
+            Some(_) => {
+                let block = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0]).unwrap();
+                let state = if block.usb_id() == UsbId::PATCHED { BridgeState::Patched } else { BridgeState::Stock };
+                attached(block.usb_id(), state)
+            }
+            None => attached(UsbId::BOOT_LOADER, BridgeState::BootLoader),
+        }
+    }
+}
+
+struct Wire(Arc<Mutex<Unit>>);
+
+impl Transport for Wire {
+    fn kind(&self) -> TransportKind {
+        TransportKind::BulkOnly
+    }
+
+    fn max_depth(&self) -> usize {
+        1
+    }
+
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+        let mut unit = self.0.lock().unwrap();
+        let opcode = cdb.opcode();
+        unit.seen.push(opcode);
+        let nth = unit.seen.iter().filter(|seen| **seen == opcode).count();
+        let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
+        let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
+        let command = format!("{opcode:02X}");
+        match quirk {
+            Some(Quirk::Vanish) => return Err(TransportError::Disconnected { command }),
+            Some(Quirk::Silent) => return Err(TransportError::Timeout { command, deadline: timeout }),
+            Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
+            Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
+            Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
+            Some(Quirk::Corrupt) | None => {}
+        }
+        let wire = cdb.as_slice();
+        let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
+        let block = usize::from(wire.get(2).copied().unwrap_or(0) & 1);
+        let moved = match (opcode, data) {
+            (0xE0..=0xE2, DataPhase::In(_)) | (0xE4, _) if unit.running.is_none() => {
+                return Ok(refused(Sense::INVALID_OPCODE));
+            }
+            (0xE0, DataPhase::In(buffer)) => {
+                buffer.copy_from_slice(&unit.blocks[block]);
+                buffer.len()
+            }
+            (0xE1, DataPhase::Out(bytes)) => {
+                unit.blocks[block].copy_from_slice(bytes);
+                if quirk == Some(Quirk::Corrupt) {
+                    unit.blocks[block][40] ^= 4;
+                }
+                bytes.len()
+            }
+            (0xE2, DataPhase::In(buffer)) => {
+                let len = buffer.len();
+                buffer.copy_from_slice(&unit.flash[part][..len]);
+                len
+            }
+            (0xE3, DataPhase::Out(bytes)) => {
+                unit.flash[part].fill(0xFF);
+                unit.flash[part][..bytes.len()].copy_from_slice(bytes);
+                if quirk == Some(Quirk::Corrupt) {
+                    unit.flash[part][0x321] ^= 4;
+                }
+                bytes.len()
+            }
+            (0xE4, DataPhase::In(buffer)) => {
+                buffer.copy_from_slice(&unit.running.as_ref().unwrap().version().0);
+                buffer.len()
+            }
+            (0xE8, _) => {
+                unit.running = unit.image();
+                0
+            }
+            other => panic!("{other:?}"),
+        };
+        Ok(Completion { transferred: moved, status: ScsiStatus::Good, sense: None })
+    }
+
+    fn run(&mut self, _: &mut dyn Workload, _: usize, _: Duration) -> Result<(), TransportError> {
+        unreachable!("flashing is one command at a time")
+    }
+
+    fn recover(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+}
+
+impl Port for FakePort {
+    fn device(&self) -> String {
+        "9-9".into()
+    }
+
+    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+        Ok(self.unit.lock().unwrap().identity())
+    }
+
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
+    }
+
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
+        self.waits += 1;
+        let unit = self.unit.lock().unwrap();
+        Ok(match unit.returns {
+            Some(Returns::AsConfigured) => Some(unit.identity()),
+            Some(Returns::AfterReplug) if self.waits > 1 => Some(unit.identity()),
+            Some(Returns::AsBefore) => Some(self.before.clone()),
+            Some(Returns::AfterReplug) | None => None,
+        })
+    }
+}
+
+struct Rig {
+    port: FakePort,
+    plan: Plan,
+    options: Options,
+    interrupt: Arc<AtomicBool>,
+    home: tempfile::TempDir,
+}
+
+fn rig(running: Option<Image>) -> Rig {
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let old = sample_image(1);
+    let state = if running.is_some() { BridgeState::Stock } else { BridgeState::BootLoader };
+    let unit = Unit {
+        flash: flash_of(&old),
+        blocks: [*own_block(UsbId::STOCK).bytes(), *known_blocks()[1].bytes()],
+        quirks: Vec::new(),
+        seen: Vec::new(),
+        returns: Some(Returns::AsConfigured),
+        running,
+        interrupt: interrupt.clone(),
+    };
+    let before = unit.identity();
+    let blocks: UnitBlocks = if unit.running.is_some() { unit.blocks.map(Some) } else { [None, None] };
+    let plan = Plan::flash(before.clone(), blocks, None, &sample_image(2), |block| {
+        block.set_number(ConfigField::VendorId, 0xADD1)?;
+        block.set_number(ConfigField::ProductId, 1)
+    })
+    .unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let options = Options {
+        backup_into: (state == BridgeState::Stock).then(|| home.path().to_owned()),
+        return_deadline: Duration::ZERO,
+        replug_deadline: Duration::ZERO,
+    };
+    Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before }, plan, options, interrupt, home }
+}
+
+impl Rig {
+    fn with(self, quirks: &[(u8, usize, Quirk)]) -> Self {
+        self.port.unit.lock().unwrap().quirks = quirks.to_vec();
+        self
+    }
+
+    fn returning(self, returns: Option<Returns>) -> Self {
+        self.port.unit.lock().unwrap().returns = returns;
+        self
+    }
+
+    fn run(&mut self) -> Result<Report, Box<Stopped>> {
+        run(&mut self.port, &self.plan, &self.options, &mut (), Interrupt::watching(&self.interrupt))
+    }
+
+    fn stopped(&mut self) -> Stopped {
+        *self.run().unwrap_err()
+    }
+
+    fn count(&self, opcode: u8) -> usize {
+        self.port.unit.lock().unwrap().seen.iter().filter(|seen| **seen == opcode).count()
+    }
+}
+
+#[test]
+fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
+    let mut rig = rig(Some(sample_image(1)));
+    let report = rig.run().unwrap();
+    assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(report.version, Some(sample_image(2).version()));
+    let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
+    assert_eq!(backup.firmware().unwrap(), sample_image(1));
+    assert_eq!(backup.blocks[0], *own_block(UsbId::STOCK).bytes());
+    assert_eq!(rig.port.unit.lock().unwrap().flash, flash_of(&sample_image(2)));
+    assert_eq!(rig.count(0xE1), 1, "block 1 has not changed");
+    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(
+        steps,
+        [
+            "open",
+            "back up",
+            "write configuration block 0",
+            "write firmware part 1",
+            "write firmware part 2",
+            "read back part 1",
+            "read back part 2",
+            "restart",
+            "come back",
+            "check the version",
+        ]
+    );
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_is_read_back_once_it_runs() {
+    let mut rig = rig(None);
+    let report = rig.run().unwrap();
+    assert_eq!(report.backup, None);
+    assert_eq!(rig.count(0xE1), 2);
+    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(steps[steps.len() - 3..], ["check the version", "read back part 1", "read back part 2"]);
+    assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
+}
+
+#[test]
+fn only_the_part_that_differs_is_written_again() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt)]);
+    let report = rig.run().unwrap();
+    assert_eq!(rig.count(0xE3), 3);
+    assert_eq!(rig.port.unit.lock().unwrap().flash, flash_of(&sample_image(2)));
+    let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
+    assert_eq!(trouble.len(), 1);
+    assert!(trouble[0].result.starts_with("1 bytes differ, the first at part offset 0x321"), "{trouble:?}");
+}
+
+#[test]
+fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
+    let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
+    let mut rig = rig(Some(sample_image(1))).with(&worn);
+    let stopped = rig.stopped();
+    assert!(
+        matches!(stopped.error, FlashError::PartDiffers { part: Part::One, attempts: 3, count: 1, first: 0x321 }),
+        "{stopped:?}"
+    );
+    assert_eq!(stopped.left, Left::Firmware { complete: false });
+    assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and can still be talked to");
+}
+
+#[test]
+fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up() {
+    let mut once = rig(Some(sample_image(1))).with(&[(0xE1, 1, Quirk::Corrupt)]);
+    once.run().unwrap();
+    assert_eq!(once.count(0xE1), 2);
+
+    let worn: Vec<_> = (1..=10).map(|nth| (0xE1, nth, Quirk::Corrupt)).collect();
+    let mut rig = rig(Some(sample_image(1))).with(&worn);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
+    assert_eq!((stopped.left, rig.count(0xE3)), (Left::Configuration, 0));
+}
+
+#[test]
+fn a_command_that_times_out_or_fails_in_the_flash_is_tried_again() {
+    for quirk in [Quirk::Silent, Quirk::Medium] {
+        for opcode in [0xE1, 0xE3, 0xE2] {
+            // E2's first two are the backup.
+            let nth = if opcode == 0xE2 { 3 } else { 1 };
+            let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, quirk)]);
+            rig.run().unwrap_or_else(|stopped| panic!("{opcode:02X} {quirk:?}: {stopped:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
+    for quirk in [Quirk::Illegal, Quirk::Vanish] {
+        let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
+        let stopped = rig.stopped();
+        assert_eq!(stopped.left, Left::Firmware { complete: false });
+        assert_eq!(stopped.during, Step::WritePart(Part::One));
+        assert_eq!(rig.count(0xE3), 1);
+        assert!(stopped.report.backup.is_some());
+    }
+}
+
+#[test]
+fn ctrl_c_during_a_write_finishes_that_command_and_sends_no_other() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Interrupted));
+    assert_eq!(stopped.left, Left::Firmware { complete: false });
+    let unit = rig.port.unit.lock().unwrap();
+    assert_eq!(unit.seen.last(), Some(&0xE3));
+    assert_eq!(unit.flash[0], flash_of(&sample_image(2))[0], "the command in flight was finished");
+    assert_eq!(unit.flash[1], flash_of(&sample_image(1))[1]);
+}
+
+#[test]
+fn ctrl_c_before_the_first_write_leaves_the_unit_untouched() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE2, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert_eq!(stopped.left, Left::Untouched);
+    assert_eq!((rig.count(0xE1), rig.count(0xE3)), (0, 0));
+    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no half of a backup stays");
+}
+
+#[test]
+fn a_unit_that_changed_since_the_plan_is_not_written() {
+    let mut rig = rig(Some(sample_image(1)));
+    rig.port.unit.lock().unwrap().blocks[1][9] ^= 1;
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Changed { what: "configuration" }));
+    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+}
+
+#[test]
+fn a_backup_that_could_not_be_restored_stops_before_the_first_write() {
+    let mut rig = rig(Some(sample_image(1)));
+    rig.port.unit.lock().unwrap().flash[1][77] ^= 1;
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Unusable { .. }), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+}
+
+#[test]
+fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
+    let mut rig = rig(Some(sample_image(1))).returning(None);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
+    assert_eq!(stopped.left, Left::Restarted);
+}
+
+#[test]
+fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
+    struct Asked(usize);
+    impl Observer for Asked {
+        fn event(&mut self, event: Event<'_>) {
+            self.0 += usize::from(matches!(event, Event::Replug));
+        }
+    }
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    let mut asked = Asked(0);
+    run(&mut rig.port, &rig.plan, &rig.options, &mut asked, Interrupt::never()).unwrap();
+    assert_eq!(asked.0, 1);
+}
+
+#[test]
+fn a_unit_that_comes_back_under_its_old_identity_is_not_taken_for_done() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
+    assert_eq!(stopped.left, Left::OtherIdentity);
+}
+
+#[test]
+fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
+    // In the boot loader nothing can be read back before the restart, so the bad bit shows there.
+    let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::BootLoader { .. }), "{stopped:?}");
+    assert_eq!(stopped.left, Left::BootLoader);
+}
+
+#[test]
+fn a_reset_without_a_status_is_judged_by_the_return() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE8, 1, Quirk::Silent)]).returning(None);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
+    assert_eq!(stopped.left, Left::Restarted);
+}

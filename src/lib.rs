@@ -19,5 +19,6 @@ pub mod patch;
 pub mod practice;
 pub mod scsi;
 pub mod toml_file;
+pub mod unit;
 pub mod usb;
 pub mod virtual_bridge;

@@ -11,6 +11,7 @@ mod error;
 mod pipes;
 mod port;
 mod transport;
+mod unit_info;
 
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
@@ -19,3 +20,4 @@ pub use error::TransportError;
 pub use pipes::{BulkPipes, Endpoint, PipeError};
 pub use port::{Attached, Port};
 pub use transport::{AnyTransport, Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
+pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};

@@ -5,13 +5,17 @@
 
 mod completions;
 mod context;
+mod device;
+mod list;
 mod man;
+mod udev;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 pub use context::{ColorChoice, Context};
+pub use device::DeviceArgs;
 
 use crate::failure::{AnyFailure, Exit};
 
@@ -42,13 +46,17 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 #[derive(Debug, Subcommand)]
 enum Command {
     Completions(completions::Args),
+    List(list::Args),
     Man(man::Args),
+    Udev(udev::Args),
 }
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Completions(args) => completions::run(&args, context),
+        Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
+        Command::Udev(args) => udev::run(&args, context),
     }
 }
 

@@ -19,6 +19,15 @@ impl UsbId {
     /// What most stock units enumerate as.
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 
+    /// Every identity that an ASM2464PD enumerates with.
+    pub const ALL: [Self; 5] = [
+        Self { vendor: 0x174C, product: 0x2461 },
+        Self { vendor: 0x174C, product: 0x2462 },
+        Self::BOOT_LOADER,
+        Self::STOCK,
+        Self::PATCHED,
+    ];
+
     /// Whether a device with this ID can be an ASM2464PD at all.
     pub const fn is_bridge(self) -> bool {
         matches!((self.vendor, self.product), (0x174C, 0x2461..=0x2464) | (0xADD1, 0x0001))
@@ -28,6 +37,12 @@ impl UsbId {
 impl fmt::Display for UsbId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04X}:{:04X}", self.vendor, self.product)
+    }
+}
+
+impl serde::Serialize for UsbId {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

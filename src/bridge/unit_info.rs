@@ -1,0 +1,191 @@
+//! What is known of a unit before it is opened: where it is, who it says it is.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::firmware::{BridgeState, UsbId};
+
+/// Where a device is plugged in: the bus, then the port of each hub on the way. Written as Linux does: `3-1.2`.
+///
+/// It stays the same while a unit leaves the bus and comes back, whatever it then says it is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(into = "String")]
+pub struct PortPath {
+    bus: u8,
+    ports: Vec<u8>,
+}
+
+/// Text that is no port path.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is no port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
+pub struct ParsePortPathError(pub String);
+
+/// USB's own limit on the ports from a root hub to a device (USB 3.2, 10.1).
+const MAX_TIERS: usize = 7;
+
+impl PortPath {
+    /// The path to a device; `None` where there is no port, as for a root hub, or there are more than USB allows.
+    pub fn new(bus: u8, ports: Vec<u8>) -> Option<Self> {
+        if ports.is_empty() || ports.len() > MAX_TIERS { None } else { Some(Self { bus, ports }) }
+    }
+
+    /// The bus.
+    pub const fn bus(&self) -> u8 {
+        self.bus
+    }
+
+    /// The ports, from the root hub on.
+    pub fn ports(&self) -> &[u8] {
+        &self.ports
+    }
+}
+
+impl FromStr for PortPath {
+    type Err = ParsePortPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (bus, ports) = text.split_once('-')?;
+            let ports = ports.split('.').map(decimal).collect::<Option<Vec<_>>>()?;
+            Self::new(decimal(bus)?, ports)
+        };
+        parse().ok_or_else(|| ParsePortPathError(text.to_owned()))
+    }
+}
+
+/// A number as the kernel writes it: no sign, no leading zero.
+fn decimal(text: &str) -> Option<u8> {
+    let number: u8 = text.parse().ok()?;
+    (number > 0 && number.to_string() == text).then_some(number)
+}
+
+impl fmt::Display for PortPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bus)?;
+        for (at, port) in self.ports.iter().enumerate() {
+            write!(f, "{}{port}", if at == 0 { '-' } else { '.' })?;
+        }
+        Ok(())
+    }
+}
+
+impl From<PortPath> for String {
+    fn from(path: PortPath) -> Self {
+        path.to_string()
+    }
+}
+
+/// Where a unit is: what finds it again after it left the bus.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Location {
+    /// A port of this machine.
+    Port(PortPath),
+    /// The folder of a virtual bridge.
+    Virtual(PathBuf),
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port(path) => path.fmt(f),
+            Self::Virtual(dir) => write!(f, "virtual:{}", dir.display()),
+        }
+    }
+}
+
+/// The bus speed that a unit has negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Speed {
+    /// The system does not say.
+    Unknown,
+    /// 1.5 Mbit/s.
+    Low,
+    /// 12 Mbit/s.
+    Full,
+    /// 480 Mbit/s: no streams, UAS goes without them.
+    High,
+    /// 5 Gbit/s.
+    Super,
+    /// 10 Gbit/s and up.
+    SuperPlus,
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => "unknown",
+            Self::Low => "1.5 Mbit/s",
+            Self::Full => "12 Mbit/s",
+            Self::High => "480 Mbit/s",
+            Self::Super => "5 Gbit/s",
+            Self::SuperPlus => "10 Gbit/s",
+        })
+    }
+}
+
+/// A unit as its descriptors show it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct UnitInfo {
+    /// Where it is.
+    pub location: Location,
+    /// idVendor and idProduct.
+    pub id: UsbId,
+    /// What runs on it.
+    pub state: BridgeState,
+    /// iManufacturer, empty where it can't be read.
+    pub manufacturer: String,
+    /// iProduct, empty where it can't be read.
+    pub product: String,
+    /// iSerialNumber, where there is one that can be read.
+    pub serial: Option<String>,
+    /// The speed.
+    pub speed: Speed,
+    /// The kernel driver that holds interface 0.
+    pub driver: Option<String>,
+}
+
+impl UnitInfo {
+    /// Whether this is a unit in software: what is measured on it says nothing of hardware.
+    pub const fn is_virtual(&self) -> bool {
+        matches!(self.location, Location::Virtual(_))
+    }
+}
+
+impl fmt::Display for UnitInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({}", self.location, self.id, self.state)?;
+        if let Some(serial) = &self.serial {
+            write!(f, ", serial {serial}")?;
+        }
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_paths_read_as_the_kernel_writes_them() {
+        for text in ["3-1", "3-1.2", "12-4.1.4.4.1.2.3"] {
+            assert_eq!(text.parse::<PortPath>().unwrap().to_string(), text);
+        }
+        for text in ["", "3", "3-", "3-0", "3-1.", "03-1", "3-1.+2", "usb3", "256-1", "1-1.1.1.1.1.1.1.1", "3-1:1.0"] {
+            assert_eq!(text.parse::<PortPath>(), Err(ParsePortPathError(text.to_owned())));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn port_paths_that_parse_print_the_same(text: String) {
+            if let Ok(path) = text.parse::<PortPath>() {
+                proptest::prop_assert_eq!(path.to_string(), text);
+            }
+        }
+    }
+}

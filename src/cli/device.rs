@@ -1,0 +1,29 @@
+//! The options that choose a unit: the same for every command that talks to one.
+
+use crate::interrupt;
+use crate::unit::{self, OpenError, Selector, TransportChoice, Unit};
+
+/// Which unit, and how to speak to it.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceArgs {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    pub device: Option<Selector>,
+
+    /// How commands are carried.
+    #[arg(long, value_enum, default_value_t)]
+    pub transport: TransportChoice,
+}
+
+impl DeviceArgs {
+    /// Opens the unit. From here on Ctrl-C is a request, so that the unit is always given back.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(&self) -> Result<Unit, OpenError> {
+        interrupt::install();
+        unit::open(self.device.as_ref(), self.transport)
+    }
+}

@@ -1,0 +1,275 @@
+//! What a unit's descriptors promise, checked before anything relies on it.
+
+use thiserror::Error;
+
+use crate::bridge::{Endpoint, Speed};
+
+/// Mass storage, SCSI transparent command set, Bulk-Only.
+const BULK_ONLY: (u8, u8, u8) = (0x08, 0x06, 0x50);
+/// Mass storage, SCSI transparent command set, UAS.
+const UAS: (u8, u8, u8) = (0x08, 0x06, 0x62);
+/// bmAttributes of a bulk endpoint, bits 0 and 1.
+const BULK: u8 = 0x02;
+
+/// An endpoint descriptor with its SuperSpeed companion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointInfo {
+    /// bEndpointAddress.
+    pub address: u8,
+    /// bmAttributes.
+    pub attributes: u8,
+    /// wMaxPacketSize, in bytes.
+    pub max_packet: u16,
+    /// Streams that the companion offers, 0 for none.
+    pub streams: u16,
+}
+
+impl EndpointInfo {
+    /// The streams in a SuperSpeed endpoint companion descriptor among `extra` (USB 3.2, 9.6.7): bits 0 to 4 of
+    /// bmAttributes are the exponent; 0 means none.
+    pub fn streams_in(mut extra: &[u8]) -> u16 {
+        const COMPANION: u8 = 0x30;
+        while let [len, kind, rest @ ..] = extra {
+            // A descriptor that claims less than its own header would never end.
+            let Some(body) = usize::from(*len).checked_sub(2).and_then(|len| rest.get(..len)) else { return 0 };
+            if *kind == COMPANION {
+                let exponent = body.get(1).map_or(0, |attributes| attributes & 0x1F);
+                return if (1..=16).contains(&exponent) { (1u32 << exponent).min(0xFFFF) as u16 } else { 0 };
+            }
+            extra = &rest[body.len()..];
+        }
+        0
+    }
+}
+
+/// One alternate setting of interface 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alternate {
+    /// bAlternateSetting.
+    pub number: u8,
+    /// bInterfaceClass, bInterfaceSubClass, bInterfaceProtocol.
+    pub class: (u8, u8, u8),
+    /// Its endpoints.
+    pub endpoints: Vec<EndpointInfo>,
+}
+
+/// UAS, as a unit offers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UasPipes {
+    /// The alternate setting.
+    pub alternate: u8,
+    /// Streams on each of the three pipes; 0 at high speed, where UAS goes without.
+    pub streams: u16,
+}
+
+/// What a unit offers, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// The alternate setting of Bulk-Only.
+    pub bulk_only: u8,
+    /// How many alternate settings there are.
+    pub alternates: usize,
+    /// UAS, or why not.
+    pub uas: Result<UasPipes, DescriptorFault>,
+}
+
+/// What is wrong with a unit's descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum DescriptorFault {
+    /// No interface 0, or no alternate setting in it.
+    #[error("it has no interface 0")]
+    NoInterface,
+    /// No alternate setting of the class.
+    #[error("no alternate setting of interface 0 is {0} (found class {1:02x?})")]
+    NoClass(&'static str, (u8, u8, u8)),
+    /// An endpoint is missing.
+    #[error("alternate setting {alternate} lacks endpoint {address:#04x}")]
+    Missing {
+        /// The alternate setting.
+        alternate: u8,
+        /// The endpoint.
+        address: u8,
+    },
+    /// An endpoint is there twice.
+    #[error("alternate setting {alternate} has endpoint {address:#04x} more than once")]
+    Twice {
+        /// The alternate setting.
+        alternate: u8,
+        /// The endpoint.
+        address: u8,
+    },
+    /// An endpoint is not a bulk endpoint.
+    #[error("endpoint {address:#04x} is not bulk (bmAttributes {attributes:#04x})")]
+    NotBulk {
+        /// The endpoint.
+        address: u8,
+        /// Its bmAttributes.
+        attributes: u8,
+    },
+    /// A maximum packet that bulk endpoints don't have at this speed (USB 2.0, 5.8.3; USB 3.2, 9.6.6).
+    #[error("endpoint {address:#04x} says its packets have {found} bytes, which no bulk endpoint has at this speed")]
+    MaxPacket {
+        /// The endpoint.
+        address: u8,
+        /// wMaxPacketSize.
+        found: u16,
+    },
+    /// UAS at SuperSpeed needs streams on three pipes.
+    #[error("endpoint {address:#04x} has no streams, which UAS needs at this speed")]
+    NoStreams {
+        /// The endpoint.
+        address: u8,
+    },
+}
+
+impl Layout {
+    /// Checks interface 0's alternate settings.
+    ///
+    /// # Errors
+    /// [`DescriptorFault`] where Bulk-Only can't be spoken: every state of a bridge speaks it.
+    pub fn of(alternates: &[Alternate], speed: Speed) -> Result<Self, DescriptorFault> {
+        let first = alternates.first().ok_or(DescriptorFault::NoInterface)?;
+        let of_class = |class| alternates.iter().find(|alternate| alternate.class == class);
+        let bulk_only = of_class(BULK_ONLY).ok_or(DescriptorFault::NoClass("Bulk-Only (8/6/50)", first.class))?;
+        for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+            checked(bulk_only, endpoint, speed)?;
+        }
+        let uas = of_class(UAS)
+            .ok_or(DescriptorFault::NoClass("UAS (8/6/62)", first.class))
+            .and_then(|alternate| uas(alternate, speed));
+        Ok(Self { bulk_only: bulk_only.number, alternates: alternates.len(), uas })
+    }
+}
+
+fn uas(alternate: &Alternate, speed: Speed) -> Result<UasPipes, DescriptorFault> {
+    checked(alternate, Endpoint::Command, speed)?;
+    let mut streams = u16::MAX;
+    for endpoint in [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status] {
+        let info = checked(alternate, endpoint, speed)?;
+        if speed >= Speed::Super && info.streams == 0 {
+            return Err(DescriptorFault::NoStreams { address: info.address });
+        }
+        streams = streams.min(info.streams);
+    }
+    Ok(UasPipes { alternate: alternate.number, streams: if speed >= Speed::Super { streams } else { 0 } })
+}
+
+fn checked(alternate: &Alternate, endpoint: Endpoint, speed: Speed) -> Result<EndpointInfo, DescriptorFault> {
+    let (number, address) = (alternate.number, endpoint.address());
+    let mut all = alternate.endpoints.iter().filter(|info| info.address == address);
+    let info = *all.next().ok_or(DescriptorFault::Missing { alternate: number, address })?;
+    if all.next().is_some() {
+        return Err(DescriptorFault::Twice { alternate: number, address });
+    }
+    if info.attributes & 0x03 != BULK {
+        return Err(DescriptorFault::NotBulk { address, attributes: info.attributes });
+    }
+    let allowed: &[u16] = match speed {
+        Speed::Unknown => &[8, 16, 32, 64, 512, 1024],
+        Speed::Low => &[],
+        Speed::Full => &[8, 16, 32, 64],
+        Speed::High => &[512],
+        Speed::Super | Speed::SuperPlus => &[1024],
+    };
+    if allowed.contains(&info.max_packet) {
+        Ok(info)
+    } else {
+        Err(DescriptorFault::MaxPacket { address, found: info.max_packet })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint(address: u8, streams: u16) -> EndpointInfo {
+        EndpointInfo { address, attributes: BULK, max_packet: 1024, streams }
+    }
+
+    fn running() -> Vec<Alternate> {
+        let bulk_only =
+            Alternate { number: 0, class: BULK_ONLY, endpoints: vec![endpoint(0x81, 0), endpoint(0x02, 0)] };
+        let uas = [endpoint(0x81, 32), endpoint(0x02, 32), endpoint(0x83, 32), endpoint(0x04, 0)];
+        vec![bulk_only, Alternate { number: 1, class: UAS, endpoints: uas.to_vec() }]
+    }
+
+    fn boot_loader() -> Vec<Alternate> {
+        running().drain(..1).collect()
+    }
+
+    #[test]
+    fn running_firmware_offers_both_transports() {
+        let layout = Layout::of(&running(), Speed::Super).unwrap();
+        assert_eq!((layout.bulk_only, layout.alternates), (0, 2));
+        assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 32 }));
+    }
+
+    #[test]
+    fn the_boot_loader_offers_bulk_only_alone() {
+        let layout = Layout::of(&boot_loader(), Speed::Super).unwrap();
+        assert!(matches!(layout.uas, Err(DescriptorFault::NoClass("UAS (8/6/62)", _))));
+    }
+
+    #[test]
+    fn at_high_speed_uas_goes_without_streams() {
+        let mut alternates = running();
+        for endpoint in alternates.iter_mut().flat_map(|alternate| &mut alternate.endpoints) {
+            (endpoint.max_packet, endpoint.streams) = (512, 0);
+        }
+        let layout = Layout::of(&alternates, Speed::High).unwrap();
+        assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 0 }));
+    }
+
+    #[test]
+    fn at_superspeed_uas_without_streams_is_not_offered() {
+        let mut alternates = running();
+        alternates[1].endpoints[1].streams = 0;
+        let layout = Layout::of(&alternates, Speed::Super).unwrap();
+        assert_eq!(layout.uas, Err(DescriptorFault::NoStreams { address: 0x02 }));
+    }
+
+    #[test]
+    fn each_lie_has_its_own_fault() {
+        let of = |change: &dyn Fn(&mut Vec<Alternate>)| {
+            let mut alternates = boot_loader();
+            change(&mut alternates);
+            Layout::of(&alternates, Speed::Super).unwrap_err()
+        };
+        assert_eq!(of(&|all| all.clear()), DescriptorFault::NoInterface);
+        assert_eq!(
+            of(&|all| all[0].class = (0xFF, 0xFF, 0xFF)),
+            DescriptorFault::NoClass("Bulk-Only (8/6/50)", (0xFF, 0xFF, 0xFF))
+        );
+        assert_eq!(of(&|all| all[0].endpoints.clear()), DescriptorFault::Missing { alternate: 0, address: 0x81 });
+        assert_eq!(
+            of(&|all| all[0].endpoints.push(endpoint(0x81, 0))),
+            DescriptorFault::Twice { alternate: 0, address: 0x81 }
+        );
+        assert_eq!(
+            of(&|all| all[0].endpoints[1].attributes = 0x03),
+            DescriptorFault::NotBulk { address: 0x02, attributes: 0x03 }
+        );
+        for found in [0, 512, 1023] {
+            assert_eq!(
+                of(&|all| all[0].endpoints[0].max_packet = found),
+                DescriptorFault::MaxPacket { address: 0x81, found }
+            );
+        }
+    }
+
+    #[test]
+    fn streams_are_read_from_the_companion_wherever_it_stands() {
+        let companion = [6, 0x30, 15, 5, 0, 0];
+        let usage = [4, 0x24, 3, 0];
+        assert_eq!(EndpointInfo::streams_in(&companion), 32);
+        assert_eq!(EndpointInfo::streams_in(&[usage.as_slice(), &companion].concat()), 32);
+        assert_eq!(EndpointInfo::streams_in(&[6, 0x30, 15, 0, 0, 0]), 0);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn reading_companions_never_panics(extra: Vec<u8>) {
+            let _ = EndpointInfo::streams_in(&extra);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
+
+use std::time::{Duration, Instant};
+
+use rusb::{Context, DeviceHandle};
+
+use super::discovery::Found;
+use super::error::{UsbError, pipe_error};
+use crate::bridge::{BulkPipes, Endpoint, PipeError, PortPath};
+
+/// The interface of every state of a bridge.
+const INTERFACE: u8 = 0;
+/// bmRequestType of a class request to an interface, host to device (BOT 3.1).
+const CLASS_TO_INTERFACE: u8 = 0x21;
+/// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
+const MASS_STORAGE_RESET: u8 = 0xFF;
+
+/// An opened bridge, on one alternate setting.
+///
+/// Dropping it releases the interface and gives the unit back to the kernel driver that held it: so also when a
+/// panic unwinds.
+#[derive(Debug)]
+pub struct Device {
+    // Fields drop in order: the interface's release comes with the handle's.
+    handle: DeviceHandle<Context>,
+    port: PortPath,
+    alternate: u8,
+    alternates: usize,
+}
+
+impl Device {
+    /// Opens a bridge on one of its alternate settings, taking it from the kernel's driver.
+    ///
+    /// # Errors
+    /// [`UsbError`].
+    pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
+        let port = &found.port;
+        let layout = found.layout.as_ref().map_err(Clone::clone)?;
+        let handle = found.device.open().map_err(|source| UsbError::of("open", port, source))?;
+        // Only where a driver is bound: libusb would else bind one at release where there was none.
+        if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
+            handle
+                .set_auto_detach_kernel_driver(true)
+                .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
+        }
+        handle.claim_interface(INTERFACE).map_err(|source| UsbError::of("claim", port, source))?;
+        let device = Self { handle, port: port.clone(), alternate, alternates: layout.alternates };
+        device.select_alternate()?;
+        Ok(device)
+    }
+
+    /// Where it is.
+    pub const fn port(&self) -> &PortPath {
+        &self.port
+    }
+
+    /// A kernel driver may have left another setting behind; with one setting there is nothing to choose, and the
+    /// boot loader need not know the request.
+    fn select_alternate(&self) -> Result<(), UsbError> {
+        if self.alternates > 1 {
+            self.handle
+                .set_alternate_setting(INTERFACE, self.alternate)
+                .map_err(|source| UsbError::of("choose the alternate setting of", &self.port, source))?;
+        }
+        Ok(())
+    }
+
+    /// Port reset, then the interface as before.
+    pub(super) fn reset(&self) -> Result<(), PipeError> {
+        self.handle.reset().map_err(pipe_error)?;
+        if self.alternates > 1 {
+            self.handle.set_alternate_setting(INTERFACE, self.alternate).map_err(pipe_error)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear_halt_of(&self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.handle.clear_halt(endpoint.address()).map_err(pipe_error)
+    }
+}
+
+/// libusb gives a transfer that timed out after some bytes as a success: the clock tells.
+fn moved(transferred: usize, asked: usize, started: Instant, timeout: Duration) -> Result<usize, PipeError> {
+    if transferred < asked && started.elapsed() >= timeout {
+        Err(PipeError::Timeout { transferred })
+    } else {
+        Ok(transferred)
+    }
+}
+
+impl BulkPipes for Device {
+    fn write(&mut self, data: &[u8], timeout: Duration) -> Result<usize, PipeError> {
+        let started = Instant::now();
+        let sent = self.handle.write_bulk(Endpoint::DataOut.address(), data, timeout).map_err(pipe_error)?;
+        moved(sent, data.len(), started, timeout)
+    }
+
+    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, PipeError> {
+        let (started, asked) = (Instant::now(), buffer.len());
+        let received = self.handle.read_bulk(Endpoint::DataIn.address(), buffer, timeout).map_err(pipe_error)?;
+        moved(received, asked, started, timeout)
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.clear_halt_of(endpoint)
+    }
+
+    fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
+        self.handle
+            .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, u16::from(INTERFACE), &[], timeout)
+            .map(drop)
+            .map_err(pipe_error)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        self.reset()
+    }
+}

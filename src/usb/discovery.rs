@@ -1,0 +1,138 @@
+//! Which bridges are there. Nothing is opened where the system tells the strings itself, so a disk in use stays
+//! undisturbed.
+
+use std::time::Duration;
+
+use rusb::{Context, UsbContext};
+
+use super::descriptors::{Alternate, EndpointInfo, Layout};
+use super::error::UsbError;
+use super::sysfs::Sysfs;
+use crate::bridge::{Location, PortPath, Speed, UnitInfo};
+use crate::firmware::{BridgeState, UsbId};
+
+/// How long a string descriptor may take, on systems where only the device tells it.
+const STRING_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A bridge on this machine's buses.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What it says of itself.
+    pub info: UnitInfo,
+    /// Its port.
+    pub port: PortPath,
+    /// What it offers, or why nothing can be sent to it.
+    pub layout: Result<Layout, UsbError>,
+    /// The device, to open.
+    pub(super) device: rusb::Device<Context>,
+}
+
+impl Found {
+    /// The address that the host gave it: another one after each time it comes back.
+    pub fn address(&self) -> u8 {
+        self.device.address()
+    }
+}
+
+/// Every device whose identity can be an ASM2464PD's, by port path.
+///
+/// # Errors
+/// [`UsbError::Unavailable`] where libusb can't work.
+pub fn discover() -> Result<Vec<Found>, UsbError> {
+    let unavailable = |source| UsbError::Unavailable { source };
+    let context = Context::new().map_err(unavailable)?;
+    let devices = context.devices().map_err(unavailable)?;
+    let mut found: Vec<Found> = devices.iter().filter_map(|device| look_at(device, &Sysfs::system())).collect();
+    found.sort_by(|a, b| a.port.cmp(&b.port));
+    Ok(found)
+}
+
+/// `None` for what is no bridge, and for one that left while it was looked at.
+fn look_at(device: rusb::Device<Context>, sysfs: &Sysfs) -> Option<Found> {
+    let descriptor = device.device_descriptor().ok()?;
+    let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
+    if !id.is_bridge() {
+        return None;
+    }
+    let port = PortPath::new(device.bus_number(), device.port_numbers().ok()?)?;
+    let speed = speed(device.speed());
+    let layout = alternates(&device)
+        .map_err(|source| UsbError::of("read the descriptors of", &port, source))
+        .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
+    let strings = Strings::of(&device, &descriptor, &port, sysfs);
+    let count = layout.as_ref().map_or(1, |layout| layout.alternates);
+    let state = BridgeState::from_descriptors(id, &strings.product, count)?;
+    let info = UnitInfo {
+        location: Location::Port(port.clone()),
+        id,
+        state,
+        manufacturer: strings.manufacturer,
+        product: strings.product,
+        serial: strings.serial,
+        speed,
+        driver: sysfs.driver(&port),
+    };
+    Some(Found { info, port, layout, device })
+}
+
+fn speed(speed: rusb::Speed) -> Speed {
+    match speed {
+        rusb::Speed::Low => Speed::Low,
+        rusb::Speed::Full => Speed::Full,
+        rusb::Speed::High => Speed::High,
+        rusb::Speed::Super => Speed::Super,
+        rusb::Speed::SuperPlus => Speed::SuperPlus,
+        _ => Speed::Unknown,
+    }
+}
+
+/// The alternate settings of interface 0.
+fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
+    let config = device.active_config_descriptor().or_else(|_| device.config_descriptor(0))?;
+    let Some(interface) = config.interfaces().find(|interface| interface.number() == 0) else { return Ok(Vec::new()) };
+    Ok(interface
+        .descriptors()
+        .map(|setting| Alternate {
+            number: setting.setting_number(),
+            class: (setting.class_code(), setting.sub_class_code(), setting.protocol_code()),
+            endpoints: setting
+                .endpoint_descriptors()
+                .map(|endpoint| EndpointInfo {
+                    address: endpoint.address(),
+                    attributes: endpoint.transfer_type() as u8,
+                    max_packet: endpoint.max_packet_size(),
+                    streams: EndpointInfo::streams_in(endpoint.extra().unwrap_or_default()),
+                })
+                .collect(),
+        })
+        .collect())
+}
+
+struct Strings {
+    manufacturer: String,
+    product: String,
+    serial: Option<String>,
+}
+
+impl Strings {
+    /// From sysfs; from the device where there is no sysfs and it lets itself be opened.
+    fn of(device: &rusb::Device<Context>, descriptor: &rusb::DeviceDescriptor, port: &PortPath, sysfs: &Sysfs) -> Self {
+        if cfg!(target_os = "linux") {
+            return Self {
+                manufacturer: sysfs.string(port, "manufacturer").unwrap_or_default(),
+                product: sysfs.string(port, "product").unwrap_or_default(),
+                serial: sysfs.string(port, "serial").filter(|serial| !serial.is_empty()),
+            };
+        }
+        let read = |index: Option<u8>| -> Option<String> {
+            let handle = device.open().ok()?;
+            let language = *handle.read_languages(STRING_TIMEOUT).ok()?.first()?;
+            handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
+        };
+        Self {
+            manufacturer: read(descriptor.manufacturer_string_index()).unwrap_or_default(),
+            product: read(descriptor.product_string_index()).unwrap_or_default(),
+            serial: read(descriptor.serial_number_string_index()).filter(|serial| !serial.is_empty()),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What can go wrong between this process and a USB device, before any command is sent.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::descriptors::DescriptorFault;
+use crate::bridge::{PipeError, PortPath};
+use crate::failure::{Exit, Failure};
+
+/// A device that could not be found, opened or prepared.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum UsbError {
+    /// libusb can't work here.
+    #[error("USB can't be used on this system")]
+    #[diagnostic(
+        code(asmpatch::usb::unavailable),
+        help("on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all")
+    )]
+    Unavailable {
+        /// What libusb says.
+        source: rusb::Error,
+    },
+    /// The system does not let this user open it.
+    #[error("no permission to open the unit at {port}")]
+    #[diagnostic(
+        code(asmpatch::usb::permission),
+        help(
+            "on Linux a udev rule gives it: `asmpatch udev | sudo tee {}`, then `sudo udevadm control --reload`, and \
+             plug the unit in again",
+            super::rules::RULES_PATH
+        )
+    )]
+    Permission {
+        /// Where it is.
+        port: PortPath,
+    },
+    /// Someone else holds it.
+    #[error("the unit at {port} is in use by another program")]
+    #[diagnostic(
+        code(asmpatch::usb::busy),
+        help("end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again")
+    )]
+    Busy {
+        /// Where it is.
+        port: PortPath,
+    },
+    /// It left.
+    #[error("the unit at {port} was unplugged")]
+    #[diagnostic(code(asmpatch::usb::gone), help("plug it in again, and see what `asmpatch list` says of it"))]
+    Gone {
+        /// Where it was.
+        port: PortPath,
+    },
+    /// Its descriptors don't hold together.
+    #[error("the descriptors of the unit at {port} make no sense: {fault}")]
+    #[diagnostic(
+        code(asmpatch::usb::descriptors),
+        help("nothing was sent to it; a broken cable or a firmware that is no ASM2464PD's does this")
+    )]
+    Descriptors {
+        /// Where it is.
+        port: PortPath,
+        /// What is wrong.
+        fault: DescriptorFault,
+    },
+    /// Anything else that libusb reports.
+    #[error("cannot {what} the unit at {port}: {source}")]
+    #[diagnostic(
+        code(asmpatch::usb::open),
+        help("see the system's log (`dmesg` on Linux) for what the host controller says")
+    )]
+    Failed {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// Where it is.
+        port: PortPath,
+        /// What libusb says.
+        source: rusb::Error,
+    },
+}
+
+impl UsbError {
+    /// The error of something tried on a device.
+    pub(super) fn of(what: &'static str, port: &PortPath, source: rusb::Error) -> Self {
+        let port = port.clone();
+        match source {
+            rusb::Error::Access => Self::Permission { port },
+            rusb::Error::Busy => Self::Busy { port },
+            rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
+            source => Self::Failed { what, port, source },
+        }
+    }
+}
+
+impl Failure for UsbError {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
+}
+
+/// A transfer's error, of libusb's.
+pub(super) fn pipe_error(error: rusb::Error) -> PipeError {
+    match error {
+        rusb::Error::Pipe => PipeError::Stall,
+        rusb::Error::Timeout => PipeError::Timeout { transferred: 0 },
+        rusb::Error::Overflow => PipeError::Overflow,
+        rusb::Error::NoDevice | rusb::Error::NotFound => PipeError::Disconnected,
+        other => PipeError::Other(other.to_string()),
+    }
+}

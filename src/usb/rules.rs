@@ -1,0 +1,42 @@
+//! The udev rules that let a user open a bridge.
+
+use std::fmt::Write as _;
+
+use crate::firmware::UsbId;
+
+/// Where the rules belong on a Linux system.
+pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
+
+/// A rules file: whoever sits at the machine may open every device with one of the bridge's identities.
+///
+/// The number in its name is below 73, which is where systemd's `73-seat-late.rules` acts on the `uaccess` tag.
+pub fn udev_rules() -> String {
+    let mut rules = String::from(
+        "# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n",
+    );
+    for id in UsbId::ALL {
+        // Writing into a String cannot fail.
+        let _ = writeln!(
+            rules,
+            "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\"",
+            id.vendor, id.product
+        );
+    }
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_rule_for_each_identity_in_the_kernels_spelling() {
+        let rules = udev_rules();
+        for id in UsbId::ALL {
+            assert!(id.is_bridge());
+            let spelled = format!("ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\"", id.vendor, id.product);
+            assert_eq!(rules.matches(&spelled).count(), 1);
+        }
+        assert_eq!(rules.lines().count(), 1 + UsbId::ALL.len());
+    }
+}

@@ -5,6 +5,7 @@
 //! instruction before it is executed; [`Trace`] is one.
 
 mod code_space;
+mod disasm;
 mod error;
 mod machine;
 mod observer;
@@ -13,6 +14,7 @@ mod sfr;
 mod xdata;
 
 pub use code_space::CodeSpace;
+pub use disasm::{Line, LineKind, disassemble, disassemble_in, listing};
 pub use error::RunError;
 pub use machine::{Machine, Outcome, Reg, STACK_START};
 pub use observer::{Observer, Step, Trace};

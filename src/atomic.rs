@@ -40,17 +40,47 @@ impl Failure for AtomicWriteError {
 /// # Errors
 /// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
-    let failed = |doing| move |source| AtomicWriteError { path: path.to_owned(), doing, source };
-    // An empty parent is the current folder, which the system does not open under an empty name.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if path.is_dir() {
-        return Err(failed("there is a folder of this name")(io::ErrorKind::IsADirectory.into()));
+    write_all(&[(path, bytes)])
+}
+
+/// Writes files that belong together: none gets its name before the bytes of all are on the disk.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
+    let mut staged = Vec::with_capacity(files.len());
+    for (path, bytes) in files {
+        let failed = |doing| move |source| AtomicWriteError { path: path.to_path_buf(), doing, source };
+        if path.is_dir() {
+            return Err(failed("there is a folder of this name")(io::ErrorKind::IsADirectory.into()));
+        }
+        let mut file = new_file(folder_of(path)).map_err(failed("creating a temporary file in its folder"))?;
+        file.write_all(bytes).map_err(failed("writing the bytes"))?;
+        file.as_file().sync_all().map_err(failed("bringing the bytes to the disk"))?;
+        staged.push((path, file));
     }
-    let mut file = new_file(folder).map_err(failed("creating a temporary file in its folder"))?;
-    file.write_all(bytes).map_err(failed("writing the bytes"))?;
-    file.as_file().sync_all().map_err(failed("bringing the bytes to the disk"))?;
-    file.persist(path).map_err(|error| failed("giving the file its name")(error.error))?;
-    sync_folder(folder).map_err(failed("bringing the name to the disk"))
+    for (path, file) in staged {
+        let failed = |doing| move |source| AtomicWriteError { path: path.to_path_buf(), doing, source };
+        file.persist(path).map_err(|error| failed("giving the file its name")(error.error))?;
+    }
+    let mut synced: Vec<&Path> = Vec::new();
+    for (path, _) in files {
+        let folder = folder_of(path);
+        if !synced.contains(&folder) {
+            sync_folder(folder).map_err(|source| AtomicWriteError {
+                path: path.to_path_buf(),
+                doing: "bringing the name to the disk",
+                source,
+            })?;
+            synced.push(folder);
+        }
+    }
+    Ok(())
+}
+
+/// An empty parent is the current folder, which the system does not open under an empty name.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(unix)]
@@ -106,6 +136,8 @@ mod tests {
         assert!(missing.to_string().contains("out.bin"), "{missing}");
         fs::create_dir(folder.path().join("taken")).unwrap();
         assert!(write(&folder.path().join("taken"), b"x").is_err());
+        let first = folder.path().join("first");
+        assert!(write_all(&[(&first, b"x"), (&folder.path().join("taken"), b"x")]).is_err());
         assert_eq!(names(folder.path()), ["taken"]);
     }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use super::image::Part;
+
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
 pub const COMMON_LEN: u32 = 0x8000;
 /// Bytes in one bank, mapped at CPU address 0x8000. Source: read out of image 240417.
@@ -121,6 +123,18 @@ impl FileOffset {
     }
 }
 
+impl FileOffset {
+    /// Where the byte stands in the flash's first slot: part 1 holds file bytes up to 0xFEFF, part 2 the rest.
+    pub const fn flash_address(self) -> FlashAddress {
+        let (part, start) = if (self.0 as usize) < Part::One.max_len() {
+            (Part::One, 0)
+        } else {
+            (Part::Two, Part::One.max_len() as u32)
+        };
+        FlashAddress(part.flash_address().0 + (self.0 - start))
+    }
+}
+
 impl fmt::Display for FileOffset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "file {:#07x}", self.0)
@@ -200,6 +214,14 @@ mod tests {
         assert_eq!(e4.body_offset(), BodyOffset(0xFF6B + 0x498D));
         assert_eq!(e4.file_offset().body_offset().unwrap().code_address(), Some(e4));
         assert_eq!(e4.to_string(), "b1:0xC98D");
+    }
+
+    #[test]
+    fn a_file_is_split_between_the_two_parts_of_the_flash() {
+        assert_eq!(FileOffset(0).flash_address(), FlashAddress(0x100));
+        assert_eq!(FileOffset(0xFEFF).flash_address(), FlashAddress(0xFFFF));
+        assert_eq!(FileOffset(0xFF00).flash_address(), FlashAddress(0x1_0000));
+        assert_eq!(FileOffset(0x17EDF).flash_address(), FlashAddress(0x17FDF));
     }
 
     #[test]

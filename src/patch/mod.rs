@@ -8,6 +8,7 @@ mod definition;
 mod library;
 mod receipt;
 mod set;
+mod verify;
 
 pub use apply::{Identified, Patched, identify, unpatch};
 pub use config_edits::{ConfigEdits, ConfigValue, ConfigValueError};
@@ -15,3 +16,4 @@ pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
 pub use library::{Library, LibraryError};
 pub use receipt::{Format, Receipt, ReceiptImage, ReceiptPatch};
 pub use set::{PatchError, PatchSet, Selection};
+pub use verify::{Difference, Expectations, Finding, Originals, Verification, verify};

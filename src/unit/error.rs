@@ -1,15 +1,12 @@
 //! Why no unit was opened.
 
-use std::time::Duration;
-
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::selector::Selector;
 use crate::bridge::{Location, UnitInfo};
 use crate::failure::{Exit, Failure};
-use crate::interrupt::Interrupted;
-use crate::usb::{DescriptorFault, UsbError, sysfs::DiskUse};
+use crate::usb::{DescriptorFault, MountedError, UsbError};
 
 /// No unit was opened; nothing was sent to any.
 #[derive(Debug, Error, Diagnostic)]
@@ -53,19 +50,9 @@ pub enum OpenError {
         found: Vec<UnitInfo>,
     },
     /// Its disk is in use.
-    #[error("the disk behind the unit at {location} is in use: {}", uses.iter().map(|used| format!("{} at {}", used.device, used.place)).collect::<Vec<_>>().join(", "))]
-    #[diagnostic(
-        code(asmpatch::device::mounted),
-        help(
-            "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff DEVICE`"
-        )
-    )]
-    Mounted {
-        /// The unit.
-        location: Location,
-        /// What uses it.
-        uses: Vec<DiskUse>,
-    },
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Mounted(#[from] MountedError),
     /// UAS was asked for and is not there.
     #[error("the unit at {location} offers no UAS: {fault}")]
     #[diagnostic(
@@ -78,24 +65,6 @@ pub enum OpenError {
         /// Why.
         fault: DescriptorFault,
     },
-    /// It did not come back.
-    #[error("the unit at {location} did not come back within {deadline:?}{}", if *left { "" } else { ": it never left the bus" })]
-    #[diagnostic(
-        code(asmpatch::device::no_return),
-        help("unplug it, wait five seconds, plug it in again, and see what `asmpatch list` says of it")
-    )]
-    NoReturn {
-        /// Where it was.
-        location: Location,
-        /// How long was waited.
-        deadline: Duration,
-        /// Whether it left the bus.
-        left: bool,
-    },
-    /// Stopped by Ctrl-C while waiting.
-    #[error(transparent)]
-    #[diagnostic(transparent)]
-    Interrupted(#[from] Interrupted),
     /// libusb or the system.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -109,11 +78,9 @@ fn listed(found: &[UnitInfo]) -> String {
 impl Failure for OpenError {
     fn exit(&self) -> Exit {
         match self {
-            Self::Several { .. } | Self::Ambiguous { .. } | Self::Mounted { .. } => Exit::Refused,
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::NoReturn { .. } | Self::Usb(_) => {
-                Exit::Device
-            }
+            Self::Several { .. } | Self::Ambiguous { .. } => Exit::Refused,
+            Self::Mounted(mounted) => mounted.exit(),
+            Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::Usb(_) => Exit::Device,
         }
     }
 }

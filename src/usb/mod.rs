@@ -9,6 +9,7 @@ mod device;
 mod discovery;
 mod error;
 mod hotplug;
+mod port;
 mod rules;
 pub mod sysfs;
 
@@ -17,6 +18,7 @@ pub use device::Device;
 pub use discovery::{Found, discover};
 pub use error::UsbError;
 pub use hotplug::Watch;
+pub use port::{MountedError, UsbPort, refuse_mounted};
 pub use rules::{RULES_PATH, udev_rules};
 
 use crate::bridge::{AnyTransport, BulkOnly};

@@ -1,0 +1,155 @@
+//! A USB port with a bridge: the unit behind it is found again whatever it then says it is.
+
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::device::Device;
+use super::discovery::{Found, discover};
+use super::error::UsbError;
+use super::hotplug::Watch;
+use super::sysfs::{DiskUse, Sysfs};
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, PortPath, UnitInfo};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::interrupt::Interrupt;
+
+/// How long a unit that has just come back may still belong to udev, which sets the permissions, or to the kernel's
+/// driver, which asks it who it is.
+const SETTLING: Duration = Duration::from_secs(10);
+/// How often a unit that settles is tried, and the buses are looked at where no event comes.
+const TICK: Duration = Duration::from_millis(200);
+
+/// The disk behind a unit is in use.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
+#[diagnostic(
+    code(asmpatch::device::mounted),
+    help(
+        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, \
+         `swapoff DEVICE`"
+    )
+)]
+pub struct MountedError {
+    /// The unit's port.
+    pub port: PortPath,
+    /// What uses it.
+    pub uses: Vec<DiskUse>,
+}
+
+fn listed(uses: &[DiskUse]) -> String {
+    uses.iter().map(|used| format!("{} at {}", used.device, used.place)).collect::<Vec<_>>().join(", ")
+}
+
+impl Failure for MountedError {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+}
+
+/// Refuses where the system uses the disk behind a unit: taking the unit would cut the disk off. Only Linux tells;
+/// elsewhere the system itself keeps a mounted disk from being taken.
+///
+/// # Errors
+/// [`MountedError`].
+pub fn refuse_mounted(port: &PortPath) -> Result<(), MountedError> {
+    let uses = Sysfs::system().uses(port);
+    if uses.is_empty() { Ok(()) } else { Err(MountedError { port: port.clone(), uses }) }
+}
+
+/// A port of this machine.
+#[derive(Debug, Clone)]
+pub struct UsbPort {
+    port: PortPath,
+    /// The address of the unit that was seen last: what comes back has another one.
+    seen: Option<u8>,
+}
+
+impl UsbPort {
+    /// The port at which this unit was found.
+    pub fn of(found: &Found) -> Self {
+        Self { port: found.port.clone(), seen: Some(found.address()) }
+    }
+
+    /// Where it is.
+    pub const fn path(&self) -> &PortPath {
+        &self.port
+    }
+
+    fn look(&self) -> Result<Option<Found>, UsbError> {
+        Ok(discover()?.into_iter().find(|found| found.port == self.port))
+    }
+
+    fn gone(&self) -> UsbError {
+        UsbError::Gone { port: self.port.clone() }
+    }
+
+    fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
+        let found = self.look()?.ok_or_else(|| self.gone())?;
+        let layout = found.layout.as_ref().map_err(Clone::clone)?;
+        let device = Device::open(&found, layout.bulk_only)?;
+        self.seen = Some(found.address());
+        Ok(Bridge::new(Box::new(BulkOnly::new(device))))
+    }
+}
+
+fn attached(info: UnitInfo) -> Attached {
+    Attached {
+        usb_id: info.id,
+        state: info.state,
+        serial: info.serial.unwrap_or_default(),
+        manufacturer: info.manufacturer,
+        product: info.product,
+    }
+}
+
+impl Port for UsbPort {
+    fn device(&self) -> String {
+        self.port.to_string()
+    }
+
+    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+        let found = self.look()?.ok_or_else(|| self.gone())?;
+        self.seen = Some(found.address());
+        Ok(attached(found.info))
+    }
+
+    /// A unit that has just come back is tried for a while: see [`SETTLING`].
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        let until = Instant::now() + SETTLING;
+        loop {
+            refuse_mounted(&self.port)?;
+            match self.try_open() {
+                // What passes when udev and the kernel's driver are done with a unit that has just come.
+                Err(UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. })
+                    if Instant::now() < until =>
+                {
+                    std::thread::sleep(TICK);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    fn wait_for_return(
+        &mut self,
+        deadline: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Attached>, AnyFailure> {
+        let watch = Watch::new()?;
+        let until = Instant::now() + deadline;
+        let mut left = false;
+        loop {
+            match self.look()? {
+                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
+                Some(_) => {}
+                None => left = true,
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if interrupt.is_requested() || rest.is_zero() {
+                return Ok(None);
+            }
+            watch.wait(rest.min(TICK));
+        }
+    }
+}

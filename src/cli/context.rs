@@ -41,6 +41,11 @@ impl Context {
         !self.quiet && std::io::stderr().is_terminal()
     }
 
+    /// Whether only results and errors are to be printed.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Prints a failure to stderr: code, message with its causes, help.
     pub fn report(&self, failure: &AnyFailure) {
         let mut text = String::new();

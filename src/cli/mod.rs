@@ -6,6 +6,7 @@
 mod completions;
 mod context;
 mod device;
+mod download;
 mod list;
 mod man;
 mod udev;
@@ -45,6 +46,7 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Download(download::Args),
     Completions(completions::Args),
     List(list::Args),
     Man(man::Args),
@@ -53,6 +55,7 @@ enum Command {
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
+        Command::Download(args) => download::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

@@ -60,7 +60,7 @@ pub struct Mirror {
 #[derive(Debug, Error, Diagnostic)]
 pub enum ManifestError {
     /// A folder or file can't be read.
-    #[error("cannot read manifests from {}: {source}", path.display())]
+    #[error("cannot read manifests from {}", path.display())]
     #[diagnostic(
         code(asmpatch::manifest::read),
         help("`--manifest-dir` takes a readable folder with one .toml file an image")

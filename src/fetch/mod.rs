@@ -1,5 +1,24 @@
-//! How an image comes in: manifests say which are known and where they are to be had.
+//! How an image comes in: manifests say which are known and where they are to be had; a [`Fetcher`] brings one into
+//! the [`Cache`], from a mirror, a file or an address; nothing is kept whose size and SHA-256 are not the manifest's.
 
+mod acquire;
+mod archive;
+mod cache;
+mod http;
+mod http_error;
 mod manifest;
+mod partial;
+mod progress;
+mod unpack;
+mod updater;
 
+pub use acquire::{Acquired, FetchError, Fetcher, Origin, Source};
+pub use archive::{Archive, ArchiveError, MAX_EXPANDED};
+pub use cache::{Cache, CacheError, FetchLock};
+pub use http::{Limits, download};
+pub use http_error::HttpError;
 pub use manifest::{DEFAULT_IMAGE, Manifest, ManifestError, Manifests, Mirror};
+pub use partial::Partial;
+pub use progress::{Progress, Silent};
+pub use unpack::{Mismatch, UnpackError, Verified, Wanted, unpack};
+pub use updater::{EmbeddedImage, UpdaterError, find_images};

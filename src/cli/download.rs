@@ -1,0 +1,228 @@
+//! `asmpatch download`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::Context;
+use crate::atomic;
+use crate::digest::{Md5Digest, Sha256Digest};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::fetch::{Cache, DEFAULT_IMAGE, Fetcher, Limits, Manifest, Manifests, Origin, Progress, Source};
+use crate::firmware::FirmwareVersion;
+use crate::interrupt;
+
+/// Download a vendor image and verify it.
+///
+/// Tries the mirrors of the image's manifest in order, takes the image out of what they give, and keeps it in the
+/// cache only if size and SHA-256 are the manifest's. A transfer that was cut is taken up again. An image that is in
+/// the cache and verifies is not fetched again. Prints where the image is: `asmpatch patch "$(asmpatch download)"`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image's id.
+    #[arg(default_value = DEFAULT_IMAGE)]
+    image: String,
+
+    /// Take it from here: a zip, a bare image, or a vendor's Windows updater.
+    #[arg(long, value_name = "FILE|URL")]
+    from: Option<String>,
+
+    /// Also write the image to this file.
+    #[arg(short, long, value_name = "OUT")]
+    output: Option<PathBuf>,
+
+    /// Replace OUT if it holds something else.
+    #[arg(long, requires = "output")]
+    force: bool,
+
+    /// Add the manifests in this folder to the known ones. Can be repeated.
+    #[arg(long, value_name = "DIR")]
+    manifest_dir: Vec<PathBuf>,
+
+    /// Keep images here instead of in the platform's cache folder.
+    #[arg(long, value_name = "DIR", env = "ASMPATCH_CACHE_DIR")]
+    cache_dir: Option<PathBuf>,
+
+    /// Never touch the network.
+    #[arg(long)]
+    offline: bool,
+
+    /// Give up on a server that is silent for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+
+    /// Print what was fetched as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    image: &'a str,
+    version: FirmwareVersion,
+    chip: &'a str,
+    size: u64,
+    md5: Option<Md5Digest>,
+    sha256: Sha256Digest,
+    /// The file: OUT, or the one in the cache.
+    path: &'a Path,
+    /// `cache`, `file` or `url`.
+    origin: &'static str,
+    /// The file or address.
+    from: Option<String>,
+    /// Where in it the image was.
+    place: Option<&'a str>,
+}
+
+#[derive(Debug, Error, Diagnostic)]
+#[error("{} is there already, and holds something else", path.display())]
+#[diagnostic(code(asmpatch::download::exists), help("name another file, or replace this one with `--force`"))]
+struct Exists {
+    path: PathBuf,
+}
+
+impl Failure for Exists {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// An unknown image, bad manifests, everything that can go wrong between a server and the disk, an OUT that is there.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let known = Manifests::load(&args.manifest_dir)?;
+    let manifest = known.by_id(&args.image)?;
+    let cache = match &args.cache_dir {
+        Some(folder) => Cache::at(folder),
+        None => Cache::of_user()?,
+    };
+    let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
+    let mut progress = Bar::new(context.shows_progress());
+    let mut fetcher = Fetcher {
+        known: &known,
+        cache: &cache,
+        limits: &limits,
+        offline: args.offline,
+        progress: &mut progress,
+        interrupt: interrupt::install(),
+    };
+    let source = args.from.as_deref().map(Source::from);
+    let acquired = fetcher.acquire(manifest, source.as_ref())?;
+    if let Some(path) = &args.output {
+        write(path, &acquired.bytes, args.force)?;
+    }
+    let path = args.output.as_deref().unwrap_or(&acquired.path);
+    if args.json {
+        let text = serde_json::to_string_pretty(&report(manifest, path, &acquired.origin)).unwrap_or_default();
+        anstream::println!("{text}");
+    } else {
+        if !context.is_quiet() {
+            anstream::eprintln!("{}", summary(manifest, &acquired.origin));
+        }
+        anstream::println!("{}", path.display());
+    }
+    Ok(Exit::Done)
+}
+
+fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
+    match fs::read(path) {
+        Ok(there) if there == bytes => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        _ if force => {}
+        _ => return Err(Exists { path: path.to_owned() }.into()),
+    }
+    Ok(atomic::write(path, bytes)?)
+}
+
+fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> Report<'a> {
+    let (kind, from, place) = match origin {
+        Origin::Cache => ("cache", None, None),
+        Origin::File(file, place) => ("file", Some(file.display().to_string()), place.as_deref()),
+        Origin::Url(url, place) => ("url", Some(url.clone()), place.as_deref()),
+    };
+    Report {
+        image: &manifest.id,
+        version: manifest.version,
+        chip: &manifest.chip,
+        size: manifest.size,
+        md5: manifest.md5,
+        sha256: manifest.sha256,
+        path,
+        origin: kind,
+        from,
+        place,
+    }
+}
+
+fn summary(manifest: &Manifest, origin: &Origin) -> String {
+    let from = match origin {
+        Origin::Cache => "already in the cache".to_owned(),
+        Origin::File(_, Some(place)) | Origin::Url(_, Some(place)) => format!("taken from {place}"),
+        Origin::File(file, None) => format!("taken from {}", file.display()),
+        Origin::Url(url, None) => format!("fetched from {url}"),
+    };
+    let Manifest { id, version, chip, size, sha256, .. } = manifest;
+    format!("{id} (version {version} for the {chip}): {from}; verified {size} bytes, SHA-256 {sha256}")
+}
+
+/// A transfer as a bar on stderr, or nothing at all.
+struct Bar {
+    shown: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl Bar {
+    fn new(shown: bool) -> Self {
+        Self { shown, bar: None }
+    }
+}
+
+impl Progress for Bar {
+    fn begin(&mut self, url: &str, already: u64, total: Option<u64>) {
+        if !self.shown {
+            return;
+        }
+        let (bar, template) = match total {
+            Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
+            None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} {bytes_per_sec}"),
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_message(host(url).to_owned());
+        bar.set_position(already);
+        bar.reset_eta();
+        self.bar = Some(bar);
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.inc(bytes);
+        }
+    }
+
+    fn retry(&mut self, reason: &str) {
+        if self.shown {
+            anstream::eprintln!("{reason}; trying again");
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// The host in an address: all of it would not fit on a line beside the bar.
+fn host(url: &str) -> &str {
+    url.split_once("://").map_or(url, |(_, rest)| rest.split('/').next().unwrap_or(rest))
+}

@@ -1,0 +1,279 @@
+//! The whole way of an image into the cache: from there if it verifies, else from the mirrors in order, or from the
+//! file or address that the user names.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::cache::{Cache, CacheError};
+use super::http::{self, Limits};
+use super::http_error::HttpError;
+use super::manifest::{Manifest, Manifests, Mirror};
+use super::partial::Partial;
+use super::progress::Progress;
+use super::unpack::{self, UnpackError, Verified, Wanted};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, Interrupted};
+
+/// Where the user says that the image is: as a zip, a bare image, or an updater.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A file.
+    File(PathBuf),
+    /// An http or https address.
+    Url(String),
+}
+
+impl From<&str> for Source {
+    /// What begins like an address is one.
+    fn from(text: &str) -> Self {
+        if text.starts_with("http://") || text.starts_with("https://") {
+            Self::Url(text.to_owned())
+        } else {
+            Self::File(text.into())
+        }
+    }
+}
+
+/// Where an image came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// It was there.
+    Cache,
+    /// A file; and where in it.
+    File(PathBuf, Option<String>),
+    /// An address; and where in the file that is there.
+    Url(String, Option<String>),
+}
+
+/// An image that has been verified and is in the cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Acquired {
+    /// The image file's bytes.
+    pub bytes: Vec<u8>,
+    /// Where they are in the cache.
+    pub path: PathBuf,
+    /// Where they came from.
+    pub origin: Origin,
+}
+
+/// Why there is no image.
+#[derive(Debug, Error, Diagnostic)]
+pub enum FetchError {
+    /// The network is needed and not allowed.
+    #[error("image {id} is not in the cache, and --offline forbids to fetch it")]
+    #[diagnostic(
+        code(asmpatch::fetch::offline),
+        help("leave --offline away once, or give a file that holds it: `asmpatch download {id} --from FILE`")
+    )]
+    Offline {
+        /// The image.
+        id: String,
+    },
+    /// An address where the network is not allowed.
+    #[error("--from {url} needs the network, which --offline forbids")]
+    #[diagnostic(code(asmpatch::fetch::offline_url), help("leave one of the two away, or give a file"))]
+    OfflineUrl {
+        /// The address.
+        url: String,
+    },
+    /// Nowhere to go.
+    #[error("the manifest of image {id} names no mirrors")]
+    #[diagnostic(
+        code(asmpatch::fetch::no_mirrors),
+        help("give a file or an address that holds it: `asmpatch download {id} --from FILE`")
+    )]
+    NoMirrors {
+        /// The image.
+        id: String,
+    },
+    /// Each mirror failed.
+    #[error("none of the {} mirrors of image {id} gives it", attempts.len())]
+    #[diagnostic(
+        code(asmpatch::fetch::mirrors),
+        help("each reason is below; a copy from elsewhere will do: `asmpatch download {id} --from FILE`")
+    )]
+    Mirrors {
+        /// The image.
+        id: String,
+        /// What happened at each, in order.
+        #[related]
+        attempts: Vec<FetchError>,
+    },
+    /// A file can't be read.
+    #[error("cannot read {}", path.display())]
+    #[diagnostic(code(asmpatch::fetch::read), help("`--from` takes a readable file: a zip, an image, or an updater"))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file larger than any firmware.
+    #[error("{} has more than {limit} bytes", path.display())]
+    #[diagnostic(
+        code(asmpatch::fetch::too_large),
+        help("no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`")
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The most that is read.
+        limit: u64,
+    },
+    /// The transfer.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Http(#[from] HttpError),
+    /// What was fetched.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Unpack(#[from] UnpackError),
+    /// The cache.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Cache(#[from] CacheError),
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+impl Failure for FetchError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::OfflineUrl { .. } => Exit::Usage,
+            Self::Http(error) => error.exit(),
+            Self::Cache(error) => error.exit(),
+            Self::Interrupted(error) => error.exit(),
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+impl FetchError {
+    /// Whether another mirror would end in the same way: the disk is full, or the user wants to stop.
+    fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Cache(_) | Self::Interrupted(_) | Self::Http(HttpError::Write { .. } | HttpError::Interrupted(_))
+        )
+    }
+}
+
+/// What fetching needs.
+pub struct Fetcher<'a> {
+    /// The images that are known.
+    pub known: &'a Manifests,
+    /// Where images are kept.
+    pub cache: &'a Cache,
+    /// How long and how much a transfer may take.
+    pub limits: &'a Limits,
+    /// Never touch the network.
+    pub offline: bool,
+    /// Who is told.
+    pub progress: &'a mut dyn Progress,
+    /// Who may stop it.
+    pub interrupt: Interrupt<'a>,
+}
+
+impl Fetcher<'_> {
+    /// Brings an image into the cache, verified. With no source, an image that is there already is left as it is.
+    ///
+    /// # Errors
+    /// [`FetchError`]; the cache then holds nothing new but, at most, a transfer that can be taken up again.
+    pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
+        match source {
+            Some(Source::File(path)) => {
+                let bytes = read_file(path, self.limits.bytes)?;
+                let image = unpack::unpack(&path.display().to_string(), bytes, self.wanted(manifest, None))?;
+                let place = image.place().map(str::to_owned);
+                self.keep(manifest, image, Origin::File(path.clone(), place))
+            }
+            Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: url.clone() }),
+            Some(Source::Url(url)) => {
+                let _lock = self.cache.lock(manifest, self.interrupt)?;
+                self.fetch_url(manifest, url, None)
+            }
+            None => self.fetch_mirrors(manifest),
+        }
+    }
+
+    fn fetch_mirrors(&mut self, manifest: &Manifest) -> Result<Acquired, FetchError> {
+        if let Some(acquired) = self.cached(manifest)? {
+            return Ok(acquired);
+        }
+        if self.offline {
+            return Err(FetchError::Offline { id: manifest.id.clone() });
+        }
+        if manifest.mirrors.is_empty() {
+            return Err(FetchError::NoMirrors { id: manifest.id.clone() });
+        }
+        let _lock = self.cache.lock(manifest, self.interrupt)?;
+        // Another process may have fetched it while this one waited.
+        if let Some(acquired) = self.cached(manifest)? {
+            return Ok(acquired);
+        }
+        let mut attempts = Vec::new();
+        for Mirror { url, member } in &manifest.mirrors {
+            match self.fetch_url(manifest, url, member.as_deref()) {
+                Err(error) if !error.is_final() => {
+                    self.progress.retry(&error.to_string());
+                    attempts.push(error);
+                }
+                result => return result,
+            }
+        }
+        Err(FetchError::Mirrors { id: manifest.id.clone(), attempts })
+    }
+
+    fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {
+        let path = self.cache.path(manifest);
+        Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, origin: Origin::Cache }))
+    }
+
+    fn fetch_url(&mut self, manifest: &Manifest, url: &str, member: Option<&str>) -> Result<Acquired, FetchError> {
+        let folder = self.cache.partial_folder();
+        let write = |path: &Path, source| HttpError::Write { path: path.to_owned(), source };
+        let mut partial = Partial::open(&folder, url).map_err(|source| write(&folder, source))?;
+        if let Err(error) = http::download(url, &mut partial, self.limits, self.progress, self.interrupt) {
+            // On a full disk what is there would only be in the way.
+            if matches!(error, HttpError::Write { .. }) {
+                partial.discard();
+            }
+            return Err(error.into());
+        }
+        let bytes = partial.read_all().map_err(|source| write(partial.path(), source))?;
+        // Whole, so there is nothing to take up again: bytes that turn out wrong must not come back.
+        partial.discard();
+        let image = unpack::unpack(url, bytes, self.wanted(manifest, member))?;
+        let place = image.place().map(str::to_owned);
+        self.keep(manifest, image, Origin::Url(url.to_owned(), place))
+    }
+
+    fn wanted<'b>(&'b self, manifest: &'b Manifest, member: Option<&'b str>) -> Wanted<'b> {
+        Wanted { manifest, member, known: self.known }
+    }
+
+    fn keep(&self, manifest: &Manifest, image: Verified, origin: Origin) -> Result<Acquired, FetchError> {
+        let path = self.cache.store(manifest, &image)?;
+        Ok(Acquired { bytes: image.into_bytes(), path, origin })
+    }
+}
+
+fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FetchError> {
+    let failed = |source| FetchError::Read { path: path.to_owned(), source };
+    let file = fs::File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(FetchError::TooLarge { path: path.to_owned(), limit });
+    }
+    Ok(bytes)
+}

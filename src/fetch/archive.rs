@@ -1,0 +1,305 @@
+//! An image in a zip: by its member's name, or by its digest where no name is known.
+//!
+//! Nothing is ever written under a member's name. An archive that tries to escape, to be ambiguous, or to grow without
+//! bound is refused all the same: whoever made it did not mean well.
+
+use std::io::{self, Cursor, Read};
+
+use miette::Diagnostic;
+use thiserror::Error;
+use zip::ZipArchive;
+use zip::read::ZipReadOptions;
+use zip::result::ZipError;
+
+use crate::failure::{Exit, Failure};
+
+/// The most that one archive may expand to, in bytes.
+pub const MAX_EXPANDED: u64 = 64 << 20;
+
+/// Why an archive does not give up an image.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ArchiveError {
+    /// Damaged, or not a zip at all.
+    #[error("the archive can't be read: {0}")]
+    #[diagnostic(
+        code(asmpatch::archive::damaged),
+        help("the archive is damaged or truncated; download it again, or try another mirror with `--from URL`")
+    )]
+    Damaged(#[source] ZipError),
+    /// No such member.
+    #[error("the archive has no member \"{member}\"; it has {present}")]
+    #[diagnostic(
+        code(asmpatch::archive::missing),
+        help(
+            "the mirror now serves another archive; if one of these is the image, unpack it and use `--from FILE.bin`"
+        )
+    )]
+    Missing {
+        /// The name that the manifest gives.
+        member: String,
+        /// Names that are there.
+        present: String,
+    },
+    /// Two members of one name.
+    #[error("the archive has two members of the same name")]
+    #[diagnostic(
+        code(asmpatch::archive::twice),
+        help("programs disagree on which of them counts, so neither is taken; get the archive from another mirror")
+    )]
+    Twice,
+    /// Needs a password.
+    #[error("the member \"{member}\" is encrypted")]
+    #[diagnostic(
+        code(asmpatch::archive::encrypted),
+        help("unpack it with its password, and give the image with `--from FILE.bin`")
+    )]
+    Encrypted {
+        /// The member's name.
+        member: String,
+    },
+    /// Expands to more than it says, or than is reasonable.
+    #[error("the member \"{member}\" expands to more than {limit} bytes")]
+    #[diagnostic(
+        code(asmpatch::archive::expands),
+        help(
+            "no firmware is that large: the archive is damaged or was made to fill memory; get it from another mirror"
+        )
+    )]
+    Expands {
+        /// The member's name.
+        member: String,
+        /// Where reading stopped, in bytes.
+        limit: u64,
+    },
+    /// A name that points out of the archive.
+    #[error("the archive's member {member:?} has a name that leads out of the archive")]
+    #[diagnostic(
+        code(asmpatch::archive::unsafe_name),
+        help(
+            "an archive with \"..\" or absolute names was made to overwrite files elsewhere; get it from another mirror"
+        )
+    )]
+    UnsafeName {
+        /// The member's name.
+        member: String,
+    },
+}
+
+impl Failure for ArchiveError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// An archive whose names have been checked.
+#[derive(Debug)]
+pub struct Archive<'a> {
+    zip: ZipArchive<Cursor<&'a [u8]>>,
+    /// The files: index, name, whether encrypted.
+    members: Vec<(usize, String, bool)>,
+    /// Bytes that may still be expanded.
+    budget: u64,
+}
+
+impl<'a> Archive<'a> {
+    /// Opens a zip and checks its names.
+    ///
+    /// # Errors
+    /// [`ArchiveError::Damaged`], [`ArchiveError::Twice`], [`ArchiveError::UnsafeName`].
+    pub fn open(bytes: &'a [u8]) -> Result<Self, ArchiveError> {
+        let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(ArchiveError::Damaged)?;
+        if zip.has_duplicate_names() {
+            return Err(ArchiveError::Twice);
+        }
+        let mut members = Vec::new();
+        for index in 0..zip.len() {
+            let member = zip.by_index_raw(index).map_err(ArchiveError::Damaged)?;
+            let name = member.name().map_err(ArchiveError::Damaged)?.into_owned();
+            if !stays_inside(&name) || member.enclosed_name().is_none() {
+                return Err(ArchiveError::UnsafeName { member: name });
+            }
+            if member.is_file() {
+                members.push((index, name, member.encrypted()));
+            }
+        }
+        Ok(Self { zip, members, budget: MAX_EXPANDED })
+    }
+
+    /// The names of the files, in the archive's order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().map(|(_, name, _)| name.as_str())
+    }
+
+    /// Expands one member.
+    ///
+    /// # Errors
+    /// [`ArchiveError`]: missing, encrypted, damaged, larger than it says or than [`MAX_EXPANDED`].
+    pub fn read(&mut self, name: &str) -> Result<Vec<u8>, ArchiveError> {
+        let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
+            const SHOWN: usize = 8;
+            let mut present = self.names().take(SHOWN).collect::<Vec<_>>().join(", ");
+            if self.members.len() > SHOWN {
+                present.push_str(&format!(" and {} more", self.members.len() - SHOWN));
+            }
+            if present.is_empty() {
+                present.push_str("no files at all");
+            }
+            return Err(ArchiveError::Missing { member: name.to_owned(), present });
+        };
+        if *encrypted {
+            return Err(ArchiveError::Encrypted { member: name.to_owned() });
+        }
+        let declared = self.zip.by_index_raw(*index).map_err(ArchiveError::Damaged)?.size();
+        let expands = |limit| ArchiveError::Expands { member: name.to_owned(), limit };
+        if declared > self.budget {
+            return Err(expands(self.budget));
+        }
+        // The crate reports a member that grows past its size like any other damage. With the CRC checked here, the only
+        // thing that can come after the last byte is that growth.
+        let options = ZipReadOptions::new().ignore_crc32(true);
+        let mut member = self.zip.by_index_with_options(*index, options).map_err(ArchiveError::Damaged)?;
+        let mut bytes = Vec::new();
+        let damaged = |error| ArchiveError::Damaged(ZipError::Io(error));
+        member.by_ref().take(declared).read_to_end(&mut bytes).map_err(damaged)?;
+        if !matches!(member.read(&mut [0]), Ok(0)) {
+            return Err(expands(declared));
+        }
+        if crc32fast::hash(&bytes) != member.crc32() {
+            return Err(damaged(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the CRC-32 of {name:?} is wrong"),
+            )));
+        }
+        self.budget -= declared;
+        Ok(bytes)
+    }
+}
+
+/// The zip crate takes a backslash for part of a name on Unix; on Windows it is a separator.
+fn stays_inside(name: &str) -> bool {
+    let absolute = name.starts_with(['/', '\\']) || name.as_bytes().get(1) == Some(&b':');
+    !absolute && name.split(['/', '\\']).all(|part| part != "..")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::Write;
+
+    use zip::write::{SimpleFileOptions, ZipWriter};
+
+    use super::*;
+
+    /// A zip of these files.
+    pub(crate) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+        let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+        for (name, bytes) in files {
+            zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+            zip.write_all(bytes).unwrap();
+        }
+        zip.finish().unwrap().into_inner()
+    }
+
+    fn replace_all(zip: &mut [u8], from: &[u8], to: &[u8]) {
+        assert_eq!(from.len(), to.len());
+        let at: Vec<usize> = (0..=zip.len() - from.len()).filter(|at| zip[*at..].starts_with(from)).collect();
+        assert!(!at.is_empty());
+        for at in at {
+            zip[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+
+    #[test]
+    fn a_member_is_read_by_its_name() {
+        let zip = zip_of(&[("a.txt", b"a"), ("dir/b.bin", &[7; 5000])]);
+        let mut archive = Archive::open(&zip).unwrap();
+        assert_eq!(archive.read("dir/b.bin").unwrap(), [7; 5000]);
+        assert!(archive.names().eq(["a.txt", "dir/b.bin"]));
+    }
+
+    #[test]
+    fn a_missing_member_is_told_what_is_there() {
+        let zip = zip_of(&[("a.txt", b"a")]);
+        let error = Archive::open(&zip).unwrap().read("b.bin").unwrap_err();
+        assert_eq!(error.to_string(), "the archive has no member \"b.bin\"; it has a.txt");
+    }
+
+    #[test]
+    fn a_name_that_is_there_twice_is_refused() {
+        let mut zip = zip_of(&[("one.bin", b"1"), ("two.bin", b"2")]);
+        replace_all(&mut zip, b"two.bin", b"one.bin");
+        assert!(matches!(Archive::open(&zip), Err(ArchiveError::Twice)));
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_archive_are_refused() {
+        for name in ["../evil.bin", "a/../../b.bin", "..\\evil.bin", "/etc/evil", "C:\\evil"] {
+            let mut zip = zip_of(&[("good.bin", b"1"), (&"x".repeat(name.len()), b"2")]);
+            replace_all(&mut zip, "x".repeat(name.len()).as_bytes(), name.as_bytes());
+            assert!(matches!(Archive::open(&zip), Err(ArchiveError::UnsafeName { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_encrypted_member_is_named() {
+        let mut zip = zip_of(&[("a.bin", b"secret")]);
+        // Bit 0 of the general purpose flags, in the local and the central header.
+        let central = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+        zip[6] |= 1;
+        zip[central + 8] |= 1;
+        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        assert!(matches!(error, ArchiveError::Encrypted { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_member_that_expands_past_what_it_says_is_stopped_there() {
+        let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
+        replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &1000u32.to_le_bytes());
+        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        assert!(matches!(error, ArchiveError::Expands { limit: 1000, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_member_larger_than_any_firmware_is_not_expanded() {
+        let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
+        replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &(1u32 << 30).to_le_bytes());
+        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        assert!(matches!(error, ArchiveError::Expands { limit: MAX_EXPANDED, .. }), "{error}");
+    }
+
+    #[test]
+    fn members_share_one_limit() {
+        let half = vec![0; (MAX_EXPANDED / 2 + 1) as usize];
+        let zip = zip_of(&[("a.bin", &half), ("b.bin", &half)]);
+        let mut archive = Archive::open(&zip).unwrap();
+        assert!(archive.read("a.bin").is_ok());
+        assert!(matches!(archive.read("b.bin"), Err(ArchiveError::Expands { .. })));
+    }
+
+    #[test]
+    fn a_member_with_a_changed_byte_is_damaged() {
+        let mut zip = zip_of(&[("a.bin", b"incompressible")]);
+        let at = zip.windows(5).position(|bytes| bytes == b"a.bin").unwrap() + 8;
+        zip[at] ^= 1;
+        assert!(matches!(Archive::open(&zip).unwrap().read("a.bin"), Err(ArchiveError::Damaged(_))));
+    }
+
+    #[test]
+    fn a_truncated_archive_is_damaged() {
+        let zip = zip_of(&[("a.bin", &[1; 100])]);
+        assert!(matches!(Archive::open(&zip[..zip.len() - 10]), Err(ArchiveError::Damaged(_))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damage_never_panics(damage in proptest::collection::vec((proptest::num::usize::ANY, proptest::num::u8::ANY), 1..6)) {
+            let mut zip = zip_of(&[("a.bin", &[1; 100]), ("b/c.bin", b"text")]);
+            let len = zip.len();
+            for (at, byte) in damage {
+                zip[at % len] = byte;
+            }
+            if let Ok(mut archive) = Archive::open(&zip) {
+                let _ = archive.read("a.bin");
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Images by their SHA-256, under the platform's cache folder. A file there has its name only because its bytes were
+//! verified, and is verified again whenever it is used.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use etcetera::BaseStrategy;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::manifest::Manifest;
+use super::unpack::Verified;
+use crate::atomic::{self, AtomicWriteError};
+use crate::digest::Sha256Digest;
+use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, Interrupted};
+
+/// How often a process that waits for another one's download looks again.
+const POLL: Duration = Duration::from_millis(50);
+
+/// The folder: `images/SHA256.bin`, `partial/` for transfers that can be taken up again, `locks/`.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+/// Why the cache can't be used.
+#[derive(Debug, Error, Diagnostic)]
+pub enum CacheError {
+    /// The system names no folder.
+    #[error("the system names no cache folder: {0}")]
+    #[diagnostic(code(asmpatch::cache::no_folder), help("set HOME, or name a folder with `--cache-dir`"))]
+    NoFolder(String),
+    /// A folder or file can't be used.
+    #[error("cannot use the cache at {}", path.display())]
+    #[diagnostic(
+        code(asmpatch::cache::access),
+        help("make it a folder that you may write to, or name another with `--cache-dir`")
+    )]
+    Access {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An image can't be written.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Write(#[from] AtomicWriteError),
+    /// Ctrl-C while waiting for another process.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+impl Failure for CacheError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+/// The right to fetch one image, held by one process at a time; given back when dropped.
+#[derive(Debug)]
+pub struct FetchLock {
+    _file: File,
+}
+
+impl Cache {
+    /// The user's cache: `$XDG_CACHE_HOME/asmpatch` or the platform's own place.
+    ///
+    /// # Errors
+    /// [`CacheError::NoFolder`].
+    pub fn of_user() -> Result<Self, CacheError> {
+        let strategy = etcetera::choose_base_strategy().map_err(|error| CacheError::NoFolder(error.to_string()))?;
+        Ok(Self::at(&strategy.cache_dir().join("asmpatch")))
+    }
+
+    /// A cache in this folder, which is made when something is stored.
+    pub fn at(folder: &Path) -> Self {
+        Self { folder: folder.to_owned() }
+    }
+
+    /// Where transfers that can be taken up again are kept.
+    pub fn partial_folder(&self) -> PathBuf {
+        self.folder.join("partial")
+    }
+
+    /// Where this image is, or would be.
+    pub fn path(&self, manifest: &Manifest) -> PathBuf {
+        self.folder.join("images").join(format!("{}.bin", manifest.sha256))
+    }
+
+    /// The image's bytes, if they are there and verify. Damaged ones are as good as none: they are replaced.
+    ///
+    /// # Errors
+    /// [`CacheError::Access`] where something is there that can't be read.
+    pub fn load(&self, manifest: &Manifest) -> Result<Option<Vec<u8>>, CacheError> {
+        let path = self.path(manifest);
+        match fs::read(&path) {
+            Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(CacheError::Access { path, source }),
+        }
+    }
+
+    /// Stores a verified image: a temporary file, its bytes on disk, then the name. Gives its path.
+    ///
+    /// # Errors
+    /// [`CacheError::Access`], [`CacheError::Write`]; nothing half-written stays.
+    pub fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, CacheError> {
+        let path = self.path(manifest);
+        self.make_folder("images")?;
+        atomic::write(&path, image.bytes())?;
+        Ok(path)
+    }
+
+    /// Waits until no other process fetches this image.
+    ///
+    /// # Errors
+    /// [`CacheError::Access`], [`CacheError::Interrupted`].
+    pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<FetchLock, CacheError> {
+        let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
+        let access = |source| CacheError::Access { path: path.clone(), source };
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(access)?;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(FetchLock { _file: file }),
+                Err(TryLockError::WouldBlock) => {
+                    interrupt.check()?;
+                    thread::sleep(POLL);
+                }
+                Err(TryLockError::Error(source)) => return Err(access(source)),
+            }
+        }
+    }
+
+    fn make_folder(&self, name: &str) -> Result<PathBuf, CacheError> {
+        let path = self.folder.join(name);
+        fs::create_dir_all(&path).map_err(|source| CacheError::Access { path: path.clone(), source })?;
+        Ok(path)
+    }
+}

@@ -1,0 +1,331 @@
+//! HTTP: one file from one address into a [`Partial`], taken up again where it was cut.
+
+use std::io::Read;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use reqwest::blocking::{Client, Response};
+use reqwest::header::{self, HeaderMap, HeaderName};
+use reqwest::redirect::Policy;
+
+use super::http_error::HttpError;
+use super::partial::Partial;
+use super::progress::Progress;
+use super::unpack::is_html;
+use crate::interrupt::Interrupt;
+
+const CHUNK: usize = 64 * 1024;
+/// How long Ctrl-C may wait for us to look.
+const POLL: Duration = Duration::from_millis(50);
+const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
+
+/// How long and how much a transfer may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest wait for a connection.
+    pub connect: Duration,
+    /// The longest silence of a server, before its answer and within it.
+    pub silence: Duration,
+    /// The longest that one attempt may take as a whole, however slowly bytes come.
+    pub deadline: Duration,
+    /// The most redirects to follow.
+    pub redirects: usize,
+    /// The most bytes to take.
+    pub bytes: u64,
+    /// How often a transfer that is cut is taken up again before it fails.
+    pub retries: u32,
+    /// The pause before each of those, times its number.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            silence: Duration::from_secs(30),
+            deadline: Duration::from_secs(15 * 60),
+            redirects: 10,
+            bytes: 64 << 20,
+            retries: 3,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
+
+/// Brings the file at `url` into `partial`, whole.
+///
+/// A cut connection or a silent server is tried again, from where it stopped where the server has given a validator
+/// and honours Range, else from the beginning.
+///
+/// # Errors
+/// [`HttpError`]. What `partial` then holds can be taken up again, unless it has no validator or its bytes are wrong.
+pub fn download(
+    url: &str,
+    partial: &mut Partial,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+    interrupt: Interrupt<'_>,
+) -> Result<(), HttpError> {
+    let mut tries = 0;
+    loop {
+        let result = attempt(url, partial, limits, progress, interrupt);
+        progress.end();
+        match result {
+            Err(error) if error.is_transient() && tries < limits.retries => {
+                tries += 1;
+                progress.retry(&error.to_string());
+                pause(limits.pause * tries, interrupt)?;
+            }
+            result => return result,
+        }
+    }
+}
+
+fn pause(length: Duration, interrupt: Interrupt<'_>) -> Result<(), HttpError> {
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        interrupt.check()?;
+        thread::sleep(POLL.min(length));
+    }
+    Ok(())
+}
+
+/// What the thread that talks to the server has to say.
+enum Event {
+    Head { url: String, status: u16, headers: HeaderMap },
+    Data(Vec<u8>),
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+    End,
+}
+
+fn attempt(
+    url: &str,
+    partial: &mut Partial,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+    interrupt: Interrupt<'_>,
+) -> Result<(), HttpError> {
+    let mut transfer = Transfer {
+        events: request(url, partial.resume(), limits),
+        deadline: Instant::now() + limits.deadline,
+        url,
+        limits,
+        interrupt,
+    };
+    let (final_url, total) = match transfer.next(partial.received(), None)? {
+        Event::Head { url, status, headers } => {
+            let total = begin(&url, status, &headers, partial)?;
+            (url, total)
+        }
+        Event::Failed(error) => return Err(HttpError::classify(url, &*error, limits, partial.received(), None)),
+        Event::Data(_) | Event::End => return Err(transfer.cut_off(partial.received(), None)),
+    };
+    if total.is_some_and(|total| total > limits.bytes) {
+        return Err(HttpError::TooLarge { url: final_url, limit: limits.bytes });
+    }
+    progress.begin(&final_url, partial.received(), total);
+    loop {
+        match transfer.next(partial.received(), total)? {
+            Event::Data(bytes) => {
+                if partial.received() == 0 && is_html(&bytes) {
+                    return Err(HttpError::Html { url: final_url });
+                }
+                if partial.received() + bytes.len() as u64 > limits.bytes {
+                    restart(partial, None)?;
+                    return Err(HttpError::TooLarge { url: final_url, limit: limits.bytes });
+                }
+                partial
+                    .append(&bytes)
+                    .map_err(|source| HttpError::Write { path: partial.path().to_owned(), source })?;
+                progress.advance(bytes.len() as u64);
+            }
+            Event::Failed(error) => {
+                return Err(HttpError::classify(url, &*error, limits, partial.received(), total));
+            }
+            // hyper reports a body that is shorter than its Content-Length; this holds for a resumed total as well.
+            Event::End if total.is_none_or(|total| total == partial.received()) => return Ok(()),
+            Event::End | Event::Head { .. } => return Err(transfer.cut_off(partial.received(), total)),
+        }
+    }
+}
+
+/// Looks at status and headers, makes `partial` ready for what comes, and gives the file's whole length if it is told.
+fn begin(url: &str, status: u16, headers: &HeaderMap, partial: &mut Partial) -> Result<Option<u64>, HttpError> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let length = text(header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
+    let asked = partial.resume().map(|(from, _)| from);
+    match (status, asked) {
+        (200, _) => {
+            restart(partial, validator(text(header::ETAG), text(header::LAST_MODIFIED)))?;
+            Ok(length)
+        }
+        (206, Some(asked)) => {
+            let answer = text(header::CONTENT_RANGE).unwrap_or("no Content-Range");
+            match content_range(answer) {
+                Some((first, total)) if first == asked => Ok(total.or(length.map(|length| asked + length))),
+                _ => {
+                    let answer = answer.to_owned();
+                    restart(partial, None)?;
+                    Err(HttpError::Range { url: url.to_owned(), asked, answer })
+                }
+            }
+        }
+        // The server's file is shorter than what we have: another file under the same validator.
+        (416, Some(asked)) => {
+            restart(partial, None)?;
+            Err(HttpError::Range { url: url.to_owned(), asked, answer: "416 Range Not Satisfiable".to_owned() })
+        }
+        _ => Err(HttpError::Status { url: url.to_owned(), status }),
+    }
+}
+
+fn restart(partial: &mut Partial, validator: Option<String>) -> Result<(), HttpError> {
+    partial.restart(validator).map_err(|source| HttpError::Write { path: partial.path().to_owned(), source })
+}
+
+/// What If-Range may carry: a strong ETag, else the date (RFC 9110, 13.1.5).
+fn validator(etag: Option<&str>, last_modified: Option<&str>) -> Option<String> {
+    etag.filter(|etag| etag.starts_with('"')).or(last_modified).map(str::to_owned)
+}
+
+/// `bytes 100-199/500`: the first byte and the whole length, where it is told.
+fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, _last) = range.split_once('-')?;
+    let total = if total == "*" { None } else { Some(total.parse().ok()?) };
+    Some((first.parse().ok()?, total))
+}
+
+struct Transfer<'a> {
+    events: Receiver<Event>,
+    deadline: Instant,
+    url: &'a str,
+    limits: &'a Limits,
+    interrupt: Interrupt<'a>,
+}
+
+impl Transfer<'_> {
+    fn next(&mut self, received: u64, expected: Option<u64>) -> Result<Event, HttpError> {
+        loop {
+            self.interrupt.check()?;
+            if Instant::now() >= self.deadline {
+                return Err(HttpError::Deadline { url: self.url.to_owned(), deadline: self.limits.deadline, received });
+            }
+            match self.events.recv_timeout(POLL) {
+                Ok(event) => return Ok(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(self.cut_off(received, expected)),
+            }
+        }
+    }
+
+    fn cut_off(&self, received: u64, expected: Option<u64>) -> HttpError {
+        HttpError::CutOff { url: self.url.to_owned(), received, expected }
+    }
+}
+
+/// Asks on a thread of its own, so that Ctrl-C and the deadline need not wait for a server that is silent. The thread
+/// ends at the first event that nobody takes, or when the server has been silent for too long.
+fn request(url: &str, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<Event> {
+    let (send, receive) = sync_channel(4);
+    let url = url.to_owned();
+    let resume = resume.map(|(from, validator)| (from, validator.to_owned()));
+    let limits = limits.clone();
+    thread::spawn(move || {
+        let last = match talk(&url, resume, &limits, &send) {
+            Ok(()) => Event::End,
+            Err(error) => Event::Failed(error),
+        };
+        let _ = send.send(last);
+    });
+    receive
+}
+
+type ClientError = Box<dyn std::error::Error + Send + Sync>;
+
+fn talk(
+    url: &str,
+    resume: Option<(u64, String)>,
+    limits: &Limits,
+    send: &SyncSender<Event>,
+) -> Result<(), ClientError> {
+    let mut request = client(url, limits)?.get(url);
+    if let Some((from, validator)) = resume {
+        request = request.header(header::RANGE, format!("bytes={from}-")).header(header::IF_RANGE, validator);
+    }
+    let mut response: Response = request.send()?;
+    let head = Event::Head {
+        url: response.url().to_string(),
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+    };
+    if send.send(head).is_err() {
+        return Ok(());
+    }
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let read = response.read(&mut buffer)?;
+        if read == 0 || send.send(Event::Data(buffer[..read].to_vec())).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn client(url: &str, limits: &Limits) -> Result<Client, ClientError> {
+    // Whoever was first installed ring too, or chose another provider for the whole process: both will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = || {
+        let builder = Client::builder()
+            .user_agent(USER_AGENT)
+            .connect_timeout(limits.connect)
+            .timeout(limits.silence)
+            .redirect(Policy::limited(limits.redirects));
+        // A proxy's loopback is not ours.
+        if is_loopback(url) { builder.no_proxy() } else { builder }
+    };
+    match builder().build() {
+        // A system without certificates can still speak plain HTTP; a redirect to https then fails as TLS.
+        Err(_) if url.starts_with("http://") => Ok(builder().tls_certs_only([]).build()?),
+        client => Ok(client?),
+    }
+}
+
+fn is_loopback(url: &str) -> bool {
+    reqwest::Url::parse(url).ok().is_some_and(|url| match url.host_str() {
+        Some(host) => {
+            host == "localhost"
+                || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_if_range_may_carry_is_a_validator() {
+        let date = Some("Wed, 21 Oct 2015 07:28:00 GMT");
+        assert_eq!(validator(Some("\"a\""), date), Some("\"a\"".to_owned()));
+        assert_eq!(validator(Some("W/\"a\""), date).as_deref(), date);
+        assert_eq!(validator(Some("W/\"a\""), None), None);
+    }
+
+    #[test]
+    fn content_ranges_are_read_as_rfc_9110_writes_them() {
+        assert_eq!(content_range("bytes 100-199/500"), Some((100, Some(500))));
+        assert_eq!(content_range("bytes 100-199/*"), Some((100, None)));
+        assert_eq!(content_range("bytes */500"), None);
+        assert_eq!(content_range("no Content-Range"), None);
+    }
+
+    #[test]
+    fn loopback_is_known_by_name_and_by_address() {
+        assert!(
+            is_loopback("http://127.0.0.1:80/") && is_loopback("http://[::1]/") && is_loopback("http://localhost/")
+        );
+        assert!(!is_loopback("http://192.0.2.1/") && !is_loopback("https://example.org/127.0.0.1"));
+    }
+}

@@ -1,0 +1,240 @@
+//! What can go wrong between a server and a file on disk.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupted;
+
+/// Why a transfer failed.
+#[derive(Debug, Error, Diagnostic)]
+pub enum HttpError {
+    /// The address, or what is needed to use any, is no good.
+    #[error("cannot ask {url}: {reason}")]
+    #[diagnostic(code(asmpatch::http::request), help("an address is http://HOST/PATH or https://HOST/PATH"))]
+    Request {
+        /// The address.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// No connection.
+    #[error("no connection to the server of {url}: {reason}")]
+    #[diagnostic(
+        code(asmpatch::http::connect),
+        help("check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network")
+    )]
+    Connect {
+        /// The address.
+        url: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// TLS.
+    #[error("no secure connection to the server of {url}: {reason}")]
+    #[diagnostic(
+        code(asmpatch::http::tls),
+        help(
+            "somebody may be listening in, the clock may be wrong, or the system lacks the certificates of the public authorities (package ca-certificates); or download with a browser and use `--from FILE`"
+        )
+    )]
+    Tls {
+        /// The address.
+        url: String,
+        /// What the handshake says.
+        reason: String,
+    },
+    /// The server says no.
+    #[error("the server answers {status} for {url}")]
+    #[diagnostic(code(asmpatch::http::status), help("{}", status_help(*.status)))]
+    Status {
+        /// The address, after redirects.
+        url: String,
+        /// The status code.
+        status: u16,
+    },
+    /// Redirects without end.
+    #[error("{url} leads through more than {limit} redirects")]
+    #[diagnostic(
+        code(asmpatch::http::redirects),
+        help("the server sends clients in a circle; download with a browser and use `--from FILE`")
+    )]
+    Redirects {
+        /// The address.
+        url: String,
+        /// The most that are followed.
+        limit: usize,
+    },
+    /// Silence.
+    #[error("nothing from the server of {url} for {waited:?}, after {received} bytes")]
+    #[diagnostic(
+        code(asmpatch::http::timeout),
+        help(
+            "run the command again: it goes on where it stopped if the server allows; `--timeout` sets how long to wait"
+        )
+    )]
+    Timeout {
+        /// The address.
+        url: String,
+        /// How long was waited.
+        waited: Duration,
+        /// Bytes that had arrived, in all attempts.
+        received: u64,
+    },
+    /// Too slow as a whole.
+    #[error("{url} was not there whole after {deadline:?}: {received} bytes")]
+    #[diagnostic(
+        code(asmpatch::http::deadline),
+        help(
+            "run the command again: it goes on where it stopped if the server allows; or use another mirror with `--from URL`"
+        )
+    )]
+    Deadline {
+        /// The address.
+        url: String,
+        /// The longest that a transfer may take.
+        deadline: Duration,
+        /// Bytes that had arrived, in all attempts.
+        received: u64,
+    },
+    /// The connection ended too soon.
+    #[error("the connection for {url} was cut after {received} bytes{}", expected.map_or_else(String::new, |all| format!(" of {all}")))]
+    #[diagnostic(
+        code(asmpatch::http::cut_off),
+        help("run the command again: it goes on where it stopped if the server allows")
+    )]
+    CutOff {
+        /// The address.
+        url: String,
+        /// Bytes that had arrived, in all attempts.
+        received: u64,
+        /// Bytes that were announced.
+        expected: Option<u64>,
+    },
+    /// An answer to Range that does not fit the request.
+    #[error("the server of {url} answers a request for the bytes from {asked} on with {answer:?}")]
+    #[diagnostic(
+        code(asmpatch::http::range),
+        help("the bytes so far were thrown away; run the command again, which starts over")
+    )]
+    Range {
+        /// The address.
+        url: String,
+        /// The first byte that was asked for.
+        asked: u64,
+        /// The Content-Range that came.
+        answer: String,
+    },
+    /// A web page in place of a file.
+    #[error("{url} gives a web page, not a file")]
+    #[diagnostic(
+        code(asmpatch::http::html),
+        help("the server wants a browser; download the file with one, then use `asmpatch download --from FILE`")
+    )]
+    Html {
+        /// The address, after redirects.
+        url: String,
+    },
+    /// More than any firmware.
+    #[error("{url} has more than {limit} bytes")]
+    #[diagnostic(
+        code(asmpatch::http::too_large),
+        help("no firmware is that large, so this is another file; check the address")
+    )]
+    TooLarge {
+        /// The address.
+        url: String,
+        /// The most that is taken.
+        limit: u64,
+    },
+    /// The disk.
+    #[error("cannot keep what arrives in {}{}", path.display(), disk_full(source))]
+    #[diagnostic(
+        code(asmpatch::http::write),
+        help("make room there, or name another folder with `--cache-dir`; what was there has been removed")
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+fn disk_full(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull => ": the disk is full",
+        io::ErrorKind::QuotaExceeded => ": the quota is used up",
+        _ => "",
+    }
+}
+
+fn status_help(status: u16) -> &'static str {
+    match status {
+        404 | 410 => "the file is no longer there; use another mirror with `--from URL`, or a copy with `--from FILE`",
+        401 | 403 => "the server does not give it to programs; download with a browser and use `--from FILE`",
+        429 => "the server has been asked too often; wait some minutes",
+        500..=599 => "the server is in trouble; try again later, or use another mirror with `--from URL`",
+        _ => "this is no file; check the address",
+    }
+}
+
+impl Failure for HttpError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
+    }
+}
+
+impl HttpError {
+    /// Whether the same request may succeed the next time.
+    pub(super) fn is_transient(&self) -> bool {
+        matches!(self, Self::CutOff { .. } | Self::Timeout { .. } | Self::Range { .. })
+    }
+
+    /// What the client's error comes down to. `received` is what had arrived by then.
+    pub(super) fn classify(
+        url: &str,
+        error: &(dyn Error + 'static),
+        limits: &super::http::Limits,
+        received: u64,
+        expected: Option<u64>,
+    ) -> Self {
+        let url = url.to_owned();
+        let causes: Vec<_> = causes(error).collect();
+        let client = || causes.iter().find_map(|cause| cause.downcast_ref::<reqwest::Error>());
+        let innermost = || causes.last().map_or_else(|| error.to_string(), ToString::to_string);
+        if let Some(tls) = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+            Self::Tls { url, reason: tls.to_string() }
+        } else if client().is_some_and(reqwest::Error::is_redirect) {
+            Self::Redirects { url, limit: limits.redirects }
+        } else if client().is_some_and(reqwest::Error::is_timeout) {
+            Self::Timeout { url, waited: limits.silence, received }
+        } else if client().is_some_and(reqwest::Error::is_builder) {
+            Self::Request { url, reason: innermost() }
+        } else if client().is_some_and(reqwest::Error::is_connect) {
+            Self::Connect { url, reason: innermost() }
+        } else {
+            Self::CutOff { url, received, expected }
+        }
+    }
+}
+
+/// An error and its causes. What an `io::Error` wraps is one of them, which `source` alone would skip.
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
+    })
+}

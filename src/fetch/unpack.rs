@@ -1,0 +1,388 @@
+//! The image in whatever was fetched: a bare image, a zip, an updater, or an updater in a zip. What is taken is
+//! verified: only bytes of the right size and SHA-256 come out.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::archive::{Archive, ArchiveError};
+use super::manifest::{Manifest, Manifests};
+use super::updater::{self, EmbeddedImage, UpdaterError};
+use crate::digest::{Md5Digest, Sha256Digest};
+use crate::failure::{Exit, Failure};
+
+/// A zip in a zip in a zip is no vendor's doing.
+const MAX_DEPTH: u32 = 3;
+
+/// An image whose size and SHA-256 are those of its manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    bytes: Vec<u8>,
+    place: Option<String>,
+}
+
+impl Verified {
+    /// The image file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The image file, for good.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Where it was found inside a larger file; `None` for a bare image.
+    pub fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+}
+
+/// Why what was fetched is not the image.
+#[derive(Debug, Error, Diagnostic)]
+pub enum UnpackError {
+    /// No bytes.
+    #[error("{origin} is empty")]
+    #[diagnostic(code(asmpatch::fetch::empty), help("nothing was ever written there; fetch it again"))]
+    Empty {
+        /// What is empty.
+        origin: String,
+    },
+    /// A web page.
+    #[error("{origin} is a web page, not firmware")]
+    #[diagnostic(
+        code(asmpatch::fetch::html),
+        help("the server wants a browser; download the file with one, then use `asmpatch download --from FILE`")
+    )]
+    Html {
+        /// What was fetched.
+        origin: String,
+    },
+    /// The wrong length.
+    #[error("{origin} has {found} bytes; image {id} has {expected}")]
+    #[diagnostic(
+        code(asmpatch::fetch::size),
+        help("it is truncated, or another file altogether; fetch it again, or name another image")
+    )]
+    Size {
+        /// What was fetched.
+        origin: String,
+        /// The image that was asked for.
+        id: String,
+        /// Its size.
+        expected: u64,
+        /// The size that was found.
+        found: u64,
+    },
+    /// Another image that is known.
+    #[error("{origin} is image {found}, not {id}")]
+    #[diagnostic(
+        code(asmpatch::fetch::other_image),
+        help("if it is the one that you want: `asmpatch download {found}`")
+    )]
+    OtherImage {
+        /// What was fetched.
+        origin: String,
+        /// The image that was asked for.
+        id: String,
+        /// The image that it is.
+        found: String,
+    },
+    /// The right length, the wrong bytes.
+    #[error("{} has the SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
+    #[diagnostic(
+        code(asmpatch::fetch::sha256),
+        help("it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one")
+    )]
+    Sha256(Box<Mismatch>),
+    /// The MD5 agrees, the SHA-256 does not.
+    #[error("{} has the right MD5 and the wrong SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
+    #[diagnostic(
+        code(asmpatch::fetch::md5_only),
+        help(
+            "MD5 can be forged: somebody made this file to pass for the image, or the manifest's sha256 is wrong. Do not flash it"
+        )
+    )]
+    Md5Only(Box<Mismatch>),
+    /// The archive gives nothing up.
+    #[error("cannot take an image from {origin}")]
+    #[diagnostic(forward(source))]
+    Archive {
+        /// The archive.
+        origin: String,
+        /// Why.
+        source: ArchiveError,
+    },
+    /// The updater gives nothing up.
+    #[error("cannot take an image from {origin}")]
+    #[diagnostic(forward(source))]
+    Updater {
+        /// The updater.
+        origin: String,
+        /// Why.
+        source: UpdaterError,
+    },
+    /// There are images, but not this one.
+    #[error("{origin} does not hold image {id}; it holds {found}")]
+    #[diagnostic(
+        code(asmpatch::fetch::not_inside),
+        help("name one of these if it is known, or add a manifest for it with `--manifest-dir`")
+    )]
+    NotInside {
+        /// The archive or updater.
+        origin: String,
+        /// The image that was asked for.
+        id: String,
+        /// What is there.
+        found: String,
+    },
+    /// Archives in archives.
+    #[error("{origin} is nested deeper than {MAX_DEPTH} archives")]
+    #[diagnostic(code(asmpatch::fetch::nested), help("unpack it by hand, and give the image with `--from FILE.bin`"))]
+    Nested {
+        /// The innermost archive.
+        origin: String,
+    },
+}
+
+/// Bytes that are not the image's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// What was fetched.
+    pub origin: String,
+    /// The image that was asked for.
+    pub id: String,
+    /// Its digest.
+    pub expected: Sha256Digest,
+    /// The digest that was found.
+    pub found: Sha256Digest,
+}
+
+impl Failure for UnpackError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// What to look for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// The image.
+    pub manifest: &'a Manifest,
+    /// Its name in the outermost archive, where known.
+    pub member: Option<&'a str>,
+    /// The other images, to name what was found instead.
+    pub known: &'a Manifests,
+}
+
+/// Finds the wanted image in a fetched file and verifies it. `origin` names the file in errors.
+///
+/// # Errors
+/// [`UnpackError`].
+pub fn unpack(origin: &str, bytes: Vec<u8>, wanted: Wanted<'_>) -> Result<Verified, UnpackError> {
+    find(origin, bytes, wanted, 0)
+}
+
+fn find(origin: &str, bytes: Vec<u8>, wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
+    let place = (depth > 0).then(|| origin.to_owned());
+    if bytes.is_empty() {
+        Err(UnpackError::Empty { origin: origin.to_owned() })
+    } else if is_html(&bytes) {
+        Err(UnpackError::Html { origin: origin.to_owned() })
+    } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+        in_archive(origin, &bytes, wanted, depth)
+    } else if updater::is_pe(&bytes) {
+        in_updater(origin, &bytes, wanted, depth)
+    } else {
+        verify(origin, &bytes, wanted)?;
+        Ok(Verified { bytes, place })
+    }
+}
+
+/// Checks size and digests.
+///
+/// # Errors
+/// [`UnpackError`]: size first, then SHA-256, with its own error where the MD5 agrees.
+pub fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), UnpackError> {
+    let Manifest { id, size, md5, sha256, .. } = wanted.manifest;
+    let (origin, id, expected) = (origin.to_owned(), id.clone(), *sha256);
+    let found = Sha256Digest::of(bytes);
+    if found == expected && bytes.len() as u64 == *size {
+        return Ok(());
+    }
+    if let Some(known) = wanted.known.by_sha256(&found) {
+        return Err(UnpackError::OtherImage { origin, id, found: known.id.clone() });
+    }
+    if bytes.len() as u64 != *size {
+        return Err(UnpackError::Size { origin, id, expected: *size, found: bytes.len() as u64 });
+    }
+    let mismatch = Box::new(Mismatch { origin, id, expected, found });
+    if *md5 == Some(Md5Digest::of(bytes)) {
+        Err(UnpackError::Md5Only(mismatch))
+    } else {
+        Err(UnpackError::Sha256(mismatch))
+    }
+}
+
+fn in_archive(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
+    if depth >= MAX_DEPTH {
+        return Err(UnpackError::Nested { origin: origin.to_owned() });
+    }
+    let failed = |source| UnpackError::Archive { origin: origin.to_owned(), source };
+    let mut archive = Archive::open(bytes).map_err(failed)?;
+    let inside = |name: &str| format!("{origin}: {name}");
+    if let Some(name) = wanted.member {
+        let member = archive.read(name).map_err(failed)?;
+        return find(&inside(name), member, Wanted { member: None, ..wanted }, depth + 1);
+    }
+    let names: Vec<String> = archive.names().map(str::to_owned).collect();
+    let mut first_error = None;
+    for name in &names {
+        let found =
+            archive.read(name).map_err(failed).and_then(|member| find(&inside(name), member, wanted, depth + 1));
+        match found {
+            Ok(verified) => return Ok(verified),
+            // A forged or packed candidate says more than "not there"; a readme that is no image says nothing.
+            Err(error)
+                if !matches!(
+                    error,
+                    UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }
+                ) =>
+            {
+                first_error.get_or_insert(error);
+            }
+            Err(_) => {}
+        }
+    }
+    Err(first_error.unwrap_or_else(|| UnpackError::NotInside {
+        origin: origin.to_owned(),
+        id: wanted.manifest.id.clone(),
+        found: if names.is_empty() { "no files".to_owned() } else { names.join(", ") },
+    }))
+}
+
+fn in_updater(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
+    let images = match updater::find_images(bytes) {
+        // A self-extracting archive: the zip follows the program.
+        Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
+            return in_archive(origin, bytes, Wanted { member: None, ..wanted }, depth);
+        }
+        other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,
+    };
+    let describe = |found: &EmbeddedImage| {
+        let digest = Sha256Digest(found.image.sha256());
+        let known =
+            wanted.known.by_sha256(&digest).map_or_else(String::new, |known| format!(" (known as {})", known.id));
+        format!(
+            "{}{known} at {:#x} in {}, {} bytes, SHA-256 {digest}",
+            found.image.version(),
+            found.offset,
+            found.region,
+            found.image.to_file().len()
+        )
+    };
+    let not_inside = UnpackError::NotInside {
+        origin: origin.to_owned(),
+        id: wanted.manifest.id.clone(),
+        found: images.iter().map(describe).collect::<Vec<_>>().join("; "),
+    };
+    images
+        .into_iter()
+        .map(|found| (format!("{origin}: {} at {:#x}", found.region, found.offset), found.image.to_file()))
+        .find(|(place, bytes)| verify(place, bytes, wanted).is_ok())
+        .map(|(place, bytes)| Verified { bytes, place: Some(place) })
+        .ok_or(not_inside)
+}
+
+/// Whether bytes begin like a web page.
+pub fn is_html(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
+    let begins = |tag: &str| bytes.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()));
+    ["<!doctype", "<html", "<head", "<?xml", "<!--"].into_iter().any(begins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::archive::tests::zip_of;
+    use super::super::updater::tests::pe;
+    use super::*;
+    use crate::firmware::Image;
+
+    fn image(seed: u32) -> Vec<u8> {
+        Image::from_body((0..0x9000u32).map(|i| (i.wrapping_mul(seed) >> 5) as u8).collect()).unwrap().to_file()
+    }
+
+    /// Knows one image, "known", beside the embedded ones.
+    fn manifests(bytes: &[u8], md5: Md5Digest, sha256: Sha256Digest) -> Manifests {
+        let mut manifests = Manifests::load(&[]).unwrap();
+        let size = bytes.len();
+        let text = format!(
+            "id = 'known'\nversion = '250102.85.00.00'\nchip = 'ASM2464PD'\nsize = {size}\nmd5 = '{md5}'\nsha256 = '{sha256}'"
+        );
+        manifests.add("known.toml", &text).unwrap();
+        manifests
+    }
+
+    fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, UnpackError> {
+        let bytes = image(3);
+        let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
+        unpack("file", file, Wanted { manifest: known.by_id("known").unwrap(), member, known: &known })
+    }
+
+    #[test]
+    fn an_image_is_found_bare_zipped_in_an_updater_and_in_an_updater_in_a_zip() {
+        let bytes = image(3);
+        let updater = pe(&[0; 100], &[image(5), bytes.clone(), image(7)].concat(), &[]);
+        let zip = zip_of(&[("readme.txt", b"read me"), ("fw.bin", &bytes)]);
+        let nested = zip_of(&[("readme.txt", b"read me"), ("setup.exe", &updater)]);
+        let self_extracting = pe(&[0; 100], &[0; 100], &zip);
+        for (file, member) in [
+            (bytes.clone(), None),
+            (zip.clone(), Some("fw.bin")),
+            (zip, None),
+            (updater, None),
+            (nested.clone(), Some("setup.exe")),
+            (nested, None),
+            (self_extracting, None),
+        ] {
+            assert_eq!(unpack_known(file, member).unwrap().bytes(), bytes);
+        }
+    }
+
+    #[test]
+    fn a_right_md5_with_a_wrong_sha256_is_its_own_error() {
+        let bytes = image(3);
+        let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
+        let wanted = Wanted { manifest: known.by_id("known").unwrap(), member: None, known: &known };
+        assert!(matches!(unpack("file", bytes, wanted), Err(UnpackError::Md5Only(_))));
+    }
+
+    #[test]
+    fn what_is_not_the_image_is_named() {
+        let mut changed = image(3);
+        changed[99] ^= 1;
+        assert!(matches!(unpack_known(changed, None), Err(UnpackError::Sha256(_))));
+        assert!(matches!(unpack_known(image(3)[1..].to_vec(), None), Err(UnpackError::Size { .. })));
+        assert!(matches!(unpack_known(Vec::new(), None), Err(UnpackError::Empty { .. })));
+        assert!(matches!(unpack_known(b"\r\n<!DOCTYPE html><p>".to_vec(), None), Err(UnpackError::Html { .. })));
+        let other = unpack_known(pe(&[0; 100], &image(5), &[]), None).unwrap_err().to_string();
+        assert!(other.contains("it holds") && other.contains("in .rsrc"), "{other}");
+        let other = unpack_known(zip_of(&[("a.txt", b"a")]), None).unwrap_err().to_string();
+        assert_eq!(other, "file does not hold image known; it holds a.txt");
+    }
+
+    #[test]
+    fn archives_in_archives_end_somewhere() {
+        let mut zip = zip_of(&[("fw.bin", &image(3))]);
+        for _ in 0..MAX_DEPTH {
+            zip = zip_of(&[("inner.zip", &zip)]);
+        }
+        assert!(matches!(unpack_known(zip, None), Err(UnpackError::Nested { .. })));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = unpack_known(bytes, None);
+        }
+    }
+}

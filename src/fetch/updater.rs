@@ -1,0 +1,226 @@
+//! A vendor's Windows updater: a PE file with images somewhere inside, in a section, a resource, or behind the last
+//! section. Each is found by its container: length, magic, checksum and CRC all have to hold.
+
+use std::ops::Range;
+
+use goblin::pe::header::{Header, SIZEOF_COFF_HEADER, SIZEOF_PE_MAGIC};
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+use crate::firmware::{Image, MAX_FILE_LEN};
+
+/// An image inside an updater.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EmbeddedImage {
+    /// Where it begins in the updater, in bytes.
+    pub offset: usize,
+    /// The part of the updater that holds it: a section's name, or `overlay` for what follows the last section.
+    pub region: String,
+    /// The image.
+    pub image: Image,
+}
+
+/// Why nothing can be found in a file.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum UpdaterError {
+    /// The headers are damaged.
+    #[error("the file begins like a Windows program, but its headers do not parse: {0}")]
+    #[diagnostic(
+        code(asmpatch::updater::not_pe),
+        help(
+            "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`"
+        )
+    )]
+    NotPe(String),
+    /// No container anywhere.
+    #[error(
+        "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
+    )]
+    #[diagnostic(
+        code(asmpatch::updater::no_image),
+        help(
+            "updaters that pack their files can't be searched: unpack this one (7-Zip opens most), and give the .bin inside with `--from`"
+        )
+    )]
+    NoImage {
+        /// Bytes searched.
+        searched: usize,
+        /// The names of the parts that were searched.
+        regions: String,
+    },
+}
+
+impl Failure for UpdaterError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// Whether bytes begin like a PE file.
+pub fn is_pe(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"MZ")
+}
+
+/// Finds every image in a PE file, in the order of their offsets.
+///
+/// # Errors
+/// [`UpdaterError`], also where there is none.
+pub fn find_images(bytes: &[u8]) -> Result<Vec<EmbeddedImage>, UpdaterError> {
+    let regions = regions(bytes)?;
+    let mut found = Vec::new();
+    for (region, range) in &regions {
+        // regions() clips every range to the file.
+        for (at, image) in containers(&bytes[range.clone()]) {
+            found.push(EmbeddedImage { offset: range.start + at, region: region.clone(), image });
+        }
+    }
+    if found.is_empty() {
+        return Err(UpdaterError::NoImage {
+            searched: regions.iter().map(|(_, range)| range.len()).sum(),
+            regions: regions.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
+        });
+    }
+    found.sort_by_key(|image| image.offset);
+    found.dedup_by_key(|image| image.offset);
+    Ok(found)
+}
+
+/// The parts of a PE file that can hold data: its sections (resources are one of them) and the overlay.
+fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
+    let not_pe = |error: goblin::error::Error| UpdaterError::NotPe(error.to_string());
+    let header = Header::parse(bytes).map_err(not_pe)?;
+    let mut table = (header.dos_header.pe_pointer as usize)
+        .saturating_add(SIZEOF_PE_MAGIC + SIZEOF_COFF_HEADER)
+        .saturating_add(usize::from(header.coff_header.size_of_optional_header));
+    let sections = header.coff_header.sections(bytes, &mut table).map_err(not_pe)?;
+    let mut regions = Vec::new();
+    let mut overlay = table.min(bytes.len());
+    for section in &sections {
+        let start = (section.pointer_to_raw_data as usize).min(bytes.len());
+        let end = start.saturating_add(section.size_of_raw_data as usize).min(bytes.len());
+        overlay = overlay.max(end);
+        if start < end {
+            let name = section.name().unwrap_or("section").trim_end_matches('\0').to_owned();
+            regions.push((name, start..end));
+        }
+    }
+    if overlay < bytes.len() {
+        regions.push(("overlay".to_owned(), overlay..bytes.len()));
+    }
+    Ok(regions)
+}
+
+/// Every container in a stretch of bytes, with its offset. Length and magic are looked at first because they cost
+/// nothing: of random data one place in 65,536 or so gets as far as its CRC.
+fn containers(bytes: &[u8]) -> Vec<(usize, Image)> {
+    let mut sums = Vec::with_capacity(bytes.len() + 1);
+    sums.push(0u8);
+    sums.extend(bytes.iter().scan(0u8, |sum, byte| {
+        *sum = sum.wrapping_add(*byte);
+        Some(*sum)
+    }));
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(Ok(header)) = bytes.get(at..at + 4).map(<[u8; 4]>::try_from) {
+        let body = at + 4;
+        let trailer = body.saturating_add(u32::from_le_bytes(header) as usize);
+        let end = trailer.saturating_add(6);
+        let plausible = end - at <= MAX_FILE_LEN
+            && end <= bytes.len()
+            && trailer - body >= 0x206
+            && bytes[trailer + 1] == sums[trailer].wrapping_sub(sums[body]);
+        match plausible.then(|| Image::parse(&bytes[at..end])) {
+            Some(Ok(image)) => {
+                found.push((at, image));
+                at = end;
+            }
+            _ => at += 1,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A PE32 file of two sections, `.text` and `.rsrc`, and an overlay.
+    pub(crate) fn pe(text: &[u8], rsrc: &[u8], overlay: &[u8]) -> Vec<u8> {
+        const PE_AT: u32 = 0x80;
+        const DATA_AT: u32 = 0x400;
+        let mut file = vec![0; 0x80];
+        file[..2].copy_from_slice(b"MZ");
+        file[0x3C..0x40].copy_from_slice(&PE_AT.to_le_bytes());
+        file.extend(b"PE\0\0");
+        file.extend(0x014Cu16.to_le_bytes()); // i386
+        file.extend(2u16.to_le_bytes()); // sections
+        file.extend([0; 12]); // time, symbols
+        file.extend(224u16.to_le_bytes()); // optional header
+        file.extend(0x0102u16.to_le_bytes()); // executable, 32 bits
+        let mut optional = vec![0; 224];
+        optional[..2].copy_from_slice(&0x010Bu16.to_le_bytes()); // PE32
+        optional[36..40].copy_from_slice(&0x200u32.to_le_bytes()); // file alignment
+        optional[92..96].copy_from_slice(&16u32.to_le_bytes()); // data directories
+        file.extend(optional);
+        let rsrc_at = DATA_AT + text.len() as u32;
+        for (name, at, data) in [(b".text\0\0\0", DATA_AT, text), (b".rsrc\0\0\0", rsrc_at, rsrc)] {
+            file.extend(name);
+            file.extend((data.len() as u32).to_le_bytes());
+            file.extend(at.to_le_bytes());
+            file.extend((data.len() as u32).to_le_bytes());
+            file.extend(at.to_le_bytes());
+            file.extend([0; 16]);
+        }
+        file.resize(DATA_AT as usize, 0);
+        file.extend(text);
+        file.extend(rsrc);
+        file.extend(overlay);
+        file
+    }
+
+    fn image(seed: u32) -> Image {
+        Image::from_body((0..0x9000u32).map(|i| (i.wrapping_mul(seed) >> 5) as u8).collect()).unwrap()
+    }
+
+    #[test]
+    fn images_are_found_in_a_section_in_the_resources_and_behind_the_last_section() {
+        let [one, two, three] = [image(3), image(5), image(7)];
+        let with = |before: usize, image: &Image| [vec![0x90; before], image.to_file(), vec![0; 50]].concat();
+        let file = pe(&with(13, &one), &with(1, &two), &with(0, &three));
+        let found = find_images(&file).unwrap();
+        let places: Vec<_> = found.iter().map(|image| image.region.as_str()).collect();
+        assert_eq!(places, [".text", ".rsrc", "overlay"]);
+        assert_eq!(found[0].offset, 0x400 + 13);
+        assert!(found.into_iter().map(|found| found.image).eq([one, two, three]));
+    }
+
+    #[test]
+    fn a_container_with_one_wrong_field_is_not_taken() {
+        let good = image(3).to_file();
+        let end = good.len();
+        for at in [0, 100, end - 6, end - 5, end - 1] {
+            let mut broken = good.clone();
+            broken[at] ^= 0x10;
+            let file = pe(&[0; 64], &broken, &[]);
+            assert!(matches!(find_images(&file), Err(UpdaterError::NoImage { .. })), "byte {at:#x}");
+        }
+    }
+
+    #[test]
+    fn a_truncated_program_has_a_clear_error() {
+        let file = pe(&[0; 64], &[0; 64], &[]);
+        assert!(matches!(find_images(&file[..0x90]), Err(UpdaterError::NotPe(_))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_headers_never_panic(damage in proptest::collection::vec((0usize..0x200, proptest::num::u8::ANY), 1..8)) {
+            let mut file = pe(&[1; 300], &image(3).to_file(), &[2; 100]);
+            for (at, byte) in damage {
+                file[at] = byte;
+            }
+            let _ = find_images(&file);
+        }
+    }
+}

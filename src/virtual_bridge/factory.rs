@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 use super::nor::{FlashFault, NorFlash};
 use super::scenario::{Factory, Scenario};
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, UsbId, known_blocks};
+use crate::practice;
 
 /// Why a new unit's flash could not be filled.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +32,10 @@ pub(super) fn fill(
         flash.program(FlashAddress(at), block.bytes())?;
         at += block.bytes().len() as u32;
     }
-    if let (Factory::Stock, Some(file)) = (scenario.factory, image) {
+    if scenario.factory == Factory::Stock {
+        let file = image.map_or_else(|| practice::image().to_file(), <[u8]>::to_vec);
         for part in Part::ALL {
-            flash.program(part.flash_address(), part.of(file))?;
+            flash.program(part.flash_address(), part.of(&file))?;
         }
     }
     Ok(())

@@ -15,11 +15,15 @@ mod native;
 mod nor;
 mod open;
 mod pages;
+mod port;
 mod power_on;
 mod scenario;
 mod target;
 mod uas;
 mod unit;
+
+#[cfg(test)]
+mod tests;
 
 pub use chip::{Chip, DATA_BUFFER_LEN, DATA_BUFFER_WINDOW, XDATA_LEN};
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
@@ -28,5 +32,6 @@ pub use handle::{SharedBridge, VirtualPipes};
 pub use native::NativeFirmware;
 pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::OpenError;
+pub use port::{Absent, VirtualPort};
 pub use scenario::{Behind, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
 pub use unit::{BusEvent, InReply, NoSuchAlternate, OutReply, VirtualBridge};

@@ -95,7 +95,7 @@ impl VirtualBridge {
     /// The unit in a folder; the folder, and a new unit in it, are made where there are none. The unit is locked
     /// against other processes as long as the value lives.
     ///
-    /// `image` is the file that a new unit gets at the factory.
+    /// `image` is the file that a new unit gets at the factory; `None` is the practice image.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -121,7 +121,8 @@ impl VirtualBridge {
         Ok(Self::assemble(scenario, flash, disk))
     }
 
-    /// A unit without a folder, new from the factory. `seed` tells its serial number from others'.
+    /// A unit without a folder, new from the factory. `seed` tells its serial number from others'; `image` is as for
+    /// [`VirtualBridge::open`].
     ///
     /// # Errors
     /// [`OpenError::Factory`].

@@ -1,0 +1,128 @@
+//! A virtual bridge where `--device` names one: a port that stays while the unit comes and goes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::handle::SharedBridge;
+use super::open::OpenError;
+use super::unit::{BusEvent, VirtualBridge};
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::interrupt::Interrupt;
+
+/// How often an interrupt is looked for while the unit is away.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Nobody is attached.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[error("the virtual bridge {device} is not on the bus")]
+#[diagnostic(
+    code(asmpatch::virtual_bridge::absent),
+    help("its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`")
+)]
+pub struct Absent {
+    /// As `--device` takes it.
+    pub device: String,
+}
+
+impl Failure for Absent {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
+}
+
+/// A place for a virtual bridge.
+#[derive(Debug)]
+pub struct VirtualPort {
+    device: String,
+    unit: SharedBridge,
+    /// The attachment that was last opened: a later one means that the unit has come back.
+    opened: u64,
+}
+
+impl VirtualPort {
+    /// The port of the unit in a folder, `virtual:DIR`.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_dir(dir: &Path) -> Result<Self, OpenError> {
+        Ok(Self::new(format!("virtual:{}", dir.display()), VirtualBridge::open(dir, None)?))
+    }
+
+    /// The port of a unit; `device` is what messages call it.
+    pub fn new(device: String, unit: VirtualBridge) -> Self {
+        Self { device, unit: SharedBridge::new(unit), opened: 0 }
+    }
+
+    /// The unit.
+    pub fn unit(&self) -> &SharedBridge {
+        &self.unit
+    }
+
+    fn absent(&self) -> Absent {
+        Absent { device: self.device.clone() }
+    }
+}
+
+impl Port for VirtualPort {
+    fn device(&self) -> String {
+        self.device.clone()
+    }
+
+    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+        let mut unit = self.unit.lock();
+        while unit.poll_event().is_some() {}
+        if !unit.is_attached() {
+            drop(unit);
+            return Err(self.absent().into());
+        }
+        let descriptors = unit.descriptors();
+        let identity = &descriptors.identity;
+        Ok(Attached {
+            usb_id: identity.id,
+            state: descriptors.state,
+            serial: identity.serial.clone(),
+            manufacturer: identity.manufacturer.clone(),
+            product: identity.product.clone(),
+        })
+    }
+
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        let mut unit = self.unit.lock();
+        while unit.poll_event().is_some() {}
+        if unit.is_attached() {
+            // Claiming the interface selects its first alternate.
+            unit.bus_reset();
+        }
+        self.opened = unit.attachments();
+        drop(unit);
+        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
+        Ok(Bridge::new(Box::new(BulkOnly::new(pipes)) as AnyTransport))
+    }
+
+    fn wait_for_return(
+        &mut self,
+        deadline: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Attached>, AnyFailure> {
+        let until = Instant::now() + deadline;
+        loop {
+            let mut unit = self.unit.lock();
+            let wait = unit.wake_in();
+            let came_back = unit.poll_event() == Some(BusEvent::Attached) || unit.attachments() > self.opened;
+            let is_back = came_back && unit.is_attached();
+            drop(unit);
+            if is_back {
+                return self.attached().map(Some);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || interrupt.is_requested() {
+                return Ok(None);
+            }
+            std::thread::sleep(wait.unwrap_or(TICK).min(TICK).min(left));
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The unit as its users meet it. The modules follow the wire: power, Bulk-Only, UAS, faults, anything at all.
+
+mod anything;
+mod bulk_only;
+mod fault;
+mod power;
+mod uas;
+
+use std::time::Duration;
+
+use super::{Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
+use crate::firmware::Image;
+use crate::practice;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+fn unit(scenario: &str) -> VirtualBridge {
+    VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"a unit", None).unwrap()
+}
+
+/// A unit whose image answers writes at once.
+fn patched_unit(scenario: &str) -> VirtualBridge {
+    let file = patched_image().to_file();
+    VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"a unit", Some(&file)).unwrap()
+}
+
+fn patched_image() -> Image {
+    let mut image = practice::image();
+    let status = [0x7F, 0x0A, 0x22];
+    let at = [0x2A0D, 0x2A0E].into_iter().find(|at| image.body()[*at as usize..][..3] == status).unwrap();
+    assert!(image.replace(crate::firmware::BodyOffset(at + 1), &[0x05]));
+    image
+}
+
+fn bulk_only(unit: VirtualBridge) -> Bridge<BulkOnly<VirtualPipes>> {
+    Bridge::new(BulkOnly::new(SharedBridge::new(unit).open_pipes().unwrap()))
+}
+
+fn port(unit: VirtualBridge) -> VirtualPort {
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn sense_of<T: std::fmt::Debug>(result: Result<T, CommandError>) -> String {
+    result.unwrap_err().sense().unwrap().to_string()
+}
+
+fn returned(port: &mut VirtualPort) -> crate::bridge::Attached {
+    port.wait_for_return(TIMEOUT, crate::interrupt::Interrupt::never()).unwrap().unwrap()
+}

@@ -1,0 +1,171 @@
+use std::fs;
+
+use super::{TIMEOUT, bulk_only, patched_image, port, returned, unit};
+use crate::bridge::{CommandError, Port, TransportError};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
+use crate::interrupt::Interrupt;
+use crate::practice;
+use crate::scsi::{ResetMode, XdataAddress};
+use crate::virtual_bridge::{OpenError, VirtualBridge};
+
+#[test]
+fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
+    let unit = unit("serial = \"0123456789AB\"");
+    let descriptors = unit.descriptors();
+    assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Stock, UsbId::STOCK));
+    assert_eq!(descriptors.identity.serial, "0123456789AB");
+    let version = bulk_only(unit).firmware_version().unwrap();
+    assert_eq!(version, practice::image().version());
+}
+
+#[test]
+fn two_new_units_have_different_serial_numbers() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let serials = folders
+        .each_ref()
+        .map(|dir| VirtualBridge::open(dir.path(), None).unwrap().descriptors().identity.serial.clone());
+    assert_ne!(serials[0], serials[1]);
+    assert_eq!(serials[0].len(), 12);
+}
+
+#[test]
+fn an_image_that_fails_its_checks_leaves_the_boot_loader() {
+    // The length, the version, the trailer.
+    for broken in [0x100, 0x304, 0x1_7FDA] {
+        let mut unit = unit("");
+        unit.chip_mut().flash.program(FlashAddress(broken), &[0; 4]).unwrap();
+        unit.unplug();
+        unit.plug_in();
+        let descriptors = unit.descriptors();
+        assert_eq!(descriptors.state, BridgeState::BootLoader, "flash {broken:#x}");
+        assert_eq!(descriptors.identity.id, UsbId::BOOT_LOADER);
+        assert_eq!(descriptors.identity.product, "AS2462");
+        assert_eq!(descriptors.identity.serial, "000000000000");
+        assert!(unit.set_alternate(1).is_err());
+    }
+}
+
+#[test]
+fn without_a_configuration_block_the_identity_is_the_chips_own() {
+    let mut unit = unit("");
+    unit.chip_mut().flash.program(FlashAddress(0x7F), &[0]).unwrap();
+    unit.unplug();
+    unit.plug_in();
+    assert_eq!(unit.descriptors().identity.id, UsbId::STOCK);
+    assert_eq!(unit.descriptors().identity.product, "ASM246X");
+}
+
+#[test]
+fn flashing_over_bulk_only_and_e8_bring_the_unit_back_as_what_was_flashed() {
+    let image = patched_image();
+    let file = image.to_file();
+    let mut port = port(unit("factory = \"no-image\""));
+    assert_eq!(port.attached().unwrap().state, BridgeState::BootLoader);
+
+    let mut bridge = port.open().unwrap();
+    let [mut zero, one] = crate::firmware::known_blocks();
+    zero.set_text(ConfigField::Serial, "MYDOCK").unwrap();
+    bridge.write_config(BlockIndex::Zero, zero.bytes()).unwrap();
+    bridge.write_config(BlockIndex::One, one.bytes()).unwrap();
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&file)).unwrap();
+    }
+    assert!(bridge.read_config(BlockIndex::Zero).is_err(), "the boot loader does not read");
+    bridge.reset(ResetMode::State8A).unwrap();
+    assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
+
+    let attached = returned(&mut port);
+    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Patched));
+    assert_eq!(attached.serial, "MYDOCK");
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap(), image.version());
+    let mut read = vec![0; file.len()];
+    let (first, second) = read.split_at_mut(0xFF00);
+    bridge.read_flash(Part::One, first).unwrap();
+    bridge.read_flash(Part::Two, second).unwrap();
+    assert_eq!(Image::parse(&read), Ok(image));
+    let block = bridge.read_config(BlockIndex::One).unwrap();
+    assert_eq!(ConfigBlock::parse(BlockIndex::One, &block), Ok(one));
+}
+
+#[test]
+fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers() {
+    let file = practice::image().to_file();
+    let mut port = port(unit("power-loss-after = 80000\nback-after-ms = 1"));
+    let mut bridge = port.open().unwrap();
+    bridge.write_flash(Part::One, Part::One.of(&file)).unwrap();
+    assert!(bridge.write_flash(Part::Two, Part::Two.of(&file)).is_err());
+    let attached = returned(&mut port);
+    assert_eq!(attached.state, BridgeState::BootLoader);
+    let mut bridge = port.open().unwrap();
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&file)).unwrap();
+    }
+    bridge.reset(ResetMode::State8A).unwrap();
+    let attached = returned(&mut port);
+    assert_eq!(attached.state, BridgeState::Stock, "the configuration blocks are still the unit's own");
+}
+
+#[test]
+fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut first = bulk_only(VirtualBridge::open(dir.path(), None).unwrap());
+    let block = first.read_config(BlockIndex::Zero).unwrap();
+    let mut edited = ConfigBlock::parse(BlockIndex::Zero, &block).unwrap();
+    edited.set_number(ConfigField::VendorId, 0xADD1).unwrap();
+    edited.set_number(ConfigField::ProductId, 0x0001).unwrap();
+    first.write_config(BlockIndex::Zero, edited.bytes()).unwrap();
+    first.xdata_write(XdataAddress::main(0x3000), 0x55).unwrap();
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::Busy { .. })));
+    drop(first);
+
+    let second = VirtualBridge::open(dir.path(), None).unwrap();
+    assert_eq!(second.descriptors().identity.id, UsbId::PATCHED);
+    let mut bytes = [0xAA];
+    bulk_only(second).xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
+    assert_eq!(bytes, [0], "what is not flash is gone with the power");
+}
+
+#[test]
+fn a_folder_that_holds_no_unit_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("flash.bin"), b"something else").unwrap();
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::FlashSize { found: 14, .. })));
+    fs::write(dir.path().join("bridge.toml"), "colour = \"red\"").unwrap();
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::Scenario { .. })));
+    let file = dir.path().join("flash.bin");
+    assert!(matches!(VirtualBridge::open(&file, None), Err(OpenError::File { .. })));
+}
+
+#[test]
+fn the_state_that_the_scenario_names_comes_up() {
+    let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
+    assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
+    assert_eq!(state("state = \"open-firmware\""), BridgeState::OpenFirmware);
+    assert!(port(unit("state = \"absent\"")).attached().is_err());
+}
+
+#[test]
+fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
+    let mut port = port(unit(""));
+    let mut bridge = port.open().unwrap();
+    port.unit().lock().unplug();
+    assert!(bridge.is_ready().is_err());
+    assert!(port.attached().is_err());
+    assert_eq!(port.wait_for_return(std::time::Duration::ZERO, Interrupt::never()).unwrap(), None);
+    port.unit().lock().plug_in();
+    assert!(port.wait_for_return(TIMEOUT, Interrupt::never()).unwrap().is_some());
+    assert!(bridge.is_ready().is_err());
+    assert!(port.open().unwrap().inquiry().is_ok());
+}
+
+#[test]
+fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
+    let an_hour = "[timing]\nerase-sector-ms = 3600000";
+    let mut bridge = bulk_only(unit(an_hour));
+    let block = bridge.read_config(BlockIndex::Zero).unwrap();
+    let error = bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    let mut bridge = bulk_only(unit("[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1"));
+    bridge.write_config(BlockIndex::Zero, &block).unwrap();
+}

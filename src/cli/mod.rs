@@ -3,6 +3,7 @@
 //! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in [`Command`], a line in [`dispatch`].
 
+mod bench;
 mod completions;
 mod context;
 mod device;
@@ -47,6 +48,7 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 #[derive(Debug, Subcommand)]
 enum Command {
     Download(download::Args),
+    Bench(bench::Args),
     Completions(completions::Args),
     List(list::Args),
     Man(man::Args),
@@ -56,6 +58,7 @@ enum Command {
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Download(args) => download::run(&args, context),
+        Command::Bench(args) => bench::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

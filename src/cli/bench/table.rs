@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
@@ -29,7 +29,8 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
         unit.behind
     );
     if unit.is_virtual {
-        let _ = writeln!(text, "{}", "This is a virtual bridge: the figures measure this machine, not a bridge.".yellow());
+        let _ =
+            writeln!(text, "{}", "This is a virtual bridge: the figures measure this machine, not a bridge.".yellow());
     }
     if let Some(integrity) = &report.integrity {
         integrity_lines(&mut text, integrity);
@@ -77,7 +78,7 @@ pub fn words(outcome: &Outcome) -> String {
 
 fn table(rows: &[Row], changes: Option<&[Change]>) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec!["path", "bytes", "depth", "MB/s", "range", "commands/s", "p50 µs", "p99 µs", "p99.9 µs"];
     if changes.is_some() {
         header.push("baseline");
@@ -102,13 +103,9 @@ fn table(rows: &[Row], changes: Option<&[Change]>) -> Table {
         }
         let is_measured = row.figures().is_some();
         table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-            let alignment = if column == 0 || (column == 4 && !is_measured) {
-                CellAlignment::Left
-            } else {
-                CellAlignment::Right
-            };
-            let cell = Cell::new(text).set_alignment(alignment);
-            if is_measured { cell } else { cell.fg(Color::Yellow) }
+            let alignment =
+                if column == 0 || (column == 4 && !is_measured) { CellAlignment::Left } else { CellAlignment::Right };
+            Cell::new(text).set_alignment(alignment)
         }));
     }
     table

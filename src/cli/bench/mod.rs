@@ -1,0 +1,266 @@
+//! `asmpatch bench`.
+
+mod table;
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
+
+use indicatif::ProgressBar;
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::Context;
+use crate::bench::baseline::{self, Change};
+use crate::bench::measure::{Effort, Point};
+use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::{atomic, interrupt};
+
+/// Measure what a bridge does, after proving that it does it right.
+///
+/// Asks what is behind the bridge, writes a pattern through WRITE(16) and reads it back through E4 and READ(16), then
+/// measures each path: MB/s, commands a second, latency percentiles. Never writes where an SSD could be behind the
+/// bridge. A path that does not answer is timed out, the unit recovered, and its row says so.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
+asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
+asmpatch bench --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
+pub struct Args {
+    #[command(flatten)]
+    device: super::device::DeviceArgs,
+
+    /// Measure only these paths: write16, read16, e4-255, e4-4096.
+    #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
+    paths: Vec<Path>,
+
+    /// Bytes a command, as in 512, 4K, 64K; a path skips what it can't move [default: each path's largest].
+    #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = parse_size)]
+    sizes: Vec<usize>,
+
+    /// Commands in flight; capped at what the transport takes [default: as many as it takes].
+    #[arg(long = "depth", value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
+    depths: Vec<u16>,
+
+    /// Measure every size at every depth.
+    #[arg(long)]
+    sweep: bool,
+
+    /// Seconds a repetition.
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = parse_seconds)]
+    seconds: Duration,
+
+    /// Repetitions a row, after a warm-up.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: u32,
+
+    /// Seconds after which a command counts as not answered.
+    #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
+    timeout: Duration,
+
+    /// Fail with status 1 unless the path's best row reaches N MB/s.
+    #[arg(long = "min-mb-s", value_name = "PATH=N")]
+    floors: Vec<Floor>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    /// Also draw throughput over size and depth into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// Compare with the JSON of an earlier run.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+}
+
+/// A throughput that a path must reach.
+#[derive(Debug, Clone, PartialEq)]
+struct Floor {
+    path: Path,
+    mb_per_s: f64,
+}
+
+impl FromStr for Floor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
+        let path = path.parse::<Path>().map_err(|error| error.to_string())?;
+        match floor.parse() {
+            Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Self { path, mb_per_s }),
+            _ => Err(format!("{floor:?} is no number of MB/s")),
+        }
+    }
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.strip_suffix(['K', 'k']) {
+        Some(digits) => (digits, 1024),
+        None => (text, 1),
+    };
+    match digits.parse::<usize>().ok().and_then(|count| count.checked_mul(unit)) {
+        Some(size) if Path::ALL.iter().any(|path| path.takes(size)) => Ok(size),
+        _ => Err("no path moves that much in one command: E4 up to 4096 bytes, READ(16) and WRITE(16) \
+                  multiples of 512 up to 64K"
+            .to_owned()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected seconds from 0.001 to 3600".to_owned()),
+    }
+}
+
+/// What the figures did not reach.
+#[derive(Debug, Error, Diagnostic)]
+enum CheckFailed {
+    #[error("bytes came back different from what was written")]
+    #[diagnostic(
+        code(asmpatch::bench::corrupt),
+        help(
+            "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it again"
+        )
+    )]
+    Corrupt,
+    #[error("{path}: {}, at least {floor} MB/s was asked for", found_words(*found))]
+    #[diagnostic(
+        code(asmpatch::bench::floor),
+        help("`asmpatch list` shows the speed of the link; try another port and cable")
+    )]
+    Floor { path: Path, found: Option<f64>, floor: f64 },
+}
+
+fn found_words(found: Option<f64>) -> String {
+    found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"))
+}
+
+impl Failure for CheckFailed {
+    fn exit(&self) -> Exit {
+        Exit::CheckFailed
+    }
+}
+
+/// The baseline file can't be read.
+#[derive(Debug, Error, Diagnostic)]
+#[error("cannot read the baseline {}", path.display())]
+#[diagnostic(code(asmpatch::bench::baseline_file), help("write one with `asmpatch bench --json > before.json`"))]
+struct BaselineFile {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Failure for BaselineFile {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// The report and, with a baseline, what changed: the JSON of `--json`.
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<&'a [Change]>,
+}
+
+impl Args {
+    fn plan(&self) -> Plan {
+        let paths = if self.paths.is_empty() { Path::ALL.to_vec() } else { self.paths.clone() };
+        // A warm-up as long as half a repetition has filled every queue there is.
+        let effort = Effort {
+            warm_up: self.seconds / 2,
+            repetition: self.seconds,
+            repetitions: self.repetitions,
+            timeout: self.timeout,
+        };
+        // Another pattern each run; where the clock stands before 1970 the same one serves.
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        Plan {
+            paths: paths.into_iter().collect(),
+            sizes: self.sizes.clone(),
+            depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
+            sweep: self.sweep,
+            effort,
+            seed,
+        }
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, an SSD behind it, a failure on the wire, a floor that was missed.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    // Read first: a wrong file must not cost a whole run.
+    let before = args.baseline.as_deref().map(read_baseline).transpose()?;
+    let mut unit = args.device.open()?;
+    let info = unit.info();
+    let who = Unit {
+        device: info.location.to_string(),
+        is_virtual: info.is_virtual(),
+        usb_id: info.id.to_string(),
+        serial: info.serial.clone().unwrap_or_default(),
+        transport: String::new(),
+        behind: String::new(),
+    };
+    let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    bar.enable_steady_tick(Duration::from_millis(120));
+    let report =
+        bench::run(unit.bridge(), who, &args.plan(), interrupt::install(), &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    let report = report?;
+
+    let changes = before.map(|before| baseline::compare(&before, &report));
+    if args.json {
+        let json = Json { report: &report, changes: changes.as_deref() };
+        let text = serde_json::to_string_pretty(&json).expect("a report serialises: its keys are strings");
+        anstream::println!("{text}");
+    } else {
+        anstream::print!("{}", table::render(&report, changes.as_deref()));
+    }
+    if let Some(path) = &args.svg {
+        atomic::write(path, svg::draw(&report)?.as_bytes())?;
+    }
+    check(&report, &args.floors)?;
+    Ok(Exit::Done)
+}
+
+fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
+    let text = fs::read_to_string(path).map_err(|source| BaselineFile { path: path.to_owned(), source })?;
+    Ok(baseline::parse(&text)?)
+}
+
+fn show(bar: &ProgressBar, progress: Progress) {
+    match progress {
+        Progress::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
+        Progress::Row { index, of, point: Point { path, size, depth } } => {
+            bar.set_message(format!("{}/{of}: {path}, {size} bytes, {depth} in flight", index + 1));
+        }
+    }
+}
+
+fn check(report: &Report, floors: &[Floor]) -> Result<(), CheckFailed> {
+    let mismatched = report.rows.iter().filter_map(|row| row.figures()).any(|figures| figures.mismatches > 0);
+    if mismatched || report.integrity.as_ref().is_some_and(|integrity| integrity.is_corrupt()) {
+        return Err(CheckFailed::Corrupt);
+    }
+    for floor in floors {
+        let best = report
+            .rows
+            .iter()
+            .filter(|row| row.path == floor.path)
+            .filter_map(|row| row.figures().map(|figures| figures.mb_per_s.median))
+            .reduce(f64::max);
+        if best.is_none_or(|best| best < floor.mb_per_s) {
+            return Err(CheckFailed::Floor { path: floor.path, found: best, floor: floor.mb_per_s });
+        }
+    }
+    Ok(())
+}

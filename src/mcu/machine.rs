@@ -114,11 +114,14 @@ pub struct Machine<R> {
 }
 
 impl<R: Registers> Machine<R> {
-    /// A machine with this code, its memories zero, SP at [`STACK_START`].
+    /// A machine with this code, its memories zero, SP at [`STACK_START`], bank 0 selected.
     pub fn new(code: CodeSpace, registers: R) -> Self {
         let mut cpu = Cpu::new();
         cpu.sp_set(STACK_START);
-        Self { cpu, bus: Bus { sfrs: Sfrs::new(), xdata: Xdata::new(registers), code }, stack_limit: 0xFF }
+        let bus = Bus { sfrs: Sfrs::new(), xdata: Xdata::new(registers), code };
+        let mut machine = Self { cpu, bus, stack_limit: 0xFF };
+        machine.select_bank0();
+        machine
     }
 
     /// XDATA.
@@ -177,7 +180,8 @@ impl<R: Registers> Machine<R> {
     }
 
     /// Calls a routine and runs it until it returns. A routine in a bank is called as the bank-switch stubs call it:
-    /// SFR 0x96 selects its bank and IDATA 0x08 holds the low byte of that bank's return stub.
+    /// SFR 0x96 selects its bank and IDATA 0x08 holds the low byte of that bank's return stub. One in the common area
+    /// runs with the bank that is selected, which is bank 0 until something changes it.
     ///
     /// # Errors
     /// [`RunError`] where it does not return within `budget` instructions, leaves the code, or breaks the stack.
@@ -197,7 +201,7 @@ impl<R: Registers> Machine<R> {
     ) -> Result<Outcome, RunError> {
         match entry.bank() {
             Bank::Common => {}
-            Bank::Bank0 => self.select_bank(0, 0x0A),
+            Bank::Bank0 => self.select_bank0(),
             Bank::Bank1 => self.select_bank(1, 0x1B),
         }
         let entry_sp = self.cpu.sp();
@@ -208,6 +212,11 @@ impl<R: Registers> Machine<R> {
             self.cpu.sp_set(entry_sp);
         }
         result
+    }
+
+    /// As the main program runs: bank 0 selected, and its return stub known to the bank-switch stubs.
+    pub(super) fn select_bank0(&mut self) {
+        self.select_bank(0, 0x0A);
     }
 
     fn select_bank(&mut self, bank: u8, return_stub: u8) {

@@ -1,0 +1,72 @@
+//! What the SPI flash controller drives.
+
+use crate::firmware::FlashAddress;
+
+/// The power, or the cells, went away under an erase or a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlashGone;
+
+/// A NOR flash: an erase sets every bit, a program clears bits.
+pub trait SpiFlash: Send {
+    /// Copies cells; 0xFF past the last one.
+    fn read(&self, at: FlashAddress, into: &mut [u8]);
+
+    /// Programs bytes.
+    ///
+    /// # Errors
+    /// [`FlashGone`]; bytes before that moment may be programmed.
+    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone>;
+
+    /// Erases `len` bytes from `at`, which is a multiple of `len`.
+    ///
+    /// # Errors
+    /// [`FlashGone`].
+    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone>;
+}
+
+/// Cells in memory.
+#[derive(Debug, Clone)]
+pub struct MemoryFlash {
+    cells: Vec<u8>,
+}
+
+impl MemoryFlash {
+    /// Both slots of the flash map, erased.
+    pub fn erased() -> Self {
+        Self { cells: vec![0xFF; 0x8_0000] }
+    }
+
+    /// The cells.
+    pub fn cells(&self) -> &[u8] {
+        &self.cells
+    }
+
+    /// The cells, to change.
+    pub fn cells_mut(&mut self) -> &mut [u8] {
+        &mut self.cells
+    }
+}
+
+impl SpiFlash for MemoryFlash {
+    fn read(&self, at: FlashAddress, into: &mut [u8]) {
+        for (index, byte) in into.iter_mut().enumerate() {
+            *byte = self.cells.get(at.0 as usize + index).copied().unwrap_or(0xFF);
+        }
+    }
+
+    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
+        for (index, byte) in bytes.iter().enumerate() {
+            if let Some(cell) = self.cells.get_mut(at.0 as usize + index) {
+                *cell &= byte;
+            }
+        }
+        Ok(())
+    }
+
+    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
+        let start = (at.0 as usize).min(self.cells.len());
+        let end = (start + len as usize).min(self.cells.len());
+        self.cells[start..end].fill(0xFF);
+        Ok(())
+    }
+}

@@ -48,12 +48,16 @@ impl Context {
 
     /// Prints a failure to stderr: code, message with its causes, help.
     pub fn report(&self, failure: &AnyFailure) {
+        self.report_diagnostic(failure.diagnostic());
+    }
+
+    /// The same for a failure that does not end the command.
+    pub fn report_diagnostic(&self, diagnostic: &dyn Diagnostic) {
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-        let diagnostic: &dyn Diagnostic = failure.diagnostic();
         // Writing into a String cannot fail; a Display that does is a bug, and the plain message serves then.
         if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, diagnostic).is_err() {
-            text = failure.to_string();
+            text = diagnostic.to_string();
         }
         anstream::eprintln!("{}", text.trim_end());
     }

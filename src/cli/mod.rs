@@ -4,6 +4,8 @@
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in [`Command`], a line in [`dispatch`].
 
 mod bench;
+#[cfg(unix)]
+mod bridge;
 mod completions;
 mod context;
 mod device;
@@ -49,6 +51,8 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 enum Command {
     Download(download::Args),
     Bench(bench::Args),
+    #[cfg(unix)]
+    Bridge(bridge::Args),
     Completions(completions::Args),
     List(list::Args),
     Man(man::Args),
@@ -59,6 +63,8 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Download(args) => download::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
+        #[cfg(unix)]
+        Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

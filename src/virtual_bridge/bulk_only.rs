@@ -72,6 +72,13 @@ impl BulkOnly {
         }
     }
 
+    pub(super) fn is_halted(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::In => self.in_halted,
+            Direction::Out => self.out_halted,
+        }
+    }
+
     pub(super) fn ready_at(&self) -> Option<Instant> {
         if self.phase == Phase::Status { self.exchange.ready_at } else { None }
     }

@@ -21,6 +21,8 @@ mod scenario;
 mod target;
 mod uas;
 mod unit;
+#[cfg(unix)]
+pub mod usbredir;
 
 #[cfg(test)]
 mod tests;

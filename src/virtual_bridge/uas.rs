@@ -85,6 +85,10 @@ impl Uas {
         self.halted[slot(endpoint)] = false;
     }
 
+    pub(super) fn is_halted(&self, endpoint: Endpoint) -> bool {
+        self.halted[slot(endpoint)]
+    }
+
     /// The earliest moment at which a command that has moved its data can be answered.
     pub(super) fn ready_at(&self) -> Option<Instant> {
         self.tasks.iter().filter(|task| task.exchange.data_is_done()).filter_map(|task| task.exchange.ready_at).min()

@@ -217,6 +217,16 @@ impl VirtualBridge {
         }
     }
 
+    /// Whether an endpoint of the selected alternate is halted, as GET_STATUS tells.
+    pub fn is_halted(&self, endpoint: Endpoint) -> bool {
+        match (self.alternate, endpoint) {
+            (0, Endpoint::DataIn) => self.bulk_only.is_halted(Direction::In),
+            (0, Endpoint::DataOut) => self.bulk_only.is_halted(Direction::Out),
+            (0, _) => false,
+            _ => self.uas.is_halted(endpoint),
+        }
+    }
+
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
         let meant = self.is_attached() && self.alternate == 0;

@@ -1,0 +1,145 @@
+//! `asmpatch bridge`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+
+use miette::Diagnostic;
+use owo_colors::OwoColorize;
+use thiserror::Error;
+
+use super::Context;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::interrupt;
+use crate::practice;
+use crate::virtual_bridge::VirtualBridge;
+use crate::virtual_bridge::usbredir::{Address, Event, Listener, Report, serve};
+
+/// Work with virtual bridges.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Serve(ServeArgs),
+}
+
+/// Give a virtual bridge to a virtual machine, as a USB device.
+///
+/// The bridge is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
+/// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual bridge as
+/// `--device virtual:DIR` in the other commands, and lives in the same folder; the scenario there says what sits behind
+/// it and what goes wrong.
+///
+/// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
+#[derive(Debug, clap::Args)]
+struct ServeArgs {
+    /// Where to listen. Several, each with its own --device, serve several units.
+    #[arg(long, value_name = "unix:PATH", required = true)]
+    listen: Vec<Address>,
+
+    /// The unit's folder, made where it does not exist.
+    #[arg(long, value_name = "virtual:DIR", required = true)]
+    device: Vec<UnitFolder>,
+
+    /// End when the first guest has left.
+    #[arg(long)]
+    once: bool,
+}
+
+/// `virtual:DIR`.
+#[derive(Debug, Clone)]
+struct UnitFolder(PathBuf);
+
+impl FromStr for UnitFolder {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("virtual:") {
+            Some(dir) if !dir.is_empty() => Ok(Self(PathBuf::from(dir))),
+            _ => Err("expected `virtual:DIR`; only virtual bridges can be served"),
+        }
+    }
+}
+
+/// The number of sockets and the number of units differ.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
+#[diagnostic(code(asmpatch::serve::pairs), help("give one --device for each --listen, in the same order"))]
+struct PairError {
+    sockets: usize,
+    units: usize,
+}
+
+impl Failure for PairError {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where a unit can't be opened or a socket can't be listened on. What goes wrong with a guest is reported, and the next
+/// one is waited for.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let Command::Serve(args) = &args.command;
+    serve_units(args, context)
+}
+
+fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> {
+    if args.listen.len() != args.device.len() {
+        return Err(PairError { sockets: args.listen.len(), units: args.device.len() }.into());
+    }
+    let interrupt = interrupt::install();
+    let practice_image = practice::image().to_file();
+    let mut served = Vec::new();
+    for (address, UnitFolder(dir)) in args.listen.iter().zip(&args.device) {
+        let unit = VirtualBridge::open(dir, Some(&practice_image))?;
+        served.push((unit, Listener::bind(address)?));
+        if !context.is_quiet() {
+            anstream::eprintln!("{}: the unit in {} waits for a guest", address.bold(), dir.display());
+        }
+    }
+    // Each unit works on a thread of its own, so that one that erases its flash keeps no other waiting.
+    thread::scope(|scope| {
+        let serving: Vec<_> = served
+            .iter_mut()
+            .map(|(unit, listener)| {
+                scope.spawn(move || {
+                    let address = listener.address().clone();
+                    serve(unit, listener, args.once, interrupt, &mut |report| tell(context, &address, report))
+                })
+            })
+            .collect();
+        serving.into_iter().try_for_each(|unit| match unit.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    interrupt.check()?;
+    Ok(Exit::Done)
+}
+
+fn tell(context: &Context, address: &Address, report: Report) {
+    let text = match report {
+        Report::GivenUp(error) => {
+            anstream::eprintln!("{}: the connection was given up", address.bold());
+            return context.report_diagnostic(&error);
+        }
+        _ if context.is_quiet() => return,
+        Report::Connected => "a guest has connected".to_owned(),
+        Report::Left => "the guest has left".to_owned(),
+        Report::Unit(Event::Plugged { id, state }) => format!("plugged in as {id} ({state})"),
+        Report::Unit(Event::Unplugged) => "unplugged".to_owned(),
+        Report::Unit(Event::Alternate(alternate)) => {
+            format!("alternate {alternate}: {}", if alternate == 0 { "Bulk-Only" } else { "UAS" })
+        }
+        Report::Unit(Event::PortReset) => "port reset".to_owned(),
+        Report::Unit(Event::Refused) => "the guest's filter refuses the device".to_owned(),
+    };
+    anstream::eprintln!("{}: {text}", address.bold());
+}

@@ -1,0 +1,195 @@
+//! Control requests: what endpoint 0 answers.
+//!
+//! Sources: USB 3.2, section 9.4; USB Mass Storage Class, Bulk-Only Transport 1.0, section 3.
+
+use super::request::Setup;
+use crate::bridge::Endpoint;
+use crate::virtual_bridge::Descriptors;
+
+/// What a control request comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Data for the host, not yet cut to what it asked for.
+    Data(Vec<u8>),
+    /// Accepted, without data for the host.
+    Accept,
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    ClearHalt(Endpoint),
+    /// Bulk-Only Mass Storage Reset.
+    MassStorageReset,
+    /// Not supported: endpoint 0 stalls.
+    Stall,
+}
+
+/// bmRequestType of what is answered.
+mod request_type {
+    pub(super) const TO_DEVICE: u8 = 0x00;
+    pub(super) const TO_INTERFACE: u8 = 0x01;
+    pub(super) const TO_ENDPOINT: u8 = 0x02;
+    pub(super) const CLASS_TO_INTERFACE: u8 = 0x21;
+    pub(super) const FROM_DEVICE: u8 = 0x80;
+    pub(super) const FROM_INTERFACE: u8 = 0x81;
+    pub(super) const FROM_ENDPOINT: u8 = 0x82;
+    pub(super) const CLASS_FROM_INTERFACE: u8 = 0xA1;
+}
+
+/// bRequest of what is answered.
+mod request {
+    pub(super) const GET_STATUS: u8 = 0;
+    pub(super) const CLEAR_FEATURE: u8 = 1;
+    pub(super) const SET_FEATURE: u8 = 3;
+    pub(super) const GET_DESCRIPTOR: u8 = 6;
+    pub(super) const SET_SEL: u8 = 48;
+    pub(super) const SET_ISOCH_DELAY: u8 = 49;
+    pub(super) const GET_MAX_LUN: u8 = 0xFE;
+    pub(super) const MASS_STORAGE_RESET: u8 = 0xFF;
+}
+
+/// Feature selectors.
+mod feature {
+    pub(super) const ENDPOINT_HALT: u16 = 0;
+    pub(super) const FUNCTION_SUSPEND: u16 = 0;
+    pub(super) const U1_ENABLE: u16 = 48;
+    pub(super) const U2_ENABLE: u16 = 49;
+    pub(super) const LTM_ENABLE: u16 = 50;
+}
+
+/// What endpoint 0 remembers between requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ControlState {
+    /// U1, U2 and LTM, as bits 2 to 4 of the device's status have them.
+    power_features: u8,
+}
+
+impl ControlState {
+    /// Decides on a request. `is_halted` tells of an endpoint whether it is.
+    pub fn decide(
+        &mut self,
+        setup: &Setup,
+        descriptors: &Descriptors,
+        is_halted: impl FnOnce(Endpoint) -> bool,
+    ) -> Answer {
+        let [target, _] = setup.index.to_le_bytes();
+        match (setup.request_type, setup.request) {
+            (request_type::FROM_DEVICE, request::GET_DESCRIPTOR) => {
+                descriptor(setup.value, descriptors).map_or(Answer::Stall, Answer::Data)
+            }
+            (request_type::FROM_DEVICE, request::GET_STATUS) => {
+                const SELF_POWERED: u8 = 1;
+                Answer::Data(vec![SELF_POWERED | self.power_features, 0])
+            }
+            (request_type::FROM_INTERFACE, request::GET_STATUS) => Answer::Data(vec![0, 0]),
+            (request_type::FROM_ENDPOINT, request::GET_STATUS) => match Endpoint::from_address(target) {
+                Some(endpoint) => Answer::Data(vec![is_halted(endpoint).into(), 0]),
+                None if target & 0x7F == 0 => Answer::Data(vec![0, 0]),
+                None => Answer::Stall,
+            },
+            (request_type::TO_DEVICE, request::SET_FEATURE) => self.set_power_feature(setup.value, true),
+            (request_type::TO_DEVICE, request::CLEAR_FEATURE) => self.set_power_feature(setup.value, false),
+            (request_type::TO_DEVICE, request::SET_SEL) if setup.length == 6 => Answer::Accept,
+            (request_type::TO_DEVICE, request::SET_ISOCH_DELAY) => Answer::Accept,
+            (request_type::TO_INTERFACE, request::SET_FEATURE | request::CLEAR_FEATURE)
+                if setup.value == feature::FUNCTION_SUSPEND =>
+            {
+                Answer::Accept
+            }
+            (request_type::TO_ENDPOINT, request::CLEAR_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
+                Endpoint::from_address(target).map_or(Answer::Stall, Answer::ClearHalt)
+            }
+            (request_type::CLASS_FROM_INTERFACE, request::GET_MAX_LUN) => Answer::Data(vec![0]),
+            (request_type::CLASS_TO_INTERFACE, request::MASS_STORAGE_RESET) => Answer::MassStorageReset,
+            _ => Answer::Stall,
+        }
+    }
+
+    fn set_power_feature(&mut self, selector: u16, on: bool) -> Answer {
+        let bit = match selector {
+            feature::U1_ENABLE => 1 << 2,
+            feature::U2_ENABLE => 1 << 3,
+            feature::LTM_ENABLE => 1 << 4,
+            _ => return Answer::Stall,
+        };
+        if on {
+            self.power_features |= bit
+        } else {
+            self.power_features &= !bit
+        }
+        Answer::Accept
+    }
+}
+
+fn descriptor(value: u16, descriptors: &Descriptors) -> Option<Vec<u8>> {
+    const DEVICE: u8 = 1;
+    const CONFIGURATION: u8 = 2;
+    const STRING: u8 = 3;
+    const BOS: u8 = 15;
+    let [index, kind] = value.to_le_bytes();
+    match (kind, index) {
+        (DEVICE, 0) => Some(descriptors.device.to_vec()),
+        (CONFIGURATION, 0) => Some(descriptors.configuration.clone()),
+        (STRING, index) => descriptors.string(index),
+        (BOS, 0) => Some(descriptors.bos.clone()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::BridgeState;
+    use crate::virtual_bridge::{Identity, LinkSpeed};
+
+    fn ask(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> Answer {
+        let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
+        let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index, length };
+        ControlState::default().decide(&setup, &descriptors, |endpoint| endpoint == Endpoint::DataIn)
+    }
+
+    #[test]
+    fn descriptors_come_whole_and_what_does_not_exist_stalls() {
+        let Answer::Data(device) = ask(0x80, 6, 0x0100, 0, 64) else { panic!("no device descriptor") };
+        assert_eq!(device[8..12], [0x4C, 0x17, 0x63, 0x24]);
+        assert!(matches!(ask(0x80, 6, 0x0200, 0, 255), Answer::Data(bytes) if bytes.len() == 44));
+        assert!(matches!(ask(0x80, 6, 0x0F00, 0, 5), Answer::Data(bytes) if bytes[1] == 0x0F));
+        for missing in [0x0201, 0x0304, 0x0600, 0x0F01] {
+            assert_eq!(ask(0x80, 6, missing, 0, 255), Answer::Stall, "{missing:#06x}");
+        }
+    }
+
+    #[test]
+    fn an_endpoints_status_says_whether_it_is_halted() {
+        assert_eq!(ask(0x82, 0, 0, 0x81, 2), Answer::Data(vec![1, 0]));
+        assert_eq!(ask(0x82, 0, 0, 0x02, 2), Answer::Data(vec![0, 0]));
+        assert_eq!(ask(0x82, 0, 0, 0x05, 2), Answer::Stall);
+    }
+
+    #[test]
+    fn halts_are_cleared_for_endpoints_that_exist() {
+        assert_eq!(ask(0x02, 1, 0, 0x81, 0), Answer::ClearHalt(Endpoint::DataIn));
+        assert_eq!(ask(0x02, 1, 0, 0x07, 0), Answer::Stall);
+        assert_eq!(ask(0x02, 1, 1, 0x81, 0), Answer::Stall);
+    }
+
+    #[test]
+    fn link_power_management_is_remembered_in_the_devices_status() {
+        let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
+        let mut state = ControlState::default();
+        let mut ask = |request_type: u8, request, value| {
+            let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index: 0, length: 2 };
+            state.decide(&setup, &descriptors, |_| false)
+        };
+        assert_eq!(ask(0x00, 3, 48), Answer::Accept);
+        assert_eq!(ask(0x80, 0, 0), Answer::Data(vec![0b101, 0]));
+        assert_eq!(ask(0x00, 1, 48), Answer::Accept);
+        assert_eq!(ask(0x80, 0, 0), Answer::Data(vec![1, 0]));
+        assert_eq!(ask(0x00, 3, 1), Answer::Stall);
+    }
+
+    #[test]
+    fn bulk_onlys_class_requests_are_there() {
+        assert_eq!(ask(0xA1, 0xFE, 0, 0, 1), Answer::Data(vec![0]));
+        assert_eq!(ask(0x21, 0xFF, 0, 0, 0), Answer::MassStorageReset);
+        assert_eq!(ask(0x00, 48, 0, 0, 6), Answer::Accept);
+        assert_eq!(ask(0x00, 48, 0, 0, 5), Answer::Stall);
+    }
+}

@@ -1,0 +1,309 @@
+//! Packets to the usb-guest (QEMU), encoded into one buffer.
+
+use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, Status, kind, slot};
+use super::request::{Bulk, Setup};
+
+/// What `device_connect` says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceConnect {
+    /// 2 is high speed, 3 SuperSpeed.
+    pub speed: u8,
+    /// bDeviceClass, bDeviceSubClass, bDeviceProtocol.
+    pub class: [u8; 3],
+    /// idVendor.
+    pub vendor: u16,
+    /// idProduct.
+    pub product: u16,
+    /// bcdDevice.
+    pub release: u16,
+}
+
+/// One endpoint in `ep_info`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointInfo {
+    /// bEndpointAddress.
+    pub address: u8,
+    /// wMaxPacketSize.
+    pub max_packet: u16,
+    /// The most streams, 0 for none.
+    pub max_streams: u32,
+}
+
+/// Packets on their way to the usb-guest, encoded.
+///
+/// One buffer, reused: what a burst of requests brings is written to the socket in one go, and data from the device is
+/// put at its place in it.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// Only grows; what lies behind `end` is stale.
+    bytes: Vec<u8>,
+    end: usize,
+    sent: usize,
+    agreed: Capabilities,
+}
+
+impl Outbox {
+    /// The bytes not yet sent.
+    pub fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..self.end]
+    }
+
+    /// `count` bytes of [`Outbox::unsent`] have gone.
+    pub fn advance(&mut self, count: usize) {
+        self.sent += count;
+        if self.sent >= self.end {
+            self.end = 0;
+            self.sent = 0;
+        }
+    }
+
+    /// From here on packets are laid out for these capabilities.
+    pub fn set_agreed(&mut self, agreed: Capabilities) {
+        self.agreed = agreed;
+    }
+
+    /// The first packet.
+    pub fn hello(&mut self) {
+        let mut version = [0; HELLO_VERSION_LEN];
+        let text = concat!("asmpatch ", env!("CARGO_PKG_VERSION")).as_bytes();
+        version[..text.len()].copy_from_slice(text);
+        let at = self.begin(kind::HELLO, 0);
+        self.put(&version);
+        self.put(&Capabilities::OURS.word().to_le_bytes());
+        self.finish(at);
+    }
+
+    /// The device is there. [`Outbox::interface_info`] and [`Outbox::ep_info`] go first.
+    pub fn device_connect(&mut self, connect: &DeviceConnect) {
+        let at = self.begin(kind::DEVICE_CONNECT, 0);
+        self.put(&[connect.speed]);
+        self.put(&connect.class);
+        self.put(&connect.vendor.to_le_bytes());
+        self.put(&connect.product.to_le_bytes());
+        if self.agreed.has(Capabilities::CONNECT_DEVICE_VERSION) {
+            self.put(&connect.release.to_le_bytes());
+        }
+        self.finish(at);
+    }
+
+    /// The device is gone.
+    pub fn device_disconnect(&mut self) {
+        let at = self.begin(kind::DEVICE_DISCONNECT, 0);
+        self.finish(at);
+    }
+
+    /// One interface, number 0, with the class, subclass and protocol of its current alternate setting.
+    pub fn interface_info(&mut self, class: [u8; 3]) {
+        let at = self.begin(kind::INTERFACE_INFO, 0);
+        self.put(&1u32.to_le_bytes());
+        for first in [0, class[0], class[1], class[2]] {
+            let mut table = [0; ENDPOINT_SLOTS];
+            table[0] = first;
+            self.put(&table);
+        }
+        self.finish(at);
+    }
+
+    /// The endpoints of the current alternate setting, all bulk, beside endpoint 0.
+    pub fn ep_info(&mut self, endpoints: &[EndpointInfo]) {
+        const BULK: u8 = 2;
+        const INVALID: u8 = 255;
+        let mut types = [INVALID; ENDPOINT_SLOTS];
+        let mut max_packets = [[0; 2]; ENDPOINT_SLOTS];
+        let mut max_streams = [[0; 4]; ENDPOINT_SLOTS];
+        for control in [0, ENDPOINT_SLOTS / 2] {
+            types[control] = 0;
+        }
+        for endpoint in endpoints {
+            let slot = slot(endpoint.address);
+            types[slot] = BULK;
+            max_packets[slot] = endpoint.max_packet.to_le_bytes();
+            max_streams[slot] = endpoint.max_streams.to_le_bytes();
+        }
+        let at = self.begin(kind::EP_INFO, 0);
+        self.put(&types);
+        // Intervals and interface numbers: all 0.
+        self.put(&[0; 2 * ENDPOINT_SLOTS]);
+        if self.agreed.has(Capabilities::EP_INFO_MAX_PACKET_SIZE) {
+            self.put(max_packets.as_flattened());
+        }
+        if self.agreed.has(Capabilities::BULK_STREAMS) {
+            self.put(max_streams.as_flattened());
+        }
+        self.finish(at);
+    }
+
+    /// The answer to [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
+    pub fn configuration_status(&mut self, id: u64, status: Status, configuration: u8) {
+        let at = self.begin(kind::CONFIGURATION_STATUS, id);
+        self.put(&[status as u8, configuration]);
+        self.finish(at);
+    }
+
+    /// The answer to [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
+    pub fn alternate_status(&mut self, id: u64, status: Status, interface: u8, alternate: u8) {
+        let at = self.begin(kind::ALT_SETTING_STATUS, id);
+        self.put(&[status as u8, interface, alternate]);
+        self.finish(at);
+    }
+
+    /// The answer to [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
+    pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: Status) {
+        let at = self.begin(kind::BULK_STREAMS_STATUS, id);
+        self.put(&endpoints.to_le_bytes());
+        self.put(&count.to_le_bytes());
+        self.put(&[status as u8]);
+        self.finish(at);
+    }
+
+    /// The answer to [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
+    pub fn control(&mut self, id: u64, setup: &Setup, status: Status, data: &[u8], length: u16) {
+        let at = self.begin(kind::CONTROL_PACKET, id);
+        self.put(&[setup.endpoint, setup.request, setup.request_type, status as u8]);
+        for field in [setup.value, setup.index, length] {
+            self.put(&field.to_le_bytes());
+        }
+        self.put(data);
+        self.finish(at);
+    }
+
+    /// The answer to a bulk packet without data to the host: `length` bytes were taken from it.
+    pub fn bulk(&mut self, id: u64, bulk: &Bulk, status: Status, length: u32) {
+        let at = self.begin_bulk(id, bulk, status);
+        self.finish_bulk(at, length);
+    }
+
+    /// The answer to a bulk packet with data to the host. `fill` puts the data in the place given, which has the length
+    /// asked for, and says how it ended and how many bytes there are; or `None` where there is nothing yet: then
+    /// nothing is sent, and the result is `false`.
+    pub fn bulk_in(&mut self, id: u64, bulk: &Bulk, fill: impl FnOnce(&mut [u8]) -> Option<(Status, usize)>) -> bool {
+        let start = self.end;
+        let at = self.begin_bulk(id, bulk, Status::Success);
+        let data = self.end;
+        let Some((status, length)) = fill(self.room(bulk.length as usize)) else {
+            self.end = start;
+            return false;
+        };
+        let length = length.min(bulk.length as usize);
+        self.end = data + length;
+        self.bytes[at.body + 1] = status as u8;
+        self.finish_bulk(at, length as u32);
+        true
+    }
+
+    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: Status) -> Place {
+        let at = self.begin(kind::BULK_PACKET, id);
+        self.put(&[bulk.endpoint, status as u8, 0, 0]);
+        self.put(&bulk.stream.to_le_bytes());
+        if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) {
+            self.put(&[0, 0]);
+        }
+        at
+    }
+
+    fn finish_bulk(&mut self, at: Place, length: u32) {
+        let [b0, b1, b2, b3] = length.to_le_bytes();
+        self.bytes[at.body + 2..at.body + 4].copy_from_slice(&[b0, b1]);
+        if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) {
+            self.bytes[at.body + 8..at.body + 10].copy_from_slice(&[b2, b3]);
+        }
+        self.finish(at);
+    }
+
+    fn begin(&mut self, kind: u32, id: u64) -> Place {
+        let length_at = self.end + 4;
+        self.put(&kind.to_le_bytes());
+        self.put(&[0; 4]);
+        let id = id.to_le_bytes();
+        let wide = self.agreed.has(Capabilities::IDS_64_BITS);
+        self.put(if wide { &id } else { &id[..4] });
+        Place { length_at, body: self.end }
+    }
+
+    fn finish(&mut self, at: Place) {
+        let length = (self.end - at.body) as u32;
+        self.bytes[at.length_at..at.length_at + 4].copy_from_slice(&length.to_le_bytes());
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.room(bytes.len()).copy_from_slice(bytes);
+    }
+
+    /// The next `length` bytes, for the caller to fill.
+    fn room(&mut self, length: usize) -> &mut [u8] {
+        let from = self.end;
+        self.end += length;
+        if self.bytes.len() < self.end {
+            self.bytes.resize(self.end, 0);
+        }
+        &mut self.bytes[from..self.end]
+    }
+}
+
+/// Where a packet being written has its length, and where its body begins.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    length_at: usize,
+    body: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BULK: Bulk = Bulk { endpoint: 0x81, stream: 3, length: 0x2_0000 };
+
+    fn agreed() -> Outbox {
+        let mut out = Outbox::default();
+        out.set_agreed(Capabilities::OURS);
+        out
+    }
+
+    #[test]
+    fn a_bulk_answer_carries_what_the_device_put_there_and_no_more() {
+        let mut out = agreed();
+        assert!(out.bulk_in(9, &BULK, |data| {
+            data[..0x1_0001].fill(0xAB);
+            Some((Status::Success, 0x1_0001))
+        }));
+        let (header, data) = out.unsent().split_at(26);
+        assert_eq!(header[..8], [101, 0, 0, 0, 0x0B, 0, 1, 0]);
+        assert_eq!(header[8..], [9, 0, 0, 0, 0, 0, 0, 0, 0x81, 0, 1, 0, 3, 0, 0, 0, 1, 0]);
+        assert_eq!(data, [0xAB; 0x1_0001]);
+    }
+
+    #[test]
+    fn a_device_with_nothing_to_say_leaves_the_outbox_as_it_was() {
+        let mut out = agreed();
+        assert!(!out.bulk_in(9, &BULK, |_| None));
+        assert!(out.unsent().is_empty());
+    }
+
+    #[test]
+    fn tables_have_the_fields_that_both_sides_agreed_on() {
+        let endpoints = [EndpointInfo { address: 0x83, max_packet: 1024, max_streams: 32 }];
+        let body = |agreed: Capabilities, header: usize| {
+            let mut out = Outbox::default();
+            out.set_agreed(agreed);
+            out.ep_info(&endpoints);
+            out.unsent()[header..].to_vec()
+        };
+        let full = body(Capabilities::OURS, 16);
+        assert_eq!(full.len(), 288);
+        assert_eq!((full[0], full[16], full[19], full[20]), (0, 0, 2, 255));
+        assert_eq!(full[96 + 2 * 19..][..2], [0, 4]);
+        assert_eq!(full[160 + 4 * 19..][..4], [32, 0, 0, 0]);
+        assert_eq!(body(Capabilities::default(), 12), full[..96]);
+    }
+
+    #[test]
+    fn what_was_sent_makes_room_for_what_follows() {
+        let mut out = agreed();
+        out.device_disconnect();
+        out.advance(5);
+        assert_eq!(out.unsent().len(), 11);
+        out.advance(11);
+        out.configuration_status(1, Status::Success, 1);
+        assert_eq!(out.unsent()[16..], [0, 1]);
+    }
+}

@@ -1,0 +1,291 @@
+//! Serves one virtual unit to one guest after another.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+
+use super::reply::Outbox;
+use super::request::PacketError;
+use super::session::{Event, Session};
+use super::socket::{Address, Listener};
+use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupt;
+use crate::virtual_bridge::{PowerOnState, VirtualBridge};
+
+/// A peer that owes the rest of a packet, or does not read what it asked for, is given up after this time.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a wait goes on before Ctrl-C is looked for.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// No more requests are read while the guest has so many bytes of answers to fetch.
+const OUTBOX_LIMIT: usize = 32 << 20;
+/// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
+const READ_LEN: usize = 256 << 10;
+
+/// What one who runs the server may want to know.
+#[derive(Debug)]
+pub enum Report {
+    /// A guest has connected.
+    Connected,
+    /// Something happened to the unit.
+    Unit(Event),
+    /// The guest has left between two packets.
+    Left,
+    /// The connection was given up; the unit is unharmed, and the next guest is waited for.
+    GivenUp(ConnectionError),
+}
+
+/// Why a connection was given up.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ConnectionError {
+    /// No usbredir.
+    #[error("what the peer sends is no usbredir")]
+    #[diagnostic(
+        code(asmpatch::serve::protocol),
+        help(
+            "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how"
+        )
+    )]
+    Packet(#[from] PacketError),
+    /// The connection ended inside a packet.
+    #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
+    #[diagnostic(code(asmpatch::serve::cut_off), help("see why the peer ended; the unit is as it was"))]
+    CutOff {
+        /// Bytes of the packet that had come.
+        missing_from: usize,
+    },
+    /// Nothing moves.
+    #[error("the peer {what} for {PATIENCE:?}")]
+    #[diagnostic(code(asmpatch::serve::stuck), help("see what the peer waits for; the unit is as it was"))]
+    Stuck {
+        /// What it does not do.
+        what: &'static str,
+    },
+    /// The system's own error.
+    #[error("the connection failed")]
+    #[diagnostic(code(asmpatch::serve::io), help("see why the peer ended; the unit is as it was"))]
+    Io(#[from] io::Error),
+}
+
+/// Why a server ended by itself.
+#[derive(Debug, Error, Diagnostic)]
+#[error("cannot wait for connections on {address}")]
+#[diagnostic(code(asmpatch::serve::wait), help("see the system's log; start the server again"))]
+pub struct ServeError {
+    address: Address,
+    source: io::Error,
+}
+
+impl Failure for ServeError {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
+}
+
+/// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.
+///
+/// Each guest finds the unit just powered on, as after plugging it in.
+///
+/// # Errors
+/// [`ServeError`]. What goes wrong with a connection only ends that connection.
+pub fn serve(
+    unit: &mut VirtualBridge,
+    listener: &Listener,
+    once: bool,
+    interrupt: Interrupt<'_>,
+    report: &mut dyn FnMut(Report),
+) -> Result<(), ServeError> {
+    let failed = |source| ServeError { address: listener.address().clone(), source };
+    while !interrupt.is_requested() {
+        wait(listener.socket(), PollFlags::IN, LOOK_UP).map_err(failed)?;
+        let Some(peer) = listener.accept().map_err(failed)? else { continue };
+        report(Report::Connected);
+        if unit.scenario().state != PowerOnState::Absent {
+            unit.unplug();
+            unit.plug_in();
+        }
+        match Connection::new(peer, unit).run(interrupt, report) {
+            Ok(()) => report(Report::Left),
+            Err(error) => report(Report::GivenUp(error)),
+        }
+        if once {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Connection<'u> {
+    peer: UnixStream,
+    session: Session<'u>,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// When a byte last moved.
+    moved_at: Instant,
+}
+
+impl<'u> Connection<'u> {
+    fn new(peer: UnixStream, unit: &'u mut VirtualBridge) -> Self {
+        let mut outbox = Outbox::default();
+        outbox.hello();
+        Self { peer, session: Session::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
+    }
+
+    /// Until the peer leaves, or Ctrl-C.
+    fn run(mut self, interrupt: Interrupt<'_>, report: &mut dyn FnMut(Report)) -> Result<(), ConnectionError> {
+        let mut tell = |event| report(Report::Unit(event));
+        while !interrupt.is_requested() {
+            self.write()?;
+            let received = if self.outbox.unsent().len() < OUTBOX_LIMIT { self.read()? } else { Received::Nothing };
+            match received {
+                Received::Bytes => {
+                    let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, &mut tell)?;
+                    self.inbox.consume(used);
+                }
+                Received::Nothing => {
+                    let until = self.settle(&mut tell);
+                    // What has just been said goes out before anything is waited for.
+                    self.write()?;
+                    self.check_patience()?;
+                    self.wait(until)?;
+                }
+                Received::End if self.inbox.bytes().is_empty() => return Ok(()),
+                Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<Received, ConnectionError> {
+        match self.peer.read(self.inbox.room()) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                self.inbox.grow(count);
+                self.moved_at = Instant::now();
+                Ok(Received::Bytes)
+            }
+            Err(error) if is_not_yet(&error) => Ok(Received::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(&mut self) -> Result<(), ConnectionError> {
+        while !self.outbox.unsent().is_empty() {
+            match self.peer.write(self.outbox.unsent()) {
+                Ok(count) => {
+                    self.outbox.advance(count);
+                    self.moved_at = Instant::now();
+                }
+                Err(error) if is_not_yet(&error) => break,
+                // Whether it left between two packets is seen by reading.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    let unsent = self.outbox.unsent().len();
+                    self.outbox.advance(unsent);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_patience(&self) -> Result<(), ConnectionError> {
+        let what = if !self.inbox.bytes().is_empty() {
+            "owes the rest of a packet"
+        } else if !self.outbox.unsent().is_empty() {
+            "does not read what it asked for"
+        } else if !self.session.is_greeted() {
+            "does not say hello"
+        } else {
+            return Ok(());
+        };
+        if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
+    }
+
+    /// Does what is due by itself; returns how long until the next such thing.
+    fn settle(&mut self, tell: &mut dyn FnMut(Event)) -> Duration {
+        loop {
+            let _ = self.session.settle(&mut self.outbox, tell);
+            if let Some(until) = self.session.wake_in() {
+                return until;
+            }
+            if !self.session.settle(&mut self.outbox, tell) {
+                return LOOK_UP;
+            }
+        }
+    }
+
+    fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
+        let unsent = self.outbox.unsent().len();
+        let mut events = PollFlags::empty();
+        if unsent < OUTBOX_LIMIT {
+            events |= PollFlags::IN;
+        }
+        if unsent > 0 {
+            events |= PollFlags::OUT;
+        }
+        Ok(wait(&self.peer, events, until)?)
+    }
+}
+
+enum Received {
+    Bytes,
+    Nothing,
+    End,
+}
+
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn wait(socket: &impl AsFd, events: PollFlags, longest: Duration) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: longest.min(LOOK_UP).subsec_nanos().into() };
+    match poll(&mut [PollFd::new(socket, events)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Bytes that have come and are not worked off yet.
+#[derive(Debug, Default)]
+struct Inbox {
+    storage: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Inbox {
+    fn bytes(&self) -> &[u8] {
+        &self.storage[self.start..self.end]
+    }
+
+    /// Where the next bytes go. What is left of an unfinished packet moves to the front first.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start > 0 {
+            self.storage.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let needed = self.end + READ_LEN;
+        if self.storage.len() < needed {
+            self.storage.resize(needed, 0);
+        }
+        &mut self.storage[self.end..]
+    }
+
+    fn grow(&mut self, count: usize) {
+        self.end += count;
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+}

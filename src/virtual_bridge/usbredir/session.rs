@@ -1,0 +1,395 @@
+//! One usb-guest and the unit that it is given: requests in, answers out, without any I/O.
+
+use std::time::Duration;
+
+use super::control::{Answer, ControlState};
+use super::protocol::{Capabilities, Status, slot};
+use super::reply::{DeviceConnect, EndpointInfo, Outbox};
+use super::request::{Bulk, PacketError, Parser, Request, Setup};
+use crate::bridge::Endpoint;
+use crate::firmware::{BridgeState, UsbId};
+use crate::virtual_bridge::{InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
+
+/// What the one who runs the server may want to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The unit was plugged into the guest.
+    Plugged {
+        /// Its identity.
+        id: UsbId,
+        /// What runs on it.
+        state: BridgeState,
+    },
+    /// The unit went away: a reset, a fault, a lost power.
+    Unplugged,
+    /// The guest chose an alternate setting.
+    Alternate(u8),
+    /// The guest reset the port.
+    PortReset,
+    /// The guest's filter refuses the device.
+    Refused,
+}
+
+/// A data packet that the unit has not answered yet: on a real bus it answers NAK, or NRDY, until it does.
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    bulk: Bulk,
+    endpoint: Endpoint,
+    /// Data to the device, of which the first `moved` bytes are taken. Empty for the other direction.
+    data: Vec<u8>,
+    moved: usize,
+}
+
+/// How a guest's unit is plugged in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Plug {
+    /// The guest has not said hello.
+    NoGuest,
+    /// Not there.
+    Out,
+    /// Not there, and the guest has yet to acknowledge that.
+    OutUnacknowledged,
+    /// There.
+    In {
+        /// [`VirtualBridge::attachments`] at that time.
+        attachment: u64,
+    },
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Session<'u> {
+    unit: &'u mut VirtualBridge,
+    parser: Parser,
+    control: ControlState,
+    plug: Plug,
+    configuration: u8,
+    waiting: Vec<Waiting>,
+    /// Buffers of packets that have been answered, for those to come.
+    spare: Vec<Vec<u8>>,
+}
+
+impl<'u> Session<'u> {
+    /// A session that has said nothing yet.
+    pub fn new(unit: &'u mut VirtualBridge) -> Self {
+        Self {
+            unit,
+            parser: Parser::default(),
+            control: ControlState::default(),
+            plug: Plug::NoGuest,
+            configuration: 0,
+            waiting: Vec::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Whether the guest has said hello.
+    pub fn is_greeted(&self) -> bool {
+        self.plug != Plug::NoGuest
+    }
+
+    /// Works off every whole packet in `bytes`; returns the bytes that those took.
+    ///
+    /// # Errors
+    /// [`PacketError`]: the connection is of no more use.
+    pub fn receive(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Outbox,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<usize, PacketError> {
+        let mut used = 0;
+        while let Some((request, len)) = self.parser.next(&bytes[used..])? {
+            self.handle(request, out, tell);
+            used += len;
+        }
+        let _ = self.settle(out, tell);
+        Ok(used)
+    }
+
+    /// Does what has become possible by itself, as time passes. Returns whether that was anything.
+    pub fn settle(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(Event)) -> bool {
+        let answered = self.answer_waiting(out);
+        self.follow_the_unit(out, tell) || answered
+    }
+
+    /// How long until [`Session::settle`] may do something without a packet from the guest. It is called once more
+    /// where this is `None`: the moment may just have passed.
+    pub fn wake_in(&self) -> Option<Duration> {
+        self.unit.wake_in()
+    }
+
+    fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(Event)) {
+        match request {
+            Request::Hello(_) => {
+                out.set_agreed(self.parser.agreed().unwrap_or_default());
+                self.plug = Plug::Out;
+            }
+            Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
+            Request::FilterReject => tell(Event::Refused),
+            // What was on its way when the unit went: the guest has dropped it too.
+            _ if !matches!(self.plug, Plug::In { .. }) => {}
+            Request::Reset => {
+                self.cancel_all(out);
+                self.unit.bus_reset();
+                self.control = ControlState::default();
+                self.configuration = 0;
+                self.choose_alternate(0, out);
+                tell(Event::PortReset);
+            }
+            Request::SetConfiguration { id, value } => {
+                let status = if value <= 1 {
+                    self.cancel_all(out);
+                    self.configuration = value;
+                    self.choose_alternate(0, out);
+                    Status::Success
+                } else {
+                    Status::Stall
+                };
+                out.configuration_status(id, status, self.configuration);
+            }
+            Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
+            Request::SetAlternate { id, interface, alternate } => {
+                let status = if interface == 0 && alternate < self.unit.descriptors().alternates() {
+                    self.cancel_all(out);
+                    self.choose_alternate(alternate, out);
+                    tell(Event::Alternate(alternate));
+                    Status::Success
+                } else {
+                    Status::Stall
+                };
+                out.alternate_status(id, status, interface, self.unit.alternate());
+            }
+            Request::GetAlternate { id, interface } => {
+                out.alternate_status(id, Status::Success, interface, self.unit.alternate());
+            }
+            Request::AllocStreams { id, endpoints, count } => {
+                let status =
+                    if self.can_stream(endpoints) && count <= STREAMS.into() { Status::Success } else { Status::Stall };
+                out.streams_status(id, endpoints, count, status);
+            }
+            Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, Status::Success),
+            Request::Cancel { id } => {
+                if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+                    let waiting = self.waiting.remove(at);
+                    self.conclude(waiting, Status::Cancelled, out);
+                }
+            }
+            Request::Control { id, setup, data } => self.control_request(id, &setup, data, out),
+            Request::Bulk { id, bulk, data } => self.bulk(id, bulk, data, out),
+            Request::DisconnectAck | Request::Other { .. } => {}
+        }
+    }
+
+    fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
+        let answer = self.control.decide(setup, self.unit.descriptors(), |endpoint| self.unit.is_halted(endpoint));
+        match answer {
+            Answer::Data(mut bytes) => {
+                bytes.truncate(setup.length.into());
+                out.control(id, setup, Status::Success, &bytes, bytes.len() as u16);
+                return;
+            }
+            Answer::Stall => return out.control(id, setup, Status::Stall, &[], 0),
+            Answer::Accept => {}
+            Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
+            Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
+            Answer::MassStorageReset => return out.control(id, setup, Status::Stall, &[], 0),
+        }
+        out.control(id, setup, Status::Success, &[], data.len() as u16);
+    }
+
+    fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
+        let endpoint = match Endpoint::from_address(bulk.endpoint) {
+            Some(endpoint) if self.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
+            _ => return out.bulk(id, &bulk, Status::Invalid, 0),
+        };
+        let is_in = bulk.endpoint & 0x80 != 0;
+        let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
+        let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
+        match status {
+            Some(status) => out.bulk(id, &bulk, status, moved as u32),
+            None => {
+                let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
+                buffer.extend_from_slice(data);
+                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved });
+            }
+        }
+    }
+
+    /// Gives data to the unit until it has all, or stalls (a status), or wants no more for now (none).
+    fn give(&mut self, endpoint: Endpoint, stream: u32, data: &[u8]) -> (usize, Option<Status>) {
+        let mut moved = 0;
+        loop {
+            match self.unit.bulk_out(endpoint, stream as u16, &data[moved..]) {
+                OutReply::Accepted(count) => {
+                    moved += count;
+                    if moved >= data.len() {
+                        return (moved, Some(Status::Success));
+                    }
+                    if count == 0 {
+                        return (moved, None);
+                    }
+                }
+                OutReply::Stall => return (moved, Some(Status::Stall)),
+                // A unit that is gone answers nothing any more; the guest hears of that by itself.
+                OutReply::Silent | OutReply::Gone => return (moved, None),
+            }
+        }
+    }
+
+    /// Tries the packets that wait, in their order on each pipe, until none of them can be answered. Returns whether any
+    /// was.
+    fn answer_waiting(&mut self, out: &mut Outbox) -> bool {
+        let at_first = self.waiting.len();
+        loop {
+            let before = self.waiting.len();
+            // One bit a stream, one word an endpoint: pipes whose first packet has to go on waiting.
+            let mut blocked = [0u64; super::protocol::ENDPOINT_SLOTS];
+            let mut at = 0;
+            while at < self.waiting.len() {
+                let (slot, bit) = key(&self.waiting[at].bulk);
+                if blocked[slot] & bit == 0 && self.try_answer(at, out) {
+                    continue;
+                }
+                blocked[slot] |= bit;
+                at += 1;
+            }
+            if self.waiting.len() == before {
+                return before < at_first;
+            }
+        }
+    }
+
+    /// Tries one packet that waits; when it is answered it is taken off the list.
+    fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
+        let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
+        let stream = bulk.stream as u16;
+        if bulk.endpoint & 0x80 != 0 {
+            let unit = &mut *self.unit;
+            let answered = out.bulk_in(id, &bulk, |buffer| match unit.bulk_in(endpoint, stream, buffer) {
+                InReply::Data(count) => Some((Status::Success, count)),
+                InReply::Stall => Some((Status::Stall, 0)),
+                InReply::Silent | InReply::Gone => None,
+            });
+            if answered {
+                self.waiting.remove(at);
+            }
+            answered
+        } else {
+            let data = std::mem::take(&mut self.waiting[at].data);
+            let from = self.waiting[at].moved;
+            let (count, status) = self.give(endpoint, bulk.stream, &data[from..]);
+            let waiting = &mut self.waiting[at];
+            waiting.data = data;
+            waiting.moved += count;
+            match status {
+                Some(status) => {
+                    let waiting = self.waiting.remove(at);
+                    self.conclude(waiting, status, out);
+                    true
+                }
+                None => false,
+            }
+        }
+    }
+
+    fn conclude(&mut self, waiting: Waiting, status: Status, out: &mut Outbox) {
+        out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
+        self.keep(waiting.data);
+    }
+
+    fn keep(&mut self, mut buffer: Vec<u8>) {
+        if buffer.capacity() > 0 && self.spare.len() < usize::from(STREAMS) {
+            buffer.clear();
+            self.spare.push(buffer);
+        }
+    }
+
+    fn cancel_all(&mut self, out: &mut Outbox) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.conclude(waiting, Status::Cancelled, out);
+        }
+    }
+
+    /// Plugs the unit in and out of the guest as it comes and goes. Returns whether it did.
+    fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(Event)) -> bool {
+        // Polling lets a unit come back whose time has come; what has happened shows in the state then.
+        while self.unit.poll_event().is_some() {}
+        let now = self.unit.is_attached().then(|| self.unit.attachments());
+        let before = self.plug;
+        if let Plug::In { attachment } = self.plug
+            && now != Some(attachment)
+        {
+            self.waiting.clear();
+            out.device_disconnect();
+            let acknowledges =
+                self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
+            self.plug = if acknowledges { Plug::OutUnacknowledged } else { Plug::Out };
+            tell(Event::Unplugged);
+        }
+        if let (Plug::Out, Some(attachment)) = (self.plug, now) {
+            self.control = ControlState::default();
+            self.configuration = 0;
+            self.choose_alternate(0, out);
+            let descriptors = self.unit.descriptors();
+            let device = &descriptors.device;
+            out.device_connect(&DeviceConnect {
+                speed: match descriptors.speed {
+                    LinkSpeed::High => 2,
+                    LinkSpeed::Super => 3,
+                },
+                class: [device[4], device[5], device[6]],
+                vendor: descriptors.identity.id.vendor,
+                product: descriptors.identity.id.product,
+                release: descriptors.identity.release,
+            });
+            self.plug = Plug::In { attachment };
+            tell(Event::Plugged { id: descriptors.identity.id, state: descriptors.state });
+        }
+        self.plug != before
+    }
+
+    /// Sets the alternate and says what it has, which the guest must know before it hears that it is set.
+    fn choose_alternate(&mut self, alternate: u8, out: &mut Outbox) {
+        const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
+        const UAS: [u8; 3] = [0x08, 0x06, 0x62];
+        if self.unit.set_alternate(alternate).is_err() {
+            return;
+        }
+        let descriptors = self.unit.descriptors();
+        let (max_packet, streams) = (descriptors.speed.max_packet(), u32::from(STREAMS));
+        let streams = if descriptors.speed == LinkSpeed::Super { streams } else { 0 };
+        let pipe =
+            |endpoint: Endpoint, max_streams| EndpointInfo { address: endpoint.address(), max_packet, max_streams };
+        if alternate == 0 {
+            out.interface_info(BULK_ONLY);
+            out.ep_info(&[pipe(Endpoint::DataIn, 0), pipe(Endpoint::DataOut, 0)]);
+        } else {
+            out.interface_info(UAS);
+            out.ep_info(&[
+                pipe(Endpoint::Command, 0),
+                pipe(Endpoint::Status, streams),
+                pipe(Endpoint::DataIn, streams),
+                pipe(Endpoint::DataOut, streams),
+            ]);
+        }
+    }
+
+    fn has(&self, endpoint: Endpoint) -> bool {
+        self.unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
+    }
+
+    /// Whether all of these endpoints have streams now.
+    fn can_stream(&self, endpoints: u32) -> bool {
+        let with_streams = [Endpoint::Status, Endpoint::DataIn, Endpoint::DataOut];
+        let mask = with_streams.iter().fold(0, |mask, endpoint| mask | 1u32 << slot(endpoint.address()));
+        let is_super = self.unit.descriptors().speed == LinkSpeed::Super;
+        self.unit.alternate() == 1 && is_super && endpoints & !mask == 0
+    }
+}
+
+/// A pipe: the endpoint's slot, and its stream's bit. Streams above 63 are refused before they get here.
+fn key(bulk: &Bulk) -> (usize, u64) {
+    (slot(bulk.endpoint), 1 << (bulk.stream & 63))
+}

@@ -1,0 +1,147 @@
+//! The socket that QEMU connects to: `unix:PATH`.
+
+use std::fmt;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+
+/// Where to listen, written `unix:PATH`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address(PathBuf);
+
+impl Address {
+    /// The socket's path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unix:{}", self.0.display())
+    }
+}
+
+/// A text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("expected `unix:PATH`, as in `unix:/tmp/bridge.sock`")]
+pub struct ParseAddressError;
+
+impl FromStr for Address {
+    type Err = ParseAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Ok(Self(PathBuf::from(path))),
+            _ => Err(ParseAddressError),
+        }
+    }
+}
+
+/// Why nobody can connect.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ListenError {
+    /// Another server listens there.
+    #[error("{address}: another program listens there")]
+    #[diagnostic(code(asmpatch::serve::in_use), help("end that program, or name another path"))]
+    InUse {
+        /// Where.
+        address: Address,
+    },
+    /// Something else is in the way, and it is not ours to remove.
+    #[error("{address}: there is a file, and it is no socket")]
+    #[diagnostic(code(asmpatch::serve::not_a_socket), help("name a path that does not exist yet"))]
+    NotASocket {
+        /// Where.
+        address: Address,
+    },
+    /// The system refuses.
+    #[error("cannot listen on {address}")]
+    #[diagnostic(
+        code(asmpatch::serve::listen),
+        help("the folder must exist and be writable; a socket's path has at most about 100 bytes")
+    )]
+    Io {
+        /// Where.
+        address: Address,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl Failure for ListenError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::InUse { .. } => Exit::Refused,
+            Self::NotASocket { .. } | Self::Io { .. } => Exit::BadInput,
+        }
+    }
+}
+
+/// A socket that listens; its file goes away with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    address: Address,
+}
+
+impl Listener {
+    /// Listens. A socket that a server which has ended left behind is replaced.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind(address: &Address) -> Result<Self, ListenError> {
+        let failed = |source| ListenError::Io { address: address.clone(), source };
+        match std::fs::symlink_metadata(&address.0) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(ListenError::NotASocket { address: address.clone() });
+            }
+            Ok(_) if UnixStream::connect(&address.0).is_ok() => {
+                return Err(ListenError::InUse { address: address.clone() });
+            }
+            Ok(_) => std::fs::remove_file(&address.0).map_err(failed)?,
+            Err(_) => {}
+        }
+        let socket = UnixListener::bind(&address.0).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { socket, address: address.clone() })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The next peer that has connected, if any.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match self.socket.accept() {
+            Ok((peer, _)) => {
+                peer.set_nonblocking(true)?;
+                Ok(Some(peer))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn socket(&self) -> &UnixListener {
+        &self.socket
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // Nothing is lost where it is gone already.
+        let _ = std::fs::remove_file(&self.address.0);
+    }
+}

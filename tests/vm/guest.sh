@@ -1,0 +1,93 @@
+# What the scripts in the guest share: talking to the host, plugging units, waiting for what udev would tell, running cases.
+
+# shellcheck shell=bash
+exec 7<>/dev/ttyS1
+stty -F /dev/ttyS1 raw -echo 115200
+cd /mnt || exit
+
+# host REQUEST...: asks the host (rig.sh, host_*); prints its answer.
+host() {
+  local status reply
+  printf '%s\n' "$*" >&7
+  read -r status reply <&7
+  base64 -d <<<"${reply:-}"
+  return "$status"
+}
+
+say() { printf 'say %s\n' "$*" >&7; }
+
+# until_true SECONDS COMMAND...: tries a command until it holds.
+until_true() {
+  local end=$((SECONDS + $1))
+  shift
+  until "$@" >/dev/null 2>&1; do
+    if ((SECONDS >= end)); then echo "not within the time: $*"; return 1; fi
+    sleep 0.1
+  done
+}
+
+# The sysfs folder of a port's device: unit ports are 1 to 8 of the first controller's SuperSpeed bus.
+device_of() {
+  local bus
+  if [ "$1" = n ]; then bus=$nostreams_bus; set -- 0; else bus=$streams_bus; fi
+  printf '/sys/bus/usb/devices/%s-%s' "$bus" "$(($1 + 1))"
+}
+
+# superspeed_bus N: the number of the Nth controller's SuperSpeed root hub.
+superspeed_bus() {
+  local hub
+  for hub in /sys/bus/usb/devices/usb*; do
+    [ "$(cat "$hub/speed")" -ge 5000 ] && cat "$hub/busnum"
+  done | sort -n | sed -n "$1p"
+}
+
+driver_of() { basename "$(readlink "$(device_of "$1")/$(basename "$(device_of "$1")"):1.0/driver")"; }
+is_bound() { [ "$(driver_of "$1")" = "$2" ]; }
+is_gone() { ! [ -e "$(device_of "$1")" ]; }
+has_id() { [ "$(cat "$(device_of "$1")/idVendor"):$(cat "$(device_of "$1")/idProduct")" = "$2" ]; }
+# The SCSI generic node and the disk of a port's unit, when the kernel's driver has them.
+sg_of() { local node; for node in "$(device_of "$1")"/*:1.0/host*/target*/*/scsi_generic/sg*; do [ -e "$node" ] && printf '/dev/%s' "${node##*/}"; done; }
+disk_of() { local node; for node in "$(device_of "$1")"/*:1.0/host*/target*/*/block/sd*; do [ -e "$node" ] && printf '/dev/%s' "${node##*/}"; done; }
+has_sg() { [ -n "$(sg_of "$1")" ]; }
+has_disk() { [ -n "$(disk_of "$1")" ]; }
+
+# unit NAME [TOML]: a new virtual unit, with what its scenario file says.
+unit() {
+  host unit "$1" >/dev/null
+  if [ -n "${2:-}" ]; then host file "$1" "$scenario_file" "$(base64 -w 0 <<<"$2")"; fi
+}
+
+plug() { host plug "$@"; }
+unplug() { host unplug "$1"; until_true 20 is_gone "$1"; }
+
+passed=0
+failed=0
+# run_case NAME: runs the function of this name, apart, and reports it.
+run_case() {
+  local log=/mnt/log.$1 began=$EPOCHREALTIME took
+  case ${only:-} in '' | "$1") ;; *) return ;; esac
+  # Not as a condition: inside one, bash ignores errexit.
+  (set -e; "$1") >"$log" 2>&1 </dev/null
+  local status=$?
+  took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+  if [ "$status" = 0 ]; then
+    passed=$((passed + 1))
+    say "ok     $1 (${took} s)"
+  else
+    failed=$((failed + 1))
+    say "FAILED $1 (${took} s)"
+    tail -n 40 "$log" | while IFS= read -r line; do say "       | $line"; done
+    dmesg | tail -n 15 | while IFS= read -r line; do say "       dmesg | $line"; done
+  fi
+}
+
+finish() {
+  say "$passed passed, $failed failed"
+  printf 'done\n' >&7
+  exec 7>&-
+}
+
+mkdir -p /mnt/home
+until_true 10 test -e /sys/bus/usb/devices/usb4
+streams_bus=$(superspeed_bus 1)
+nostreams_bus=$(superspeed_bus 2)

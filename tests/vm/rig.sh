@@ -1,0 +1,177 @@
+# The rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual bridges on the host.
+#
+# Sourced by `run` and `measure`, which say what the guest does. The guest sees the host's root read-only (9p), so that
+# the programs under test are the host's own files. It asks the host for what only the host can do (plug a unit in, pull
+# it out, look into its flash file) by a line on its second serial port: see `host_*` below and `host` in guest.sh.
+
+# shellcheck shell=bash
+vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$vm/../.." && pwd)
+cache=$vm/cache
+ports=8
+packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils)
+
+# In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
+base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
+usb_modules='usb-common usbcore xhci-hcd xhci-pci scsi_common scsi_mod crct10dif_common crc-t10dif crc64 crc64-rocksoft
+  t10-pi sg sd_mod usb-storage uas'
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'tests/vm: %s\n' "$*" >&2; exit 1; }
+
+install_packages() {
+  local missing=() package
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  [ "$(id -u)" = 0 ] || die "install these first: ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+need_programs() {
+  local program
+  for program in qemu-system-x86_64 busybox cpio sg_inq lsusb dpkg; do
+    command -v "$program" >/dev/null || die "$program is not here; \`$0 --install\` (as root) installs what the rig needs"
+  done
+}
+
+# The kernel package is unpacked, never installed.
+prepare_kernel() {
+  local package deb
+  package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/ *Depends: //p' | grep -v cloud | head -n 1)
+  [ -n "$package" ] || package=$(cd "$cache" 2>/dev/null && find . -maxdepth 1 -name 'linux-image-*' -type d -printf '%f\n' | head -n 1)
+  [ -n "$package" ] || die 'apt knows no linux-image-amd64, and no kernel is cached'
+  kernel=$cache/$package
+  [ -f "$kernel/.complete" ] && return
+  mkdir -p "$cache"
+  rm -rf "$kernel" "$kernel.partial"
+  mkdir "$kernel.partial"
+  (cd "$kernel.partial" && apt-get download -qq "$package") || {
+    [ "$(id -u)" = 0 ] && apt-get update -qq && (cd "$kernel.partial" && apt-get download -qq "$package")
+  } || die "cannot download $package"
+  deb=$(find "$kernel.partial" -name '*.deb')
+  dpkg -x "$deb" "$kernel.partial"
+  rm "$deb"
+  touch "$kernel.partial/.complete"
+  mv "$kernel.partial" "$kernel"
+}
+
+prepare_initramfs() {
+  local tree=$work/initramfs module found
+  mkdir -p "$tree"/{bin,proc,sys,dev,host,modules}
+  cp "$(command -v busybox)" "$tree/bin/busybox"
+  ln -s busybox "$tree/bin/sh"
+  for module in $base_modules $usb_modules; do
+    found=$(find "$kernel/lib/modules" -name "$module.ko" -o -name "${module//-/_}.ko" -o -name "${module//_/-}.ko" | head -n 1)
+    [ -n "$found" ] || die "the kernel has no module $module"
+    cp "$found" "$tree/modules/$module.ko"
+  done
+  say "$base_modules" >"$tree/modules/base"
+  say "$usb_modules" >"$tree/modules/usb"
+  install -m 755 "$vm/init" "$tree/init"
+  (cd "$tree" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"
+}
+
+# boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
+boot() {
+  local script=$1 port devices=()
+  shift
+  {
+    printf '%s=%q\n' "$@"
+    printf 'vm=%q\n' "$vm"
+    printf '. "$vm/guest.sh"\n. %q\n' "$script"
+  } >"$work/guest-main.sh"
+  for ((port = 0; port < ports; port++)); do
+    devices+=(-chardev "socket,id=c$port,path=$work/port$port.sock,reconnect=1"
+      -device "usb-redir,id=r$port,chardev=c$port,bus=xhci.0,port=$((port + 1))")
+  done
+  devices+=(-chardev "socket,id=cn,path=$work/portn.sock,reconnect=1"
+    -device "usb-redir,id=rn,chardev=cn,bus=nostreams.0,port=1")
+  mkfifo "$work/talk.in" "$work/talk.out"
+  qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 -nographic -no-reboot -net none \
+    -kernel "$kernel"/boot/vmlinuz-* -initrd "$work/initramfs.gz" \
+    -append "console=ttyS0 quiet panic=-1 asmpatch.main=$work/guest-main.sh" \
+    -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
+    -device qemu-xhci,id=xhci,p2=$ports,p3=$ports -device qemu-xhci,id=nostreams,streams=off,p2=1,p3=1 \
+    "${devices[@]}" -serial "file:$work/console.log" -serial "pipe:$work/talk" -monitor none \
+    </dev/null >"$work/qemu.log" 2>&1 &
+  qemu=$!
+  exec 8<>"$work/talk.out" 9<>"$work/talk.in"
+  serve_guest
+  wait "$qemu" || true
+  qemu=
+}
+
+# Reads requests until the guest says that it is done or QEMU is gone.
+serve_guest() {
+  local line request reply status
+  while true; do
+    if ! read -r -t 5 line <&8; then
+      kill -0 "$qemu" 2>/dev/null || { say 'FAILED the guest ended before its script did; its last words:'; tail -n 20 "$work/console.log" "$work/qemu.log"; return 1; }
+      continue
+    fi
+    line=${line%$'\r'}
+    read -r -a request <<<"$line"
+    case ${request[0]:-} in
+      '') ;;
+      say) say "${line#say }" ;;
+      done) return 0 ;;
+      *)
+        if reply=$("host_${request[0]}" "${request[@]:1}" 2>&1); then status=0; else status=$?; fi
+        printf '%s %s\n' "$status" "$(printf '%s' "$reply" | base64 -w 0)" >&9
+        ;;
+    esac
+  done
+}
+
+# --- what the guest may ask for -------------------------------------------------------------------------------------
+
+# unit NAME: makes an empty folder for a virtual unit; standard input of later `file` lines goes there.
+host_unit() {
+  rm -rf "$work/units/$1"
+  mkdir -p "$work/units/$1"
+  printf '%s' "$work/units/$1"
+}
+
+# file UNIT NAME BASE64: writes a file into a unit's folder.
+host_file() { base64 -d <<<"$3" >"$work/units/$1/$2"; }
+
+# plug PORT UNIT [OPTION...]: a server for the unit at the port. QEMU connects within a second.
+host_plug() {
+  local port=$1 unit=$2
+  shift 2
+  rm -f "$work/port$port.sock"
+  "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@" \
+    </dev/null >"$work/units/$unit.server.log" 2>&1 9>&- 8>&- &
+  printf '%s' $! >"$work/port$port.pid"
+}
+
+# unplug PORT: ends the server, as Ctrl-C does; says its exit status.
+host_unplug() {
+  local pid
+  pid=$(cat "$work/port$1.pid")
+  rm "$work/port$1.pid"
+  kill -INT "$pid"
+  tail --pid="$pid" -f /dev/null
+}
+
+# serverlog UNIT: what the server of a unit printed.
+host_serverlog() { cat "$work/units/$1.server.log"; }
+
+# sum UNIT FILE OFFSET LENGTH: SHA-256 of a part of a unit's file.
+host_sum() { tail -c "+$(($3 + 1))" "$work/units/$1/$2" | head -c "$4" | sha256sum | cut -d ' ' -f 1; }
+
+# ls UNIT: what is in a unit's folder.
+host_ls() { ls -l "$work/units/$1"; }
+
+clean_up() {
+  local pidfile
+  [ -n "${qemu:-}" ] && kill "$qemu" 2>/dev/null
+  for pidfile in "$work"/port*.pid; do
+    [ -f "$pidfile" ] && kill "$(cat "$pidfile")" 2>/dev/null
+  done
+  [ -n "${keep:-}" ] || rm -rf "$work"
+  return 0
+}

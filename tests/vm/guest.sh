@@ -10,8 +10,8 @@ host() {
   local status reply
   printf '%s\n' "$*" >&7
   read -r status reply <&7
+  [ "$status" = 0 ] || { echo "the host could not $*:"; base64 -d <<<"${reply:-}"; return "$status"; } >&2
   base64 -d <<<"${reply:-}"
-  return "$status"
 }
 
 say() { printf 'say %s\n' "$*" >&7; }

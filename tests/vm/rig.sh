@@ -76,10 +76,10 @@ prepare_initramfs() {
 
 # boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
 boot() {
-  local script=$1 port devices=()
+  local script=$1 port devices=() pair
   shift
   {
-    printf '%s=%q\n' "$@"
+    for pair in "$@"; do printf '%s=%q\n' "${pair%%=*}" "${pair#*=}"; done
     printf 'vm=%q\n' "$vm"
     printf '. "$vm/guest.sh"\n. %q\n' "$script"
   } >"$work/guest-main.sh"

@@ -217,6 +217,8 @@ impl HttpError {
         let innermost = || causes.last().map_or_else(|| error.to_string(), ToString::to_string);
         if let Some(tls) = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
             Self::Tls { url, reason: tls.to_string() }
+        } else if url.starts_with("https://") && client().is_some_and(reqwest::Error::is_connect) && hung_up(&causes) {
+            Self::Tls { url, reason: innermost() }
         } else if client().is_some_and(reqwest::Error::is_redirect) {
             Self::Redirects { url, limit: limits.redirects }
         } else if client().is_some_and(reqwest::Error::is_timeout) {
@@ -229,6 +231,14 @@ impl HttpError {
             Self::CutOff { url, received, expected }
         }
     }
+}
+
+/// Whether the other side closed the connection: on a new one that is in the middle of the handshake.
+fn hung_up(causes: &[&(dyn Error + 'static)]) -> bool {
+    causes
+        .iter()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset))
 }
 
 /// An error and its causes. What an `io::Error` wraps is one of them, which `source` alone would skip.

@@ -1,0 +1,114 @@
+//! The same, as a user sees it: the program's exit statuses and what it leaves behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use crate::server::{Server, send, send_file};
+use crate::{files, image, manifest, nothing_is_kept, zip_of};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
+
+/// A folder with `manifests/test.toml` for these mirrors.
+fn workspace(urls: &[String]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("manifests")).unwrap();
+    fs::write(folder.path().join("manifests/test.toml"), manifest(urls)).unwrap();
+    folder
+}
+
+fn arguments(command: &mut Command, folder: &Path) {
+    command.current_dir(folder).env_remove("ASMPATCH_CACHE_DIR").args([
+        "download",
+        "test",
+        "--manifest-dir",
+        "manifests",
+        "--cache-dir",
+        "cache",
+    ]);
+}
+
+fn download(folder: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder);
+    command.args(more).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_download_prints_where_the_image_is() {
+    let zip = zip_of("fw/image.bin", &image());
+    let server = Server::start(move |_, stream| send_file(stream, &zip));
+    let folder = workspace(&[server.url("/fw.zip")]);
+    let output = download(folder.path(), &["-o", "out.bin"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"out.bin\n");
+    assert_eq!(fs::read(folder.path().join("out.bin")).unwrap(), image());
+    let output = download(folder.path(), &["--offline", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["image"].as_str(), report["origin"].as_str()), (Some("test"), Some("cache")));
+}
+
+#[test]
+fn an_out_that_holds_something_else_is_only_replaced_with_force() {
+    let server = Server::start(|_, stream| send_file(stream, &image()));
+    let folder = workspace(&[]);
+    let out = folder.path().join("out.bin");
+    fs::write(&out, b"mine").unwrap();
+    let url = server.url("/fw.bin");
+    assert_eq!(download(folder.path(), &["--from", &url, "-o", "out.bin"]).status.code(), Some(5));
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    assert_eq!(download(folder.path(), &["-o", "out.bin", "--force"]).status.code(), Some(0));
+    assert_eq!(fs::read(&out).unwrap(), image());
+    assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {
+    let server = Server::start(|_, stream| {
+        let bytes = image();
+        send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes);
+    });
+    let folder = workspace(&[]);
+    // A limit on the size of files stands in for a full disk: the write fails half-way in the same place. The signal
+    // that comes with it has to be ignored, as it is by default for a full disk, which sends none.
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
+    arguments(&mut command, folder.path());
+    let output = command.args(["--from", &server.url("/")]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("asmpatch::http::write"), "{}", stderr(&output));
+    nothing_is_kept(&folder.path().join("cache"));
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_the_process_with_130_while_the_server_is_silent() {
+    let (release, wait) = channel::<()>();
+    let (begun, has_begun) = channel();
+    let wait = Mutex::new((wait, begun));
+    let server = Server::start(move |_, stream| {
+        let wait = wait.lock().unwrap();
+        send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
+        wait.1.send(()).unwrap();
+        let _ = wait.0.recv();
+    });
+    let folder = workspace(&[]);
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder.path());
+    let child = command.args(["--from", &server.url("/")]).stderr(Stdio::piped()).spawn().unwrap();
+    has_begun.recv().unwrap();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    drop(release);
+    nothing_is_kept(&folder.path().join("cache"));
+    assert_eq!(files(folder.path()).len(), 2);
+}

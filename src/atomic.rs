@@ -10,7 +10,7 @@ use crate::failure::{Exit, Failure};
 
 /// Why a file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error, Diagnostic)]
-#[error("cannot write {}: {doing}: {source}", path.display())]
+#[error("cannot write {}: {doing}", path.display())]
 #[diagnostic(
     code(asmpatch::file::write),
     help(

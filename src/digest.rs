@@ -74,6 +74,11 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, ParseHexError> {
     Ok(text.as_bytes().chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect())
 }
 
+/// Bytes as hexadecimal digits, with `between` between two bytes: nothing, or a space.
+pub fn to_hex(bytes: &[u8], between: &str) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
+}
+
 macro_rules! hexadecimal {
     ($type:ident) => {
         impl fmt::Display for $type {

@@ -10,9 +10,17 @@ mod completions;
 mod context;
 mod device;
 mod download;
+mod info;
+mod input;
+mod known;
 mod list;
 mod man;
+mod output;
+mod patch;
+mod plan;
 mod udev;
+mod unpatch;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -49,26 +57,34 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Download(download::Args),
     Bench(bench::Args),
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
+    Download(download::Args),
+    Info(info::Args),
     List(list::Args),
     Man(man::Args),
+    Patch(patch::Args),
     Udev(udev::Args),
+    Unpatch(unpatch::Args),
+    Verify(verify::Args),
 }
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
-        Command::Download(args) => download::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
+        Command::Download(args) => download::run(&args, context),
+        Command::Info(args) => info::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
+        Command::Patch(args) => patch::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
+        Command::Unpatch(args) => unpatch::run(&args, context),
+        Command::Verify(args) => verify::run(&args, context),
     }
 }
 

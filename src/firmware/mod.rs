@@ -6,6 +6,7 @@ mod address;
 mod config_block;
 mod identity;
 mod image;
+mod map;
 mod routines;
 mod version;
 
@@ -18,5 +19,6 @@ pub use config_block::{
 };
 pub use identity::{BridgeState, UsbId};
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
+pub use map::{Area, AreaKind};
 pub use routines::{Routine, known_routines};
 pub use version::{FirmwareVersion, ParseVersionError};

@@ -4,7 +4,7 @@ use super::definition::{Hunk, Patch};
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
-use crate::digest::Sha256Digest;
+use crate::digest::{Sha256Digest, to_hex};
 use crate::firmware::{BodyOffset, Image};
 
 /// What patching gives.
@@ -47,8 +47,8 @@ impl PatchSet<'_> {
                 return Err(PatchError::Mismatch {
                     id: patch.id().to_owned(),
                     at: hunk.at,
-                    expected: hex(&hunk.expect),
-                    found: hex(found),
+                    expected: to_hex(&hunk.expect, " "),
+                    found: to_hex(found, " "),
                 });
             }
         }
@@ -125,10 +125,6 @@ pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) ->
 
 fn bytes<'a>(image: &'a Image, hunk: &Hunk) -> Option<&'a [u8]> {
     image.body().get(hunk.range())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
-use crate::digest::parse_hex;
+use crate::digest::{parse_hex, to_hex};
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
 /// What a field is to hold.
@@ -138,7 +138,7 @@ impl Serialize for ConfigEdits {
             let value = match value {
                 ConfigValue::Number(number) => TomlValue::Number((*number).into()),
                 ConfigValue::Text(text) => TomlValue::Text(text.clone()),
-                ConfigValue::Bytes(bytes) => TomlValue::Text(hex(bytes)),
+                ConfigValue::Bytes(bytes) => TomlValue::Text(to_hex(bytes, "")),
             };
             (field.name(), value)
         }))
@@ -158,13 +158,9 @@ impl fmt::Display for ConfigValue {
         match self {
             Self::Text(text) => toml::Value::from(text.as_str()).fmt(f),
             Self::Number(number) => write!(f, "0x{number:04X}"),
-            Self::Bytes(bytes) => write!(f, "\"{}\"", hex(bytes)),
+            Self::Bytes(bytes) => write!(f, "\"{}\"", to_hex(bytes, "")),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

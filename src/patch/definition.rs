@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
-use crate::digest::{Sha256Digest, parse_hex};
+use crate::digest::{Sha256Digest, parse_hex, to_hex};
 use crate::failure::{Exit, Failure};
 use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
@@ -63,6 +63,9 @@ pub struct Hunk {
     /// The patched image's bytes: as many.
     #[serde(deserialize_with = "hex_bytes")]
     pub new: Vec<u8>,
+    /// Where the first instruction begins that the hunk changes, where that is not the hunk's first byte.
+    #[serde(default, deserialize_with = "code_address")]
+    pub instruction: Option<CodeAddress>,
     /// What the bytes are, for people.
     #[serde(default)]
     pub note: Option<String>,
@@ -142,6 +145,10 @@ fn hex_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::E
     parse_hex(&text).map_err(de::Error::custom)
 }
 
+fn code_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CodeAddress>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
+}
+
 fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let id = String::deserialize(deserializer)?;
     if !id.is_empty() && id.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
@@ -204,6 +211,24 @@ pub enum DefinitionError {
         /// A remark where the bytes are the same.
         same: &'static str,
     },
+    /// An instruction that the hunk does not reach into.
+    #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
+    #[diagnostic(
+        code(asmpatch::patch::instruction),
+        help(
+            "an instruction has at most three bytes: `instruction` stands at most two bytes before `at`, or is left out"
+        )
+    )]
+    Instruction {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// Where the instruction is said to begin.
+        instruction: CodeAddress,
+    },
     /// Two hunks of one patch change the same byte.
     #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
     #[diagnostic(
@@ -251,7 +276,12 @@ impl Patch {
             if definition.images[..index].iter().any(|other| other.sha256 == image.sha256) {
                 return Err(DefinitionError::ImageTwice { origin, id, sha256: image.sha256 });
             }
-            for Hunk { at, expect, new, .. } in &image.hunks {
+            for Hunk { at, expect, new, instruction, .. } in &image.hunks {
+                if let Some(instruction) = *instruction
+                    && !(0..=2).contains(&(i64::from(at.body_offset().0) - i64::from(instruction.body_offset().0)))
+                {
+                    return Err(DefinitionError::Instruction { origin, id, at: *at, instruction });
+                }
                 if expect.is_empty() || expect.len() != new.len() || expect == new {
                     let same = if expect == new && !expect.is_empty() { ", which are the same" } else { "" };
                     let (expect, new) = (expect.len(), new.len());
@@ -337,10 +367,10 @@ impl Patch {
         let mut text = format!("asmpatch-patch 1\nid {}\n", self.id());
         let mut hunks: Vec<&Hunk> = self.hunks(image).iter().collect();
         hunks.sort_by_key(|hunk| hunk.range().start);
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         for hunk in hunks {
             // Writing into a String cannot fail.
-            let _ = writeln!(text, "{:#x} {} {}", hunk.at.file_offset().0, hex(&hunk.expect), hex(&hunk.new));
+            let _ =
+                writeln!(text, "{:#x} {} {}", hunk.at.file_offset().0, to_hex(&hunk.expect, ""), to_hex(&hunk.new, ""));
         }
         for (field, value) in self.config().iter() {
             let _ = writeln!(text, "{} = {value}", field.name());
@@ -423,6 +453,8 @@ mod tests {
             ("file:0x2A13", "file:0x1FF00", "past the end of the largest possible image"),
             ("file:0x2A13", "file:0xFFFFFFFFFF", "past the end of the largest possible image"),
             ("file:0x2A13", "file:0x2A12", "c:0x2A0E (file 0x02a12) and c:0x2A0E (file 0x02a12) overlap"),
+            ("\"05\"", "\"05\"\ninstruction = \"c:0x2A0F\"", "the instruction at c:0x2A0F does not reach"),
+            ("\"05\"", "\"05\"\ninstruction = \"c:0x2A0B\"", "the instruction at c:0x2A0B does not reach"),
             ("\"05\"", "\"0506\"", "expects 1 bytes and has 2 new ones"),
             ("\"05\"", "\"0a\"", "which are the same"),
             ("\"05\"", "\"\"", "expects 1 bytes and has 0"),

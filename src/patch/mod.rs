@@ -5,6 +5,7 @@
 mod apply;
 mod config_edits;
 mod definition;
+mod instructions;
 mod library;
 mod receipt;
 mod set;
@@ -13,6 +14,7 @@ mod verify;
 pub use apply::{Identified, Patched, identify, unpatch};
 pub use config_edits::{ConfigEdits, ConfigValue, ConfigValueError};
 pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
+pub use instructions::Instructions;
 pub use library::{Library, LibraryError};
 pub use receipt::{Format, Receipt, ReceiptImage, ReceiptPatch};
 pub use set::{PatchError, PatchSet, Selection};

@@ -3,7 +3,7 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::apply::identify;
+use super::apply::{Identified, identify};
 use super::definition::{HunkAddress, Patch};
 use super::library::Library;
 use super::receipt::Receipt;
@@ -32,9 +32,11 @@ pub type Originals<'a> = &'a dyn Fn(&Sha256Digest) -> Option<Image>;
 pub struct Verification<'a> {
     /// The file's digest.
     pub sha256: Sha256Digest,
-    /// The version in the image; `None` where the container does not hold.
-    pub version: Option<FirmwareVersion>,
-    /// The unpatched image that it was made from, found by undoing patches.
+    /// The image; `None` where the container does not hold.
+    pub image: Option<Image>,
+    /// The unpatched image, found by undoing patches.
+    pub original: Option<Image>,
+    /// The unpatched image's digest.
     pub base: Option<Sha256Digest>,
     /// The patches that are in it.
     pub patches: Vec<&'a Patch>,
@@ -168,34 +170,32 @@ impl Failure for Finding {
 ///
 /// Costs one pass for the container and one or two SHA-256, so a thousand images a second.
 pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) -> Verification<'a> {
-    let sha256 = Sha256Digest::of(file);
     let mut verification = Verification {
-        sha256,
-        version: None,
+        sha256: Sha256Digest::of(file),
+        image: None,
+        original: None,
         base: None,
         patches: Vec::new(),
         findings: Vec::new(),
         differences: Vec::new(),
     };
-    let image = match Image::parse(file) {
-        Ok(image) => Some(image),
-        Err(error) => {
-            verification.findings.push(error.into());
-            None
-        }
-    };
-    verification.version = image.as_ref().map(Image::version);
-    let identified = image.as_ref().and_then(|image| identify(library, image, sha256));
-    match &identified {
-        Some(identified) => {
-            verification.base = Some(identified.base);
-            verification.patches = identified.patches.clone();
-            if let Err(error) = check_set(library, &verification.patches, &identified.original, identified.base) {
-                verification.findings.push(Finding::PatchSet(error));
+    match Image::parse(file) {
+        Ok(image) => match identify(library, &image, verification.sha256) {
+            Some(Identified { base, original, patches }) => {
+                if let Err(error) = check_set(library, &patches, &original, base) {
+                    verification.findings.push(Finding::PatchSet(error));
+                }
+                verification.image = Some(image);
+                verification.original = Some(original);
+                verification.base = Some(base);
+                verification.patches = patches;
             }
-        }
-        None if image.is_some() => verification.findings.push(Finding::UnknownBase),
-        None => {}
+            None => {
+                verification.findings.push(Finding::UnknownBase);
+                verification.image = Some(image);
+            }
+        },
+        Err(error) => verification.findings.push(error.into()),
     }
     if let (Some(expected), Some(found)) = (expect.image, verification.base)
         && expected != found
@@ -206,39 +206,44 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     if let Some(receipt) = expect.receipt {
         check_receipt(library, receipt, &mut verification);
     }
-
-    let base =
-        expect.image.or(expect.receipt.map(|receipt| receipt.input.sha256)).or(verification.base).or_else(|| {
-            let version = image.as_ref().map(Image::version);
-            guess_base(library, version, expect)
-        });
-    let Some(base) = base else { return verification };
-    let original = match identified {
-        Some(identified) if identified.base == base => Some(identified.original),
-        _ => expect.originals.and_then(|originals| originals(&base)),
-    };
-    match original {
-        Some(original) => {
-            let patches = match expect.receipt {
-                Some(receipt) => receipt.patches.iter().filter_map(|patch| library.get(&patch.id)).collect(),
-                None if verification.base == Some(base) => verification.patches.clone(),
-                None => patches_in(library, file, &base),
-            };
-            let mut expected = original;
-            for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
-                let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
-            }
-            verification.differences = differences(&expected.to_file(), file);
-        }
-        None => verification.findings.extend(foreign_hunks(library, file, &base)),
+    // An identified file without a finding is its original with its patches, byte for byte.
+    if !verification.findings.is_empty() {
+        compare(library, file, expect, &mut verification);
     }
     verification
 }
 
+/// Fills in the differing bytes, or where the original is not to be had, what patches know of it.
+fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'_>) {
+    let base = expect
+        .image
+        .or(expect.receipt.map(|receipt| receipt.input.sha256))
+        .or(verification.base)
+        .or_else(|| guess_base(library, verification.image.as_ref()?.version(), expect));
+    let Some(base) = base else { return };
+    let identified = verification.base == Some(base);
+    let original = match &verification.original {
+        Some(original) if identified => Some(original.clone()),
+        _ => expect.originals.and_then(|originals| originals(&base)),
+    };
+    let Some(mut expected) = original else {
+        verification.findings.extend(foreign_hunks(library, file, &base));
+        return;
+    };
+    let patches = match expect.receipt {
+        Some(receipt) => receipt.patches.iter().filter_map(|patch| library.get(&patch.id)).collect(),
+        None if identified => verification.patches.clone(),
+        None => patches_in(library, file, &base),
+    };
+    for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
+        let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
+    }
+    verification.differences = differences(&expected.to_file(), file);
+}
+
 /// The image of the same version whose bytes are to be had: what an unidentified file most likely was.
-fn guess_base(library: &Library, version: Option<FirmwareVersion>, expect: &Expectations<'_>) -> Option<Sha256Digest> {
+fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
     let originals = expect.originals?;
-    let version = version?;
     library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
 }
 

@@ -1,0 +1,166 @@
+//! `asmpatch info`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Context;
+use super::input::ImageFile;
+use super::known::PatchDirs;
+use super::plan::{self, PatchJson};
+use crate::digest::{Md5Digest, Sha256Digest};
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
+use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, ZeroRun};
+use crate::patch::{self, Identified};
+
+/// Zero runs shorter than this are data as often as room.
+const MIN_FREE: u32 = 64;
+
+/// Show what an image is: container, version, which known image, which patches, and its map.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image.
+    file: PathBuf,
+
+    #[command(flatten)]
+    patches: PatchDirs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    file: String,
+    size: usize,
+    sha256: Sha256Digest,
+    md5: Md5Digest,
+    version: FirmwareVersion,
+    image: Option<String>,
+    patches: Option<Vec<PatchJson<'a>>>,
+    map: Vec<AreaJson>,
+}
+
+#[derive(Serialize)]
+struct AreaJson {
+    area: &'static str,
+    file_offset: u32,
+    size: u32,
+    flash_address: u32,
+    first: Option<String>,
+    last: Option<String>,
+    free: Vec<FreeJson>,
+}
+
+#[derive(Serialize)]
+struct FreeJson {
+    address: Option<String>,
+    file_offset: u32,
+    size: u32,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that can't be read, or whose container does not hold.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let input = ImageFile::read(&args.file)?;
+    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let identified = patch::identify(&library, &input.image, input.sha256);
+    let md5 = Md5Digest::of(&input.image.to_file());
+    let map = input.image.map(MIN_FREE);
+    if args.json {
+        let patches = identified.as_ref().map(|Identified { base, original, patches }| {
+            patches.iter().map(|patch| PatchJson::new(patch, base, original, &input.image)).collect()
+        });
+        let json = Json {
+            file: args.file.display().to_string(),
+            size: input.len,
+            sha256: input.sha256,
+            md5,
+            version: input.image.version(),
+            image: identified.as_ref().map(|identified| library.image_name(&identified.base)),
+            patches,
+            map: map.iter().map(area_json).collect(),
+        };
+        let text = serde_json::to_string_pretty(&json).expect("an image's facts serialise: their keys are strings");
+        anstream::println!("{text}");
+        return Ok(Exit::Done);
+    }
+    anstream::println!("{}", args.file.display());
+    anstream::println!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
+    anstream::println!("  version    {}", input.image.version());
+    anstream::println!("  SHA-256    {}", input.sha256);
+    anstream::println!("  MD5        {md5}");
+    match &identified {
+        None => anstream::println!("  image      unknown: not a known image, with or without the known patches"),
+        Some(Identified { base, patches, .. }) => {
+            anstream::println!("  image      {}", library.image_name(base));
+            if patches.is_empty() {
+                anstream::println!("  patches    none");
+            }
+            for (index, patch) in patches.iter().enumerate() {
+                let label = if index == 0 { "patches" } else { "" };
+                anstream::println!("  {label:<10} {}: {}", patch.id(), patch.title());
+            }
+        }
+    }
+    let mut table = plan::new_table();
+    table.set_header(["area", "addresses", "file offset", "flash", "bytes", "free", "largest free runs"]);
+    for area in &map {
+        let code =
+            area.code().map_or_else(|| "-".to_owned(), |(first, last)| format!("{first}..0x{:04X}", last.addr()));
+        table.add_row([
+            area_name(area.kind).to_owned(),
+            code,
+            format!("{:#07x}", area.start.0),
+            format!("{:#08x}", area.start.flash_address().0),
+            area.len.to_string(),
+            area.free.iter().map(|run| run.len).sum::<u32>().to_string(),
+            largest_runs(&area.free),
+        ]);
+    }
+    anstream::println!("{table}");
+    anstream::println!("free: runs of at least {MIN_FREE} zero bytes");
+    Ok(Exit::Done)
+}
+
+fn area_name(kind: AreaKind) -> &'static str {
+    match kind {
+        AreaKind::Header => "header",
+        AreaKind::Code(Bank::Common) => "common",
+        AreaKind::Code(Bank::Bank0) => "bank 0",
+        AreaKind::Code(Bank::Bank1) => "bank 1",
+        AreaKind::Unmapped => "unmapped",
+        AreaKind::Trailer => "trailer",
+    }
+}
+
+fn largest_runs(free: &[ZeroRun]) -> String {
+    let mut runs: Vec<&ZeroRun> = free.iter().collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.len));
+    let line = |run: &&ZeroRun| {
+        let at = run.start.code_address().map_or_else(|| run.start.to_string(), |address| address.to_string());
+        format!("{} at {at}", run.len)
+    };
+    runs.iter().take(3).map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn area_json(area: &Area) -> AreaJson {
+    let free = |run: &ZeroRun| FreeJson {
+        address: run.start.code_address().map(|address| address.to_string()),
+        file_offset: run.start.file_offset().0,
+        size: run.len,
+    };
+    AreaJson {
+        area: area_name(area.kind),
+        file_offset: area.start.0,
+        size: area.len,
+        flash_address: area.start.flash_address().0,
+        first: area.code().map(|(first, _)| first.to_string()),
+        last: area.code().map(|(_, last)| last.to_string()),
+        free: area.free.iter().map(free).collect(),
+    }
+}

@@ -1,0 +1,162 @@
+//! Files that the user names: read whole, never more than they may have, with errors that name the file.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::digest::Sha256Digest;
+use crate::failure::{Exit, Failure};
+use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
+
+/// Why a file can't be read.
+#[derive(Debug, Error, Diagnostic)]
+pub enum InputError {
+    /// The system says no.
+    #[error("cannot read {}", path.display())]
+    #[diagnostic(code(asmpatch::file::read), help("check the name, and that you may read it"))]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder.
+    #[error("{} is a folder, expected a file", path.display())]
+    #[diagnostic(code(asmpatch::file::folder), help("name the file in it"))]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// More bytes than such a file can have.
+    #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "more bytes than it may".to_owned(), |found| format!("{found} bytes")))]
+    #[diagnostic(code(asmpatch::file::oversized), help("this is another kind of file; check the name"))]
+    Oversized {
+        /// The file.
+        path: PathBuf,
+        /// Its length, where the system tells it beforehand.
+        found: Option<u64>,
+        /// The most that is read.
+        max: usize,
+    },
+    /// Bytes that are no text.
+    #[error("{} is not UTF-8: the byte at offset {offset:#x} starts no character", path.display())]
+    #[diagnostic(code(asmpatch::file::not_text), help("this is another kind of file; check the name"))]
+    NotText {
+        /// The file.
+        path: PathBuf,
+        /// The first byte that is none.
+        offset: usize,
+    },
+}
+
+impl Failure for InputError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// An error about a file's content, with the file's name.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{}: {cause}", path.display())]
+#[diagnostic(forward(cause))]
+pub struct InFile<E: Failure> {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub cause: E,
+}
+
+impl<E: Failure> InFile<E> {
+    /// Names the file in an error: for `map_err`.
+    pub fn named(path: &Path) -> impl FnOnce(E) -> Self {
+        let path = path.to_owned();
+        move |cause| Self { path, cause }
+    }
+}
+
+impl<E: Failure> Failure for InFile<E> {
+    fn exit(&self) -> Exit {
+        self.cause.exit()
+    }
+}
+
+/// Reads a file of at most `max` bytes. A larger one is refused before it is read.
+///
+/// # Errors
+/// [`InputError`].
+pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
+    let failed = |source| InputError::Read { path: path.to_owned(), source };
+    let metadata = fs::metadata(path).map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(InputError::Folder { path: path.to_owned() });
+    }
+    let oversized = |found| InputError::Oversized { path: path.to_owned(), found, max };
+    if metadata.len() > max as u64 {
+        return Err(oversized(Some(metadata.len())));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    // Devices and pipes have no length to ask for.
+    File::open(path).map_err(failed)?.take(max as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > max { Err(oversized(None)) } else { Ok(bytes) }
+}
+
+/// Reads a text file, such as a receipt: at most a mebibyte.
+///
+/// # Errors
+/// [`InputError`].
+pub fn read_text(path: &Path) -> Result<String, InputError> {
+    let bytes = read(path, 1 << 20)?;
+    String::from_utf8(bytes)
+        .map_err(|error| InputError::NotText { path: path.to_owned(), offset: error.utf8_error().valid_up_to() })
+}
+
+/// A firmware image as the user named it.
+#[derive(Debug)]
+pub struct ImageFile {
+    /// Its length in bytes.
+    pub len: usize,
+    /// The image.
+    pub image: Image,
+    /// The file's digest.
+    pub sha256: Sha256Digest,
+}
+
+impl ImageFile {
+    /// Reads an image and checks its container.
+    ///
+    /// # Errors
+    /// [`InputError`], and [`ImageError`] with the file's name.
+    pub fn read(path: &Path) -> Result<Self, crate::failure::AnyFailure> {
+        let bytes = read(path, MAX_FILE_LEN)?;
+        let image = Image::parse(&bytes).map_err(InFile::<ImageError>::named(path))?;
+        Ok(Self { len: bytes.len(), image, sha256: Sha256Digest::of(&bytes) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_never_ends_is_not_read_to_its_end() {
+        if cfg!(unix) {
+            let error = read(Path::new("/dev/zero"), 1000).unwrap_err();
+            assert!(matches!(error, InputError::Oversized { found: None, max: 1000, .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_may_have_exactly_as_many_bytes_as_allowed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        fs::write(&path, [b'a'; 10]).unwrap();
+        assert_eq!(read(&path, 10).unwrap().len(), 10);
+        assert!(matches!(read(&path, 9), Err(InputError::Oversized { found: Some(10), .. })));
+        fs::write(&path, b"ab\xFFc").unwrap();
+        assert!(matches!(read_text(&path), Err(InputError::NotText { offset: 2, .. })));
+        assert!(matches!(read(folder.path(), 10), Err(InputError::Folder { .. })));
+    }
+}

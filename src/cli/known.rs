@@ -1,0 +1,50 @@
+//! What is known of images and patches: the arguments that add to it, and the loading.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::input::{self, InputError};
+use crate::failure::AnyFailure;
+use crate::fetch::Manifests;
+use crate::patch::Library;
+
+/// Where more patches are, beside those in the binary.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct PatchDirs {
+    /// A folder with more patches, one .toml file each; may be given more than once.
+    #[arg(long = "patch-dir", value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+}
+
+impl PatchDirs {
+    /// The embedded patches, those in the folders, and the images of the manifests.
+    ///
+    /// # Errors
+    /// Unreadable folders and files, and patches that are wrong, each with its file's name.
+    pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
+        let mut library = Library::embedded()?;
+        for manifest in manifests.iter() {
+            library.know(manifest.sha256, &manifest.id);
+        }
+        for dir in &self.dirs {
+            for path in toml_files(dir)? {
+                library.add(&path.display().to_string(), &input::read_text(&path)?)?;
+            }
+        }
+        Ok(library)
+    }
+}
+
+/// In the order of their names: the system's order must not decide which of two equal ids is the second.
+fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, InputError> {
+    let failed = |source| InputError::Read { path: dir.to_owned(), source };
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}

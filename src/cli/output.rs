@@ -1,0 +1,58 @@
+//! Where results go: a file that must not be there yet, or may be replaced with `--force`.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+
+/// Why a file is not written.
+#[derive(Debug, Error, Diagnostic)]
+pub enum OutputError {
+    /// There is one.
+    #[error("{} is there already", path.display())]
+    #[diagnostic(code(asmpatch::file::exists), help("name another file, or replace it with `--force`"))]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is the input.
+    #[error("{} is the input itself", path.display())]
+    #[diagnostic(
+        code(asmpatch::file::input_is_output),
+        help("the original would be lost; name another file after `-o`")
+    )]
+    IsInput {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Failure for OutputError {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+}
+
+/// Checks that `path` may be written: it is not the input, and not there without `force`.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), OutputError> {
+    let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
+    if same(path, input) {
+        Err(OutputError::IsInput { path: path.to_owned() })
+    } else if !force && path.symlink_metadata().is_ok() {
+        Err(OutputError::Exists { path: path.to_owned() })
+    } else {
+        Ok(())
+    }
+}
+
+/// The receipt's name beside an image: `OUT.toml`.
+pub fn receipt_path(image: &Path) -> PathBuf {
+    let mut name = image.as_os_str().to_owned();
+    name.push(".toml");
+    name.into()
+}

@@ -1,0 +1,131 @@
+//! `asmpatch patch`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::Context;
+use super::input::{ImageFile, InFile};
+use super::known::PatchDirs;
+use super::output;
+use super::plan::{self, PatchJson};
+use crate::atomic;
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
+use crate::patch::{ConfigEdits, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+
+/// Patch an image, and write a receipt beside it.
+///
+/// Nothing is written unless every byte that a patch expects is there. Checksum and CRC are redone; the same inputs
+/// always give the same bytes. `asmpatch unpatch` goes back.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The unpatched image, as `asmpatch download` fetches it.
+    file: PathBuf,
+
+    /// Where the patched image goes; its receipt goes to OUT.toml.
+    #[arg(short, long, value_name = "OUT", required_unless_present = "dry_run")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    patches: PatchDirs,
+
+    /// Add a patch to the default set; may be given more than once.
+    #[arg(long = "patch", value_name = "ID")]
+    add: Vec<String>,
+
+    /// Start from no patch in place of the default set.
+    #[arg(long)]
+    no_defaults: bool,
+
+    /// Show what would change, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Replace OUT and its receipt where they exist.
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    image: String,
+    input: &'a ReceiptImage,
+    output: &'a ReceiptImage,
+    patches: Vec<PatchJson<'a>>,
+    config: &'a ConfigEdits,
+    written: Vec<String>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that is no image, patches that don't fit it or each other, an OUT that is there or can't be written.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let input = ImageFile::read(&args.file)?;
+    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
+    let named = || InFile::<PatchError>::named(&args.file);
+    let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
+    let patched = set.apply().map_err(named())?;
+
+    let written = match &args.output {
+        Some(output) if !args.dry_run => write(args, output, &patched)?,
+        _ => Vec::new(),
+    };
+    if args.json {
+        let json = Json {
+            image: library.image_name(&set.digest()),
+            input: &patched.receipt.input,
+            output: &patched.receipt.output,
+            patches: set
+                .patches()
+                .iter()
+                .map(|patch| PatchJson::new(patch, &set.digest(), &input.image, &patched.image))
+                .collect(),
+            config: set.config(),
+            written: written.iter().map(|path| path.display().to_string()).collect(),
+        };
+        let text = serde_json::to_string_pretty(&json).expect("a plan serialises: its keys are strings");
+        anstream::println!("{text}");
+    } else {
+        print(args, &library.image_name(&set.digest()), &set, &patched, &written);
+    }
+    Ok(Exit::Done)
+}
+
+fn write(args: &Args, output: &Path, patched: &Patched) -> Result<Vec<PathBuf>, AnyFailure> {
+    let receipt = output::receipt_path(output);
+    for path in [output, &receipt] {
+        output::check(path, &args.file, args.force)?;
+    }
+    let image = patched.image.to_file();
+    let receipt_text = patched.receipt.to_string();
+    atomic::write_all(&[(output, &image), (&receipt, receipt_text.as_bytes())])?;
+    Ok(vec![output.to_owned(), receipt])
+}
+
+fn print(args: &Args, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
+    anstream::println!("{}: image {image}, version {}", args.file.display(), set.base().version());
+    for patch in set.patches() {
+        anstream::println!("  {}: {}", patch.id(), patch.title());
+    }
+    if args.dry_run {
+        if set.hunks().next().is_some() {
+            anstream::println!("{}", plan::hunk_table(set.hunks(), set.base(), &patched.image));
+        }
+        if !set.config().is_empty() {
+            anstream::println!("{}", plan::config_table(set.config()));
+        }
+        anstream::println!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
+    }
+    if let [image, receipt] = written {
+        anstream::println!("wrote {}, SHA-256 {}", image.display(), patched.receipt.output.sha256);
+        anstream::println!("wrote {}", receipt.display());
+        anstream::println!("next: asmpatch flash {}", image.display());
+    }
+}

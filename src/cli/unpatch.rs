@@ -1,0 +1,74 @@
+//! `asmpatch unpatch`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Context;
+use super::input::{ImageFile, InFile};
+use super::known::PatchDirs;
+use super::output;
+use crate::atomic;
+use crate::digest::Sha256Digest;
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
+use crate::patch::{self, Patch, PatchError};
+
+/// Take the patches out of an image again.
+///
+/// What is written is the original, byte for byte: its SHA-256 is that of a known image, else nothing is written.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The patched image.
+    file: PathBuf,
+
+    /// Where the original goes.
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    patches: PatchDirs,
+
+    /// Replace OUT where it exists.
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    image: &'a str,
+    input_sha256: Sha256Digest,
+    output_sha256: Sha256Digest,
+    undone: Vec<&'a str>,
+    written: String,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that is no image, one that is not patched or unknown, an OUT that is there or can't be written.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let input = ImageFile::read(&args.file)?;
+    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let undone =
+        patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
+    output::check(&args.output, &args.file, args.force)?;
+    atomic::write(&args.output, &undone.original.to_file())?;
+
+    let image = library.image_name(&undone.base);
+    let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id()).collect();
+    let written = args.output.display().to_string();
+    if args.json {
+        let json = Json { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
+        let text = serde_json::to_string_pretty(&json).expect("the result serialises: its keys are strings");
+        anstream::println!("{text}");
+    } else {
+        anstream::println!("{}: image {image} with {}", args.file.display(), ids.join(", "));
+        anstream::println!("wrote {written}, SHA-256 {}", undone.base);
+    }
+    Ok(Exit::Done)
+}

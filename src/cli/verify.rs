@@ -1,0 +1,267 @@
+//! `asmpatch verify`.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::Table;
+use miette::Diagnostic;
+use serde::Serialize;
+
+use super::Context;
+use super::input;
+use super::known::PatchDirs;
+use super::plan::{self, PatchJson};
+use crate::digest::Sha256Digest;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::fetch::Manifests;
+use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
+use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
+use crate::practice;
+
+/// The most differing bytes that are shown as a table; `--json` has them all.
+const MAX_SHOWN: usize = 64;
+
+/// Verify images: container, base image, patches, receipt.
+///
+/// The base image is found by undoing the patches, so no original is needed. Where it is to be had (the practice
+/// image, or an image named with --original), every byte that differs is shown with its addresses. Ends with status 1
+/// if anything is wrong with any file.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The images.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The receipt that the images must agree with, as `asmpatch patch` writes it.
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
+
+    /// The known image that they must be made from, such as 240417 or practice.
+    #[arg(long, value_name = "ID")]
+    image: Option<String>,
+
+    /// An unpatched image to compare with, byte by byte; may be given more than once.
+    #[arg(long, value_name = "FILE")]
+    original: Vec<PathBuf>,
+
+    #[command(flatten)]
+    patches: PatchDirs,
+
+    /// Show each patch's hunks with their instructions for many files too; for one file they are shown anyway.
+    #[arg(long)]
+    hunks: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    file: String,
+    ok: bool,
+    sha256: Sha256Digest,
+    version: Option<FirmwareVersion>,
+    image: Option<String>,
+    patches: Vec<PatchJson<'a>>,
+    findings: Vec<FindingJson>,
+    differences: Vec<DifferenceJson>,
+}
+
+#[derive(Serialize)]
+struct FindingJson {
+    code: String,
+    message: String,
+}
+
+#[derive(Serialize)]
+struct DifferenceJson {
+    file_offset: u32,
+    flash_address: u32,
+    address: Option<String>,
+    expected: Option<u8>,
+    found: Option<u8>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A receipt, an original or a patch that can't be used, an unknown image id. A file that can't be read is reported
+/// and the others are verified still.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
+    let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
+    let originals = Originals::read(&args.original)?;
+    let find = |sha256: &Sha256Digest| originals.find(sha256);
+    let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
+
+    let mut exit = Exit::Done;
+    let mut reports = Vec::new();
+    for path in &args.files {
+        let bytes = match read_image(path) {
+            Ok(bytes) => bytes,
+            Err(failure) => {
+                context.report(&failure);
+                exit = exit.max(failure.exit());
+                continue;
+            }
+        };
+        let verification = patch::verify(&library, &bytes, &expect);
+        if !verification.holds() {
+            exit = exit.max(Exit::CheckFailed);
+        }
+        if args.json {
+            reports.push(json(path, &library, &verification));
+        } else {
+            print(path, &library, &verification, args.hunks || args.files.len() == 1);
+        }
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&reports).expect("reports serialise: their keys are strings");
+        anstream::println!("{text}");
+    }
+    Ok(exit)
+}
+
+/// An empty file has nothing to verify: it is an error of the input like a missing one.
+fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
+    let bytes = input::read(path, MAX_FILE_LEN)?;
+    if bytes.is_empty() {
+        return Err(input::InFile { path: path.to_owned(), cause: crate::firmware::ImageError::Empty }.into());
+    }
+    Ok(bytes)
+}
+
+fn read_receipt(path: &Path) -> Result<Receipt, AnyFailure> {
+    let text = input::read_text(path)?;
+    Receipt::parse(&path.display().to_string(), &text).map_err(|error| (*error).into())
+}
+
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("no known image is called {name:?}; known are {known}")]
+#[diagnostic(
+    code(asmpatch::verify::unknown_image),
+    help("name a known image; `asmpatch info FILE` tells which one a file is")
+)]
+struct UnknownImage {
+    name: String,
+    known: String,
+}
+
+impl Failure for UnknownImage {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownImage> {
+    library.images().iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256).ok_or_else(|| {
+        let mut known: Vec<&str> = library.images().values().map(String::as_str).collect();
+        known.sort_unstable();
+        UnknownImage { name: name.to_owned(), known: known.join(", ") }
+    })
+}
+
+/// The unpatched images that are at hand.
+struct Originals(Vec<(Sha256Digest, Image)>);
+
+impl Originals {
+    fn read(paths: &[PathBuf]) -> Result<Self, AnyFailure> {
+        let mut originals = Vec::new();
+        for path in paths {
+            let file = input::ImageFile::read(path)?;
+            originals.push((file.sha256, file.image));
+        }
+        Ok(Self(originals))
+    }
+
+    /// Asked for only where a file is none of the known ones, so the practice image is not built for the others.
+    fn find(&self, sha256: &Sha256Digest) -> Option<Image> {
+        let named = self.0.iter().find(|(digest, _)| digest == sha256).map(|(_, image)| image.clone());
+        named.or_else(|| Some(practice::image()).filter(|image| image.sha256() == sha256.0))
+    }
+}
+
+fn summary(library: &Library, verification: &Verification<'_>) -> String {
+    let Some(base) = &verification.base else { return "unknown image".to_owned() };
+    let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
+    let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
+    format!("{}, {patches}", library.image_name(base))
+}
+
+fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_hunks: bool) {
+    let verdict = if verification.holds() { "ok" } else { "FAILED" };
+    anstream::println!("{}: {verdict}: {}", path.display(), summary(library, verification));
+    if show_hunks
+        && !verification.patches.is_empty()
+        && let (Some(base), Some(original), Some(image)) =
+            (verification.base, &verification.original, &verification.image)
+    {
+        let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
+        anstream::println!("{}", plan::hunk_table(hunks, original, image));
+    }
+    for finding in &verification.findings {
+        let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
+        anstream::println!("  {finding}{code}");
+        if let Some(help) = finding.help() {
+            anstream::println!("    {help}");
+        }
+    }
+    if !verification.differences.is_empty() {
+        anstream::println!("{}", difference_table(&verification.differences));
+        let hidden = verification.differences.len().saturating_sub(MAX_SHOWN);
+        if hidden > 0 {
+            anstream::println!("  and {hidden} more bytes; --json lists them all");
+        }
+    }
+}
+
+fn difference_table(differences: &[Difference]) -> Table {
+    let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
+    let mut table = plan::new_table();
+    table.set_header(["file offset", "flash", "address", "expected", "found"]);
+    for Difference { at, expected, found } in differences.iter().take(MAX_SHOWN) {
+        table.add_row([
+            format!("{:#07x}", at.0),
+            format!("{:#08x}", at.flash_address().0),
+            code_address(*at).unwrap_or_else(|| "-".to_owned()),
+            byte(*expected),
+            byte(*found),
+        ]);
+    }
+    table
+}
+
+fn code_address(at: FileOffset) -> Option<String> {
+    Some(at.body_offset()?.code_address()?.to_string())
+}
+
+fn json<'a>(path: &Path, library: &Library, verification: &Verification<'a>) -> Json<'a> {
+    let finding = |finding: &patch::Finding| FindingJson {
+        code: finding.code().map_or_else(String::new, |code| code.to_string()),
+        message: finding.to_string(),
+    };
+    let difference = |Difference { at, expected, found }: &Difference| DifferenceJson {
+        file_offset: at.0,
+        flash_address: at.flash_address().0,
+        address: code_address(*at),
+        expected: *expected,
+        found: *found,
+    };
+    let patches = match (verification.base, &verification.original, &verification.image) {
+        (Some(base), Some(original), Some(image)) => {
+            verification.patches.iter().map(|patch| PatchJson::new(patch, &base, original, image)).collect()
+        }
+        _ => Vec::new(),
+    };
+    Json {
+        file: path.display().to_string(),
+        ok: verification.holds(),
+        sha256: verification.sha256,
+        version: verification.image.as_ref().map(Image::version),
+        image: verification.base.map(|base| library.image_name(&base)),
+        patches,
+        findings: verification.findings.iter().map(finding).collect(),
+        differences: verification.differences.iter().map(difference).collect(),
+    }
+}

@@ -7,6 +7,7 @@ use super::selector::Selector;
 use crate::bridge::{Location, UnitInfo};
 use crate::failure::{Exit, Failure};
 use crate::usb::{DescriptorFault, MountedError, UsbError};
+use crate::virtual_bridge;
 
 /// No unit was opened; nothing was sent to any.
 #[derive(Debug, Error, Diagnostic)]
@@ -65,6 +66,25 @@ pub enum OpenError {
         /// Why.
         fault: DescriptorFault,
     },
+    /// UAS was asked for on a virtual bridge in this process.
+    #[error("a virtual bridge in this process speaks Bulk-Only alone")]
+    #[diagnostic(
+        code(asmpatch::device::virtual_uas),
+        help("leave --transport out; `asmpatch bridge serve` gives a virtual machine a virtual bridge with UAS")
+    )]
+    VirtualUas,
+    /// The virtual bridge's folder.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Virtual(#[from] virtual_bridge::OpenError),
+    /// The virtual bridge is not plugged in.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Absent(#[from] virtual_bridge::Absent),
+    /// No folder for the virtual bridge.
+    #[error("no data folder for the virtual bridge: {0}")]
+    #[diagnostic(code(asmpatch::device::no_data_folder), help("name a folder yourself: --device virtual:DIR"))]
+    NoDataFolder(String),
     /// libusb or the system.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -80,6 +100,9 @@ impl Failure for OpenError {
         match self {
             Self::Several { .. } | Self::Ambiguous { .. } => Exit::Refused,
             Self::Mounted(mounted) => mounted.exit(),
+            Self::Virtual(error) => error.exit(),
+            Self::Absent(error) => error.exit(),
+            Self::VirtualUas | Self::NoDataFolder(_) => Exit::Usage,
             Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::Usb(_) => Exit::Device,
         }
     }

@@ -4,6 +4,7 @@
 
 mod error;
 mod selector;
+mod virtual_unit;
 
 pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
@@ -47,7 +48,10 @@ pub fn list() -> Result<Vec<UnitInfo>, UsbError> {
 /// # Errors
 /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
 pub fn open(selector: Option<&Selector>, choice: TransportChoice) -> Result<Unit, OpenError> {
-    open_found(chosen(usb::discover()?, selector)?, choice)
+    match selector {
+        Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice),
+        _ => open_found(chosen(usb::discover()?, selector)?, choice),
+    }
 }
 
 /// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing.
@@ -55,7 +59,10 @@ pub fn open(selector: Option<&Selector>, choice: TransportChoice) -> Result<Unit
 /// # Errors
 /// [`OpenError`].
 pub fn port(selector: Option<&Selector>) -> Result<Box<dyn Port>, OpenError> {
-    Ok(Box::new(UsbPort::of(&chosen(usb::discover()?, selector)?)))
+    match selector {
+        Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone())?)),
+        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover()?, selector)?))),
+    }
 }
 
 /// The ports of every unit on this machine's buses.

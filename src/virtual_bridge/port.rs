@@ -62,6 +62,23 @@ impl VirtualPort {
         &self.unit
     }
 
+    /// Bulk-Only over the unit's pipes, as it is attached now.
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn transport(&mut self) -> Result<AnyTransport, Absent> {
+        let mut unit = self.unit.lock();
+        while unit.poll_event().is_some() {}
+        if unit.is_attached() {
+            // Claiming the interface selects its first alternate.
+            unit.bus_reset();
+        }
+        self.opened = unit.attachments();
+        drop(unit);
+        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
+        Ok(Box::new(BulkOnly::new(pipes)))
+    }
+
     fn absent(&self) -> Absent {
         Absent { device: self.device.clone() }
     }
@@ -91,16 +108,7 @@ impl Port for VirtualPort {
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
-        let mut unit = self.unit.lock();
-        while unit.poll_event().is_some() {}
-        if unit.is_attached() {
-            // Claiming the interface selects its first alternate.
-            unit.bus_reset();
-        }
-        self.opened = unit.attachments();
-        drop(unit);
-        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
-        Ok(Bridge::new(Box::new(BulkOnly::new(pipes)) as AnyTransport))
+        Ok(Bridge::new(self.transport()?))
     }
 
     fn wait_for_return(

@@ -26,6 +26,9 @@ until_true() {
   done
 }
 
+# Bash lets `! command` pass under errexit.
+refute() { if "$@"; then return 1; fi; }
+
 # The sysfs folder of a port's device: unit ports are 1 to 8 of the first controller's SuperSpeed bus.
 device_of() {
   local bus
@@ -41,6 +44,8 @@ superspeed_bus() {
   done | sort -n | sed -n "$1p"
 }
 
+# What asmpatch calls the port.
+port_path() { basename "$(device_of "$1")"; }
 driver_of() { basename "$(readlink "$(device_of "$1")/$(basename "$(device_of "$1")"):1.0/driver")"; }
 is_bound() { [ "$(driver_of "$1")" = "$2" ]; }
 is_gone() { ! [ -e "$(device_of "$1")" ]; }
@@ -54,7 +59,7 @@ has_disk() { [ -n "$(disk_of "$1")" ]; }
 # unit NAME [TOML]: a new virtual unit, with what its scenario file says.
 unit() {
   host unit "$1" >/dev/null
-  if [ -n "${2:-}" ]; then host file "$1" "$scenario_file" "$(base64 -w 0 <<<"$2")"; fi
+  if [ -n "${2:-}" ]; then host file "$1" bridge.toml "$(base64 -w 0 <<<"$2")"; fi
 }
 
 plug() { host plug "$@"; }

@@ -74,6 +74,17 @@ prepare_initramfs() {
   (cd "$tree" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"
 }
 
+# A work folder, the kernel, the initramfs.
+begin() {
+  need_programs
+  work=$(mktemp -d "${TMPDIR:-/tmp}/asmpatch-vm.XXXXXX")
+  trap clean_up EXIT
+  trap 'exit 130' INT TERM
+  mkdir "$work/units"
+  prepare_kernel
+  prepare_initramfs
+}
+
 # boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
 boot() {
   local script=$1 port devices=() pair
@@ -98,8 +109,11 @@ boot() {
     "${devices[@]}" -serial "file:$work/console.log" -serial "pipe:$work/talk" -monitor none \
     </dev/null >"$work/qemu.log" 2>&1 &
   qemu=$!
+  printf '%s' "$qemu" >"$work/qemu.pid"
   exec 8<>"$work/talk.out" 9<>"$work/talk.in"
-  serve_guest
+  serve_guest || true
+  # Nothing in the guest is worth an orderly end.
+  kill "$qemu" 2>/dev/null || true
   wait "$qemu" || true
   qemu=
 }
@@ -128,11 +142,10 @@ serve_guest() {
 
 # --- what the guest may ask for -------------------------------------------------------------------------------------
 
-# unit NAME: makes an empty folder for a virtual unit; standard input of later `file` lines goes there.
+# unit NAME: makes an empty folder for a virtual unit.
 host_unit() {
   rm -rf "$work/units/$1"
   mkdir -p "$work/units/$1"
-  printf '%s' "$work/units/$1"
 }
 
 # file UNIT NAME BASE64: writes a file into a unit's folder.
@@ -161,17 +174,15 @@ host_unplug() {
 host_serverlog() { cat "$work/units/$1.server.log"; }
 
 # sum UNIT FILE OFFSET LENGTH: SHA-256 of a part of a unit's file.
-host_sum() { tail -c "+$(($3 + 1))" "$work/units/$1/$2" | head -c "$4" | sha256sum | cut -d ' ' -f 1; }
+host_sum() {
+  dd if="$work/units/$1/$2" bs=1M iflag=skip_bytes,count_bytes,fullblock skip="$3" count="$4" status=none | sha256sum | cut -d ' ' -f 1
+}
 
-# ls UNIT: what is in a unit's folder.
-host_ls() { ls -l "$work/units/$1"; }
 
 clean_up() {
   local pidfile
-  [ -n "${qemu:-}" ] && kill "$qemu" 2>/dev/null
-  for pidfile in "$work"/port*.pid; do
-    [ -f "$pidfile" ] && kill "$(cat "$pidfile")" 2>/dev/null
+  for pidfile in "$work"/port*.pid "$work"/qemu.pid; do
+    if [ -f "$pidfile" ]; then kill "$(cat "$pidfile")" 2>/dev/null || true; fi
   done
-  [ -n "${keep:-}" ] || rm -rf "$work"
-  return 0
+  if [ -n "${keep:-}" ]; then say "kept: $work"; else rm -rf "$work"; fi
 }

@@ -1,0 +1,15 @@
+//! A real Linux USB stack against virtual bridges, in a virtual machine: `tests/vm/run` as a test.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+#[ignore = "needs QEMU and Debian's packages: tests/vm/run --install"]
+fn vm_a_real_usb_stack_and_asmpatch_agree() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vm/run");
+    let ended = Command::new(script)
+        .env("ASMPATCH_BIN", env!("CARGO_BIN_EXE_asmpatch"))
+        .status()
+        .expect("tests/vm/run starts where there is a shell");
+    assert!(ended.success(), "tests/vm/run: {ended}");
+}

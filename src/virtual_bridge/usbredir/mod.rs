@@ -11,6 +11,8 @@ mod request;
 mod server;
 mod session;
 mod socket;
+#[cfg(test)]
+mod tests;
 
 pub use protocol::{Capabilities, ENDPOINT_SLOTS, MAX_DATA, Status, slot};
 pub use reply::{DeviceConnect, EndpointInfo, Outbox};

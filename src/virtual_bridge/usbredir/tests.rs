@@ -1,0 +1,319 @@
+//! What a guest sees of a unit, packet by packet.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use super::server::ConnectionError;
+use super::*;
+use crate::firmware::{BridgeState, UsbId};
+use crate::interrupt::Interrupt;
+use crate::practice;
+use crate::scsi::bot::{CommandBlockWrapper, Direction};
+use crate::scsi::uas::{CommandIu, HostIu, Tag};
+use crate::scsi::{Cdb, Command, ResetMode};
+use crate::virtual_bridge::{Behind, Scenario, VirtualBridge};
+
+mod kind {
+    pub(super) const HELLO: u32 = 0;
+    pub(super) const DEVICE_CONNECT: u32 = 1;
+    pub(super) const DEVICE_DISCONNECT: u32 = 2;
+    pub(super) const INTERFACE_INFO: u32 = 4;
+    pub(super) const EP_INFO: u32 = 5;
+    pub(super) const SET_ALT_SETTING: u32 = 9;
+    pub(super) const ALT_SETTING_STATUS: u32 = 11;
+    pub(super) const CANCEL: u32 = 21;
+    pub(super) const DISCONNECT_ACK: u32 = 24;
+    pub(super) const CONTROL: u32 = 100;
+    pub(super) const BULK: u32 = 101;
+}
+
+/// A packet: type, id, body.
+type Packet = (u32, u64, Vec<u8>);
+
+fn packet(kind: u32, id: u64, body: &[u8]) -> Vec<u8> {
+    let mut bytes = [kind.to_le_bytes(), (body.len() as u32).to_le_bytes()].concat();
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(body);
+    bytes
+}
+
+fn hello() -> Vec<u8> {
+    let mut bytes = [kind::HELLO.to_le_bytes(), 68u32.to_le_bytes(), [0; 4]].concat();
+    bytes.extend([0; 64]);
+    bytes.extend(Capabilities::OURS.word().to_le_bytes());
+    bytes
+}
+
+fn bulk(id: u64, endpoint: u8, stream: u32, length: u32, data: &[u8]) -> Vec<u8> {
+    let [b0, b1, b2, b3] = length.to_le_bytes();
+    let mut body = vec![endpoint, 0, b0, b1];
+    body.extend(stream.to_le_bytes());
+    body.extend([b2, b3]);
+    body.extend(data);
+    packet(kind::BULK, id, &body)
+}
+
+/// What is in a bulk answer: status, length, data.
+fn bulk_parts((kind, _, body): &Packet) -> (u8, u32, &[u8]) {
+    assert_eq!(*kind, kind::BULK);
+    (body[1], u32::from_le_bytes([body[2], body[3], body[8], body[9]]), &body[10..])
+}
+
+fn packets(mut bytes: &[u8]) -> Vec<Packet> {
+    let mut found = Vec::new();
+    while !bytes.is_empty() {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let header = if word(0) == kind::HELLO { 12 } else { 16 };
+        let id = if header == 12 { word(8).into() } else { u64::from(word(8)) | u64::from(word(12)) << 32 };
+        let end = header + word(4) as usize;
+        found.push((word(0), id, bytes[header..end].to_vec()));
+        bytes = &bytes[end..];
+    }
+    found
+}
+
+/// A guest that has the unit's session at its fingertips.
+struct Guest<'u> {
+    session: Session<'u>,
+    out: Outbox,
+    events: Vec<Event>,
+}
+
+impl<'u> Guest<'u> {
+    /// Connected, and what that brought.
+    fn connect(unit: &'u mut VirtualBridge) -> (Self, Vec<Packet>) {
+        let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
+        let answers = guest.send(&hello());
+        (guest, answers)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Vec<Packet> {
+        let events = &mut self.events;
+        let used = self.session.receive(bytes, &mut self.out, &mut |event| events.push(event)).unwrap();
+        assert_eq!(used, bytes.len());
+        let answers = packets(self.out.unsent());
+        self.out.advance(self.out.unsent().len());
+        answers
+    }
+
+    fn use_uas(&mut self) {
+        let answers = self.send(&packet(kind::SET_ALT_SETTING, 1, &[0, 1]));
+        assert_eq!(answers.last(), Some(&(kind::ALT_SETTING_STATUS, 1, vec![0, 0, 1])));
+    }
+}
+
+fn unit(behind: Behind) -> VirtualBridge {
+    let scenario = Scenario { behind, ..Scenario::default() };
+    VirtualBridge::in_memory(scenario, b"usbredir", Some(&practice::image().to_file())).unwrap()
+}
+
+fn cbw(tag: u32, command: &Command) -> Vec<u8> {
+    let data = command.data();
+    let wrapper = CommandBlockWrapper {
+        tag,
+        transfer_length: data.bytes(),
+        direction: data.direction(),
+        lun: 0,
+        cdb: command.cdb(),
+    };
+    wrapper.to_bytes().to_vec()
+}
+
+#[test]
+fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
+    let mut unit = unit(Behind::Nothing);
+    let (guest, answers) = Guest::connect(&mut unit);
+    let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::DEVICE_CONNECT]);
+    assert_eq!(answers[2].2, [3, 0, 0, 0, 0x4C, 0x17, 0x64, 0x24, 0x00, 0x01]);
+    assert_eq!(guest.events, [Event::Plugged { id: UsbId::STOCK, state: BridgeState::Stock }]);
+}
+
+#[test]
+fn endpoints_are_told_again_before_an_alternate_setting_is_confirmed() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let answers = guest.send(&packet(kind::SET_ALT_SETTING, 7, &[0, 1]));
+    let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::ALT_SETTING_STATUS]);
+    let streams = |slot: usize| answers[1].2[160 + 4 * slot];
+    assert_eq!([0x83, 0x81, 0x02, 0x04].map(|address| streams(slot(address))), [32, 32, 32, 0]);
+    let refused = guest.send(&packet(kind::SET_ALT_SETTING, 8, &[0, 2]));
+    assert_eq!(refused, [(kind::ALT_SETTING_STATUS, 8, vec![Status::Stall as u8, 0, 1])]);
+}
+
+#[test]
+fn a_request_for_data_waits_until_there_is_some() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    assert_eq!(guest.send(&bulk(1, 0x81, 0, 36, &[])), []);
+    let inquiry = cbw(9, &Command::Inquiry { len: 36 });
+    let answers = guest.send(&bulk(2, 0x02, 0, 31, &inquiry));
+    assert_eq!(bulk_parts(&answers[0]), (0, 31, &[][..]));
+    let (status, length, data) = bulk_parts(&answers[1]);
+    assert_eq!((answers[1].1, status, length, &data[8..15]), (1, 0, 36, &b"ASMedia"[..]));
+    let csw = guest.send(&bulk(3, 0x81, 0, 13, &[]));
+    assert_eq!(bulk_parts(&csw[0]).2, b"USBS\x09\0\0\0\0\0\0\0\0");
+}
+
+#[test]
+fn a_cancelled_request_is_answered_once_and_takes_no_data_with_it() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.send(&bulk(1, 0x81, 0, 36, &[]));
+    let cancelled = guest.send(&packet(kind::CANCEL, 1, &[]));
+    assert_eq!(bulk_parts(&cancelled[0]), (Status::Cancelled as u8, 0, &[][..]));
+    assert_eq!(guest.send(&packet(kind::CANCEL, 1, &[])), []);
+    guest.send(&bulk(2, 0x02, 0, 31, &cbw(1, &Command::Inquiry { len: 36 })));
+    let answers = guest.send(&bulk(3, 0x81, 0, 36, &[]));
+    assert_eq!(bulk_parts(&answers[0]).1, 36);
+}
+
+#[test]
+fn data_that_comes_before_its_uas_command_waits_for_it() {
+    let mut unit = unit(Behind::Ssd { bytes: 1 << 20 });
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    let data: Vec<u8> = (0..1024u32).map(|at| at as u8).collect();
+    // As Linux's uas driver submits them: status, data, command.
+    assert_eq!(guest.send(&bulk(1, 0x83, 5, 96, &[])), []);
+    assert_eq!(guest.send(&bulk(2, 0x02, 5, 1024, &data)), []);
+    let cdb = Command::Write16 { lba: 3, blocks: 2 }.cdb();
+    let iu = HostIu::Command(CommandIu { tag: Tag(5), lun: 0, cdb });
+    let answers = guest.send(&bulk(3, 0x04, 0, 32, &command_iu(&iu)));
+    let ended: Vec<(u64, u8, u32)> =
+        answers.iter().map(|answer| (answer.1, bulk_parts(answer).0, bulk_parts(answer).1)).collect();
+    assert!(ended.contains(&(2, 0, 1024)), "{ended:?}");
+    let sense = answers.iter().find(|answer| answer.1 == 1).unwrap();
+    assert_eq!(bulk_parts(sense).2[..4], [0x03, 0, 0, 5]);
+}
+
+fn command_iu(iu: &HostIu) -> Vec<u8> {
+    match iu {
+        HostIu::Command(command) => command.to_bytes().to_vec(),
+        HostIu::Task(task) => task.to_bytes().to_vec(),
+    }
+}
+
+#[test]
+fn a_control_request_is_answered_from_the_descriptors_and_cut_to_its_length() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let answers = guest.send(&packet(kind::CONTROL, 4, &[0x80, 6, 0x80, 0, 0, 1, 0, 0, 8, 0]));
+    assert_eq!(answers[0].2[..10], [0x80, 6, 0x80, 0, 0, 1, 0, 0, 8, 0]);
+    assert_eq!(answers[0].2[10..], [18, 1, 0x20, 3, 0, 0, 0, 9]);
+    let stalled = guest.send(&packet(kind::CONTROL, 5, &[0x80, 6, 0x80, 0, 0, 6, 0, 0, 10, 0]));
+    assert_eq!(stalled[0].2[3], Status::Stall as u8);
+}
+
+#[test]
+fn a_unit_that_starts_over_leaves_and_comes_back_once_the_guest_has_seen_it_go() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::State8A))));
+    let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
+    assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_DISCONNECT));
+    assert_eq!(guest.send(&bulk(3, 0x81, 0, 13, &[])), [], "what was on its way is dropped");
+    let answers = guest.send(&packet(kind::DISCONNECT_ACK, 0, &[]));
+    assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_CONNECT));
+}
+
+#[test]
+fn endpoints_and_streams_that_do_not_exist_are_refused() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    for (endpoint, stream) in [(0x83, 0), (0x85, 0), (0x81, 33)] {
+        let answers = guest.send(&bulk(1, endpoint, stream, 16, &[]));
+        assert_eq!(bulk_parts(&answers[0]).0, Status::Invalid as u8, "{endpoint:#x} {stream}");
+    }
+}
+
+#[test]
+fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let address: Address = format!("unix:{}", dir.path().join("socket").display()).parse().unwrap();
+    let listener = Listener::bind(&address).unwrap();
+    let stop = AtomicBool::new(false);
+    let (reports, told) = mpsc::channel();
+    let mut unit = unit(Behind::Nothing);
+    let interrupt = Interrupt::watching(&stop);
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
+
+        let mut dying = UnixStream::connect(address.path()).unwrap();
+        dying.write_all(&hello()).unwrap();
+        dying.write_all(&bulk(1, 0x02, 0, 31, &[0; 31])[..40]).unwrap();
+        drop(dying);
+        assert!(wait_for(&|report| matches!(report, Report::GivenUp(ConnectionError::CutOff { .. }))));
+
+        let mut babbling = UnixStream::connect(address.path()).unwrap();
+        babbling.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert!(wait_for(&|report| matches!(report, Report::GivenUp(ConnectionError::Packet(_)))));
+
+        let mut sound = UnixStream::connect(address.path()).unwrap();
+        sound.write_all(&hello()).unwrap();
+        let mut greeting = [0; 80];
+        sound.read_exact(&mut greeting).unwrap();
+        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        drop(sound);
+        assert!(wait_for(&|report| matches!(report, Report::Left)));
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let listener = Listener::bind(&address).unwrap();
+    assert!(matches!(Listener::bind(&address), Err(ListenError::InUse { .. })));
+    drop(listener);
+    assert!(!path.exists());
+    std::fs::write(&path, "precious").unwrap();
+    assert!(matches!(Listener::bind(&address), Err(ListenError::NotASocket { .. })));
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_packets_make_a_session_panic(
+        requests in proptest::collection::vec((0u32..25, 0u64..4, proptest::collection::vec(0u8.., 0..40)), 0..20),
+        transfers in proptest::collection::vec((0u8.., 0u32..40, 0u32..100, 0u64..9), 0..20),
+        alternate in 0u8..2,
+    ) {
+        let mut unit = unit(Behind::Ssd { bytes: 4096 });
+        let (mut guest, _) = Guest::connect(&mut unit);
+        guest.send(&packet(kind::SET_ALT_SETTING, 1, &[0, alternate]));
+        for (endpoint, stream, length, id) in transfers {
+            let data = vec![0x5A; if endpoint & 0x80 == 0 { length as usize } else { 0 }];
+            guest.send(&bulk(id, endpoint, stream, length, &data));
+        }
+        for (kind, id, body) in requests {
+            let mut out = Outbox::default();
+            let _ = guest.session.receive(&packet(kind, id, &body), &mut out, &mut |_| {});
+        }
+    }
+}
+
+#[test]
+fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let answers = guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
+    assert_eq!(bulk_parts(&answers[0]).0, Status::Stall as u8);
+    let status = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
+    assert_eq!(status[0].2[10..], [1, 0]);
+    guest.send(&packet(kind::CONTROL, 3, &[0, 0xFF, 0x21, 0, 0, 0, 0, 0, 0, 0]));
+    for endpoint in [0x81, 0x02] {
+        guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, endpoint, 0, 0, 0]));
+    }
+    let cdb = Cdb::new(&[0x00, 0, 0, 0, 0, 0]).unwrap();
+    let wrapper = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
+    let answers = guest.send(&bulk(5, 0x02, 0, 31, &wrapper.to_bytes()));
+    assert_eq!(bulk_parts(&answers[0]).0, Status::Success as u8);
+}

@@ -11,7 +11,20 @@
 //! A command with data-out returns before there is data. For each packet the interrupt at 0x0FC6 calls
 //! [`DATA_OUT_CAME`], which programs the flash.
 
-use crate::firmware::{Bank, CodeAddress};
+use crate::firmware::{Bank, CodeAddress, FirmwareVersion, Image};
+
+/// The versions whose routines stand at the places given here: 240417, and the practice image.
+pub const KNOWN_VERSIONS: [FirmwareVersion; 2] =
+    [FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0x00, 0x00]), FirmwareVersion([0x26, 0x11, 0x21, 0x00, 0x00, 0x01])];
+
+/// Whether an image's dispatcher is where this module says: its version is known, and its code begins as it should.
+/// A patched image keeps both.
+pub fn are_kept_by(image: &Image) -> bool {
+    // MOV DPTR,#0002h; MOVX A,@DPTR: the dispatcher reads the operation code.
+    let begins = [0x90, 0x00, 0x02, 0xE0];
+    let start = DISPATCH.body_offset().0 as usize;
+    KNOWN_VERSIONS.contains(&image.version()) && image.body().get(start..start + begins.len()) == Some(&begins)
+}
 
 const fn common(addr: u16) -> CodeAddress {
     match CodeAddress::new(Bank::Common, addr) {

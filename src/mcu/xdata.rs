@@ -1,6 +1,7 @@
 //! XDATA: two 64 KiB pages of memory, registers that hang on them, and a record of what was touched.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use i8051::{CpuView, MemoryMapper};
 
@@ -68,7 +69,29 @@ pub struct XdataMemory {
     bytes: Box<[u8; 2 * PAGE]>,
 }
 
+impl Default for XdataMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for XdataMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdataMemory").finish_non_exhaustive()
+    }
+}
+
 impl XdataMemory {
+    /// Zeros.
+    pub fn new() -> Self {
+        Self { bytes: Box::new([0; 2 * PAGE]) }
+    }
+
+    /// Sets both pages to zero.
+    pub fn clear(&mut self) {
+        self.bytes.fill(0);
+    }
+
     /// The main page.
     pub fn main(&self) -> &[u8] {
         &self.bytes[..PAGE]
@@ -125,11 +148,7 @@ impl<R: Registers> Xdata<R> {
                 watch[usize::from(block)] = HOOKED;
             }
         }
-        Self {
-            memory: XdataMemory { bytes: Box::new([0; 2 * PAGE]) },
-            watch,
-            watched: RefCell::new(Watched { registers, accesses: Vec::new() }),
-        }
+        Self { memory: XdataMemory::new(), watch, watched: RefCell::new(Watched { registers, accesses: Vec::new() }) }
     }
 
     /// Memory.

@@ -8,6 +8,7 @@ mod chip;
 mod descriptors;
 mod disk;
 mod exchange;
+mod executed;
 mod factory;
 mod firmware;
 mod handle;
@@ -27,8 +28,9 @@ pub mod usbredir;
 #[cfg(test)]
 mod tests;
 
-pub use chip::{Chip, DATA_BUFFER_LEN, DATA_BUFFER_WINDOW, XDATA_LEN};
+pub use chip::{Chip, DATA_BUFFER_LEN, DATA_BUFFER_WINDOW};
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
+pub use executed::ExecutedFirmware;
 pub use firmware::{Firmware, Reply, TransferStatus};
 pub use handle::{SharedBridge, VirtualPipes};
 pub use native::NativeFirmware;

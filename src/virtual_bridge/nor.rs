@@ -58,6 +58,11 @@ impl NorFlash {
         Self::holding(vec![0xFF; FLASH_LEN], None)
     }
 
+    /// No cells at all: stands in while a flash is elsewhere.
+    pub(super) fn none() -> Self {
+        Self::holding(Vec::new(), None)
+    }
+
     /// These cells; what changes goes to `file` too.
     pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
         Self { cells, file, timing: FlashTiming::default(), busy: Duration::ZERO, power_left: None }

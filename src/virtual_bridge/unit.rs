@@ -7,6 +7,7 @@ use super::bulk_only::BulkOnly;
 use super::chip::Chip;
 use super::descriptors::Descriptors;
 use super::disk::Disk;
+use super::executed::ExecutedFirmware;
 use super::firmware::Firmware;
 use super::native::{BootLoader, NativeFirmware};
 use super::nor::NorFlash;
@@ -310,11 +311,14 @@ impl VirtualBridge {
 
     fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, descriptors } = came_up;
+        self.target.chip.power_on(image.as_ref().map(|image| image.version().0));
         self.target.firmware = match &image {
-            Some(image) => Box::new(NativeFirmware::new(image)),
+            Some(image) => match ExecutedFirmware::start(image, &mut self.target.chip) {
+                Some(executed) => Box::new(executed),
+                None => Box::new(NativeFirmware::new(image)),
+            },
             None => Box::new(BootLoader),
         };
-        self.target.chip.power_on(image.map(|image| image.version().0));
         self.target.identity = descriptors.identity.clone();
         // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
         self.target.state = match descriptors.state {

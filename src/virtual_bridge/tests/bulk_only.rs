@@ -155,18 +155,20 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
 }
 
 #[test]
-fn e4_and_e5_reach_both_pages_and_wrap_at_their_end() {
+fn e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end() {
     let mut bridge = bulk_only(unit(""));
     let other = |addr| XdataAddress { page: XdataPage::Other, addr };
     bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
     bridge.xdata_write(other(0x3000), 0x22).unwrap();
-    bridge.xdata_write(other(0xFFFF), 0x33).unwrap();
-    bridge.xdata_write(other(0x0000), 0x44).unwrap();
+    bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
+    bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
     let mut byte = [0];
     bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
     assert_eq!(byte, [0x11]);
+    bridge.xdata_read(other(0x3000), &mut byte).unwrap();
+    assert_eq!(byte, [0x22]);
     let mut both = [0; 2];
-    bridge.xdata_read(other(0xFFFF), &mut both).unwrap();
+    bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
     assert_eq!(both, [0x33, 0x44]);
 }
 

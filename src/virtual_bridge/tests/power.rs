@@ -93,6 +93,11 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
     let file = practice::image().to_file();
     let mut port = port(unit("power-loss-after = 80000\nback-after-ms = 1"));
     let mut bridge = port.open().unwrap();
+    let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+    // Block 0 goes first: with it the firmware erases its slot.
+    for index in BlockIndex::ALL {
+        bridge.write_config(index, &blocks[usize::from(index.number())]).unwrap();
+    }
     bridge.write_flash(Part::One, Part::One.of(&file)).unwrap();
     assert!(bridge.write_flash(Part::Two, Part::Two.of(&file)).is_err());
     let attached = returned(&mut port);
@@ -107,6 +112,22 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
 }
 
 #[test]
+fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else() {
+    let mut port = port(unit(""));
+    let mut bridge = port.open().unwrap();
+    let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+    bridge.write_config(BlockIndex::One, &one).unwrap();
+    let mut start = [0; 4];
+    bridge.read_flash(Part::One, &mut start).unwrap();
+    assert_ne!(start, [0xFF; 4]);
+    bridge.write_config(BlockIndex::Zero, &zero).unwrap();
+    bridge.read_flash(Part::One, &mut start).unwrap();
+    assert_eq!(start, [0xFF; 4]);
+    assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap(), zero);
+    assert!(bridge.read_config(BlockIndex::One).unwrap().iter().all(|byte| *byte == 0xFF));
+}
+
+#[test]
 fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
     let dir = tempfile::tempdir().unwrap();
     let mut first = bulk_only(VirtualBridge::open(dir.path(), None).unwrap());
@@ -114,7 +135,13 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
     let mut edited = ConfigBlock::parse(BlockIndex::Zero, &block).unwrap();
     edited.set_number(ConfigField::VendorId, 0xADD1).unwrap();
     edited.set_number(ConfigField::ProductId, 0x0001).unwrap();
+    let one = first.read_config(BlockIndex::One).unwrap();
     first.write_config(BlockIndex::Zero, edited.bytes()).unwrap();
+    first.write_config(BlockIndex::One, &one).unwrap();
+    let file = practice::image().to_file();
+    for part in Part::ALL {
+        first.write_flash(part, part.of(&file)).unwrap();
+    }
     first.xdata_write(XdataAddress::main(0x3000), 0x55).unwrap();
     assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::Busy { .. })));
     drop(first);

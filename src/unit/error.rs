@@ -66,13 +66,18 @@ pub enum OpenError {
         /// Why.
         fault: DescriptorFault,
     },
-    /// UAS was asked for on a virtual bridge in this process.
-    #[error("a virtual bridge in this process speaks Bulk-Only alone")]
+    /// UAS was asked for and the system gives no streams.
+    #[error("the system gives no bulk streams to the unit at {location}, which UAS needs")]
     #[diagnostic(
-        code(asmpatch::device::virtual_uas),
-        help("leave --transport out; `asmpatch bridge serve` gives a virtual machine a virtual bridge with UAS")
+        code(asmpatch::device::no_streams),
+        help(
+            "leave --transport out to speak Bulk-Only; a host controller without streams, or one whose driver switches them off, has none"
+        )
     )]
-    VirtualUas,
+    NoStreams {
+        /// The unit.
+        location: Location,
+    },
     /// The virtual bridge's folder.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -102,8 +107,10 @@ impl Failure for OpenError {
             Self::Mounted(mounted) => mounted.exit(),
             Self::Virtual(error) => error.exit(),
             Self::Absent(error) => error.exit(),
-            Self::VirtualUas | Self::NoDataFolder(_) => Exit::Usage,
-            Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::Usb(_) => Exit::Device,
+            Self::NoDataFolder(_) => Exit::Usage,
+            Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::NoStreams { .. } | Self::Usb(_) => {
+                Exit::Device
+            }
         }
     }
 }

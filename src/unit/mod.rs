@@ -98,6 +98,9 @@ fn open_found(found: Found, choice: TransportChoice) -> Result<Unit, OpenError> 
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: found.info.location, fault: *fault });
     }
-    let transport = usb::transport(&found)?;
+    let transport = usb::transport(&found, choice != TransportChoice::Bot)?;
+    if choice == TransportChoice::Uas && transport.kind() == TransportKind::BulkOnly {
+        return Err(OpenError::NoStreams { location: found.info.location });
+    }
     Ok(Unit { info: found.info, bridge: Bridge::new(transport) })
 }

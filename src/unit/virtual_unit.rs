@@ -7,8 +7,9 @@ use etcetera::BaseStrategy;
 use super::Unit;
 use super::error::OpenError;
 use super::selector::TransportChoice;
-use crate::bridge::{Bridge, Location, Speed, UnitInfo};
-use crate::virtual_bridge::{LinkSpeed, VirtualPort};
+use crate::bridge::{AnyTransport, Bridge, Location, Speed, Uas, UnitInfo};
+use crate::usb::DescriptorFault;
+use crate::virtual_bridge::{LinkSpeed, SharedBridge, VirtualPort, VirtualStreams};
 
 /// The port of the unit in `dir`; without one, of the unit in the user's data folder.
 ///
@@ -18,17 +19,14 @@ pub(super) fn port(dir: Option<PathBuf>) -> Result<VirtualPort, OpenError> {
     Ok(VirtualPort::open_dir(&folder(dir)?)?)
 }
 
-/// Opens the unit over Bulk-Only, which is what a unit in this process speaks.
+/// Opens the unit: over UAS where it offers it, unless Bulk-Only is asked for.
 ///
 /// # Errors
-/// As [`port`]; [`OpenError::VirtualUas`]; [`OpenError::Absent`].
+/// As [`port`]; [`OpenError::NoUas`] where UAS is asked for in the boot loader; [`OpenError::Absent`].
 pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit, OpenError> {
-    if choice == TransportChoice::Uas {
-        return Err(OpenError::VirtualUas);
-    }
     let dir = folder(dir)?;
     let mut port = VirtualPort::open_dir(&dir)?;
-    let transport = port.transport()?;
+    let bulk_only = port.transport()?;
     let unit = port.unit().lock();
     let descriptors = unit.descriptors();
     let identity = &descriptors.identity;
@@ -46,6 +44,18 @@ pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit
         driver: None,
     };
     drop(unit);
+    let streams = match choice {
+        TransportChoice::Bot => None,
+        TransportChoice::Auto | TransportChoice::Uas => uas(port.unit()),
+    };
+    let transport = match (streams, choice) {
+        (Some(streams), _) => streams,
+        (None, TransportChoice::Uas) => {
+            let fault = DescriptorFault::NoClass("UAS (8/6/62)", (0x08, 0x06, 0x50));
+            return Err(OpenError::NoUas { location: info.location, fault });
+        }
+        (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
+    };
     Ok(Unit { info, bridge: Bridge::new(transport) })
 }
 
@@ -57,4 +67,10 @@ fn folder(dir: Option<PathBuf>) -> Result<PathBuf, OpenError> {
             Err(error) => Err(OpenError::NoDataFolder(error.to_string())),
         },
     }
+}
+
+/// `None` in the boot loader, which has one alternate setting.
+fn uas(unit: &SharedBridge) -> Option<AnyTransport> {
+    let streams = VirtualStreams::open(unit.open_pipes()?).ok()?;
+    Some(Box::new(Uas::new(streams).ok()?))
 }

@@ -54,6 +54,21 @@ impl Device {
         &self.port
     }
 
+    /// The handle, for the one file that needs libusb's asynchronous calls.
+    pub(super) const fn handle(&self) -> &DeviceHandle<Context> {
+        &self.handle
+    }
+
+    /// The same device on another alternate setting.
+    ///
+    /// # Errors
+    /// [`UsbError`].
+    pub fn on_alternate(mut self, alternate: u8) -> Result<Self, UsbError> {
+        self.alternate = alternate;
+        self.select_alternate()?;
+        Ok(self)
+    }
+
     /// A kernel driver may have left another setting behind; with one setting there is nothing to choose, and the
     /// boot loader need not know the request.
     fn select_alternate(&self) -> Result<(), UsbError> {

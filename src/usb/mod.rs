@@ -11,6 +11,7 @@ mod error;
 mod hotplug;
 mod port;
 mod rules;
+mod streams;
 pub mod sysfs;
 
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
@@ -21,13 +22,28 @@ pub use hotplug::Watch;
 pub use port::{MountedError, UsbPort, refuse_mounted};
 pub use rules::{RULES_PATH, udev_rules};
 
-use crate::bridge::{AnyTransport, BulkOnly};
+use crate::bridge::{AnyTransport, BulkOnly, Uas};
+use streams::Streams;
 
-/// Opens a device and puts an engine on it.
+/// Opens a device and puts an engine on it: UAS where `with_uas` and the device offers it and the system gives the
+/// streams, else Bulk-Only.
 ///
 /// # Errors
 /// [`UsbError`].
-pub fn transport(found: &Found) -> Result<AnyTransport, UsbError> {
+pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
-    Ok(Box::new(BulkOnly::new(Device::open(found, layout.bulk_only)?)))
+    let bulk_only = |device: Device| -> Result<AnyTransport, UsbError> { Ok(Box::new(BulkOnly::new(device))) };
+    let Ok(UasPipes { alternate, streams }) = layout.uas else {
+        return bulk_only(Device::open(found, layout.bulk_only)?);
+    };
+    if !with_uas {
+        return bulk_only(Device::open(found, layout.bulk_only)?);
+    }
+    match Streams::new(Device::open(found, alternate)?, streams) {
+        Ok(pipes) => match Uas::new(pipes) {
+            Ok(engine) => Ok(Box::new(engine)),
+            Err(_) => bulk_only(Device::open(found, layout.bulk_only)?),
+        },
+        Err(device) => bulk_only(device.on_alternate(layout.bulk_only)?),
+    }
 }

@@ -19,6 +19,7 @@ mod pages;
 mod port;
 mod power_on;
 mod scenario;
+mod streams;
 mod target;
 mod uas;
 mod unit;
@@ -38,4 +39,5 @@ pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN
 pub use open::OpenError;
 pub use port::{Absent, VirtualPort};
 pub use scenario::{Behind, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
+pub use streams::VirtualStreams;
 pub use unit::{BusEvent, InReply, NoSuchAlternate, OutReply, VirtualBridge};

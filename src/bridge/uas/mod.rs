@@ -1,0 +1,461 @@
+//! USB Attached SCSI: many commands in flight, each under a tag, ending in any order.
+//!
+//! With streams (SuperSpeed) a tag's data and status move on the stream of the same number, and their transfers are
+//! submitted together with the command. Without (high speed) one status transfer serves every tag, and READ READY or
+//! WRITE READY says whose data moves next. Source: UAS-3 (T10/2095-D), clauses 4 to 6.
+
+mod queue;
+mod recovery;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use super::error::TransportError;
+use super::pipes::{Endpoint, PipeError};
+use super::stream_pipes::{Reaped, StreamPipes, TransferEnd, TransferId};
+use super::transport::{Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
+use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
+use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
+use slot::{Busy, Pending, Slot};
+
+/// Commands in flight: one stream is left for task management.
+const MAX_DEPTH: usize = 31;
+/// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
+const STATUS_LEN: usize = 1024;
+/// After a status the data belonging to it has been sent: what is not there after this does not come.
+const DATA_AFTER_STATUS: Duration = Duration::from_millis(500);
+/// How long one command of the engine's own may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The UAS engine over a device's pipes.
+#[derive(Debug)]
+pub struct Uas<P> {
+    pipes: P,
+    /// Slot n has tag n + 1.
+    slots: Vec<Slot>,
+    /// What each transfer is for, by its number.
+    roles: Vec<Role>,
+    task: TaskTransfers,
+    /// Without streams: the one transfer that every tag's status comes in.
+    shared_status: Option<SharedStatus>,
+    free: Vec<usize>,
+    in_flight: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Command(usize),
+    Status(usize),
+    Data(usize),
+    SharedStatus,
+    TaskCommand,
+    TaskStatus,
+}
+
+#[derive(Debug)]
+struct TaskTransfers {
+    command: TransferId,
+    status: TransferId,
+    /// `None` where every stream is a command's.
+    tag: Option<Tag>,
+    pending: Pending,
+    response: Option<u8>,
+}
+
+#[derive(Debug)]
+struct SharedStatus {
+    transfer: TransferId,
+    is_out: bool,
+}
+
+impl<P: StreamPipes> Uas<P> {
+    /// An engine over these pipes.
+    ///
+    /// # Errors
+    /// [`PipeError`] where the transfers can't be had.
+    pub fn new(mut pipes: P) -> Result<Self, PipeError> {
+        let streams = usize::from(pipes.streams());
+        let depth = if streams == 0 { MAX_DEPTH } else { (streams - 1).clamp(1, MAX_DEPTH) };
+        let task_tag = (streams == 0 || depth < streams).then_some(Tag(depth as u16 + 1));
+        let mut roles = Vec::new();
+        let mut add = |pipes: &mut P, role: Role, capacity: usize| -> Result<TransferId, PipeError> {
+            let transfer = pipes.add_transfer(capacity)?;
+            roles.resize(roles.len().max(transfer.0 + 1), role);
+            roles[transfer.0] = role;
+            Ok(transfer)
+        };
+        let mut slots = Vec::with_capacity(depth);
+        for slot in 0..depth {
+            slots.push(Slot {
+                command: add(&mut pipes, Role::Command(slot), COMMAND_IU_LEN)?,
+                // Without streams a command has no status transfer of its own.
+                status: if streams == 0 { None } else { Some(add(&mut pipes, Role::Status(slot), STATUS_LEN)?) },
+                data: add(&mut pipes, Role::Data(slot), 0)?,
+                busy: None,
+            });
+        }
+        let task = TaskTransfers {
+            command: add(&mut pipes, Role::TaskCommand, COMMAND_IU_LEN)?,
+            status: add(&mut pipes, Role::TaskStatus, STATUS_LEN)?,
+            tag: task_tag,
+            pending: Pending::NONE,
+            response: None,
+        };
+        let shared_status = if streams == 0 {
+            Some(SharedStatus { transfer: add(&mut pipes, Role::SharedStatus, STATUS_LEN)?, is_out: false })
+        } else {
+            None
+        };
+        Ok(Self { pipes, slots, roles, task, shared_status, free: Vec::with_capacity(depth), in_flight: 0 })
+    }
+
+    /// The pipes, for what is not UAS's.
+    pub fn pipes_mut(&mut self) -> &mut P {
+        &mut self.pipes
+    }
+
+    const fn has_streams(&self) -> bool {
+        self.shared_status.is_none()
+    }
+
+    /// Sends one command and asks for its status and data.
+    fn start(&mut self, at: usize, job: Job, timeout: Duration) -> Result<(), TransportError> {
+        let tag = tag_of(at);
+        let stream = if self.has_streams() { tag.0 } else { 0 };
+        let started = Instant::now();
+        let slot = &mut self.slots[at];
+        let (command, data, status) = (slot.command, slot.data, slot.status);
+        slot.busy = Some(Busy::new(job, started, started + timeout, timeout));
+        self.in_flight += 1;
+
+        // Status and data first: the device may answer before the command's own transfer is back.
+        match status {
+            Some(status) => {
+                self.submit(at, status, Endpoint::Status, stream, STATUS_LEN, Pending::STATUS)?;
+                if let Some((endpoint, len)) = data_of(&job) {
+                    self.submit(at, data, endpoint, stream, len, Pending::DATA)?;
+                }
+            }
+            None => self.ask_for_status()?,
+        }
+        let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
+        self.pipes.buffer(command)[..unit.len()].copy_from_slice(&unit);
+        self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
+    }
+
+    fn submit(
+        &mut self,
+        at: usize,
+        transfer: TransferId,
+        endpoint: Endpoint,
+        stream: u16,
+        len: usize,
+        pending: Pending,
+    ) -> Result<(), TransportError> {
+        match self.pipes.submit(transfer, endpoint, stream, len) {
+            Ok(()) => {
+                if let Some(busy) = &mut self.slots[at].busy {
+                    busy.pending.add(pending);
+                }
+                Ok(())
+            }
+            Err(error) => Err(lost(self.name_of(at), error)),
+        }
+    }
+
+    /// Without streams: the status transfer is out whenever a command is.
+    fn ask_for_status(&mut self) -> Result<(), TransportError> {
+        let Some(shared) = &mut self.shared_status else { return Ok(()) };
+        if shared.is_out {
+            return Ok(());
+        }
+        self.pipes
+            .submit(shared.transfer, Endpoint::Status, 0, STATUS_LEN)
+            .map_err(|error| lost("asking for a status".to_owned(), error))?;
+        shared.is_out = true;
+        Ok(())
+    }
+
+    /// Takes a transfer that is back; gives the slot whose command has ended with it.
+    fn take(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        match self.roles.get(reaped.transfer.0) {
+            Some(&Role::Command(at)) => self.take_command(at, reaped),
+            Some(&Role::Data(at)) => self.take_data(at, reaped),
+            Some(&Role::Status(at)) => self.take_status(at, reaped),
+            Some(Role::SharedStatus) => self.take_shared_status(reaped),
+            Some(Role::TaskCommand) => {
+                self.task.pending.remove(Pending::COMMAND);
+                Ok(None)
+            }
+            Some(Role::TaskStatus) => {
+                self.task.pending.remove(Pending::STATUS);
+                if reaped.end == TransferEnd::Completed
+                    && let Ok(unit) = self.unit_in(reaped)
+                {
+                    self.take_response(&unit);
+                }
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn take_command(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let Some(busy) = self.slots[at].take_pending(Pending::COMMAND) else { return Ok(None) };
+        match &reaped.end {
+            TransferEnd::Completed if reaped.moved == COMMAND_IU_LEN => Ok(busy.has_ended().then_some(at)),
+            TransferEnd::Completed => {
+                let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
+                Err(TransportError::Protocol { command: self.name_of(at), what })
+            }
+            TransferEnd::Cancelled => Ok(None),
+            TransferEnd::Failed(error) => Err(lost(self.name_of(at), error.clone())),
+        }
+    }
+
+    fn take_data(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let Some(busy) = self.slots[at].take_pending(Pending::DATA) else { return Ok(None) };
+        busy.moved = reaped.moved;
+        let ended = busy.has_ended().then_some(at);
+        match &reaped.end {
+            TransferEnd::Completed | TransferEnd::Cancelled => Ok(ended),
+            // The device has no more to say on this pipe; its status tells why.
+            TransferEnd::Failed(PipeError::Stall) => {
+                let endpoint = data_of(&busy.job).map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
+                self.pipes.clear_halt(endpoint).map_err(|error| lost(self.name_of(at), error))?;
+                Ok(ended)
+            }
+            TransferEnd::Failed(error) => Err(lost(self.name_of(at), error.clone())),
+        }
+    }
+
+    fn take_status(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        if self.slots[at].take_pending(Pending::STATUS).is_none() {
+            return Ok(None);
+        }
+        match &reaped.end {
+            TransferEnd::Completed => {}
+            TransferEnd::Cancelled => return Ok(None),
+            TransferEnd::Failed(error) => return Err(lost(self.name_of(at), error.clone())),
+        }
+        let unit = self.unit_in(reaped).map_err(|what| TransportError::Protocol { command: self.name_of(at), what })?;
+        let found = tag_in(&unit);
+        if found != tag_of(at) {
+            let (expected, found) = (u32::from(tag_of(at).0), u32::from(found.0));
+            return Err(TransportError::TagMismatch { command: self.name_of(at), expected, found });
+        }
+        self.take_unit(at, unit)
+    }
+
+    fn take_shared_status(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        if let Some(shared) = &mut self.shared_status {
+            shared.is_out = false;
+        }
+        let waiting = || "waiting for a status".to_owned();
+        match &reaped.end {
+            TransferEnd::Completed => {}
+            TransferEnd::Cancelled => return Ok(None),
+            TransferEnd::Failed(error) => return Err(lost(waiting(), error.clone())),
+        }
+        let unit = self.unit_in(reaped).map_err(|what| TransportError::Protocol { command: waiting(), what })?;
+        let found = tag_in(&unit);
+        if self.task.tag == Some(found) {
+            self.take_response(&unit);
+            return Ok(None);
+        }
+        let at = usize::from(found.0).wrapping_sub(1);
+        if self.slots.get(at).is_none_or(|slot| slot.busy.is_none()) {
+            let what = format!("the unit answered tag {:#x}, which was not sent", found.0);
+            return Err(TransportError::Protocol { command: waiting(), what });
+        }
+        let ended = self.take_unit(at, unit)?;
+        let others = self.in_flight > usize::from(ended.is_some());
+        let this_one_waits = ended.is_none() && self.slots[at].busy.as_ref().is_some_and(|busy| busy.end.is_none());
+        if others || this_one_waits {
+            self.ask_for_status()?;
+        }
+        Ok(ended)
+    }
+
+    fn unit_in(&mut self, reaped: &Reaped) -> Result<StatusIu, String> {
+        let buffer = self.pipes.buffer(reaped.transfer);
+        StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]).map_err(|error| error.to_string())
+    }
+
+    fn take_response(&mut self, unit: &StatusIu) {
+        if let StatusIu::Response { tag, code } = unit
+            && Some(*tag) == self.task.tag
+        {
+            self.task.response = Some(*code);
+        }
+    }
+
+    /// An information unit for a command that is in flight.
+    fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
+        let data = self.slots[at].data;
+        let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
+        match unit {
+            StatusIu::Sense { status, sense, .. } => {
+                let sense = if status == ScsiStatus::CheckCondition { Sense::parse(&sense) } else { None };
+                busy.end = Some((status, sense));
+                if busy.has_ended() {
+                    return Ok(Some(at));
+                }
+                if busy.pending.has(Pending::DATA) {
+                    if status == ScsiStatus::Good {
+                        busy.deadline = busy.deadline.min(Instant::now() + DATA_AFTER_STATUS);
+                    } else {
+                        self.pipes.cancel(data);
+                    }
+                }
+                Ok(None)
+            }
+            StatusIu::Response { code, .. } => {
+                let what = format!("the unit refused the command IU: {}", response_meaning(code));
+                Err(TransportError::Protocol { command: self.name_of(at), what })
+            }
+            StatusIu::ReadReady(_) => self.data_is_ready(at, Endpoint::DataIn),
+            StatusIu::WriteReady(_) => self.data_is_ready(at, Endpoint::DataOut),
+        }
+    }
+
+    /// Without streams: the device says that this command's data moves now.
+    fn data_is_ready(&mut self, at: usize, endpoint: Endpoint) -> Result<Option<usize>, TransportError> {
+        let data = self.slots[at].data;
+        let wanted = self.slots[at].busy.as_mut().and_then(|busy| {
+            let wanted = data_of(&busy.job).filter(|(wanted, _)| *wanted == endpoint && !busy.data_was_ready);
+            busy.data_was_ready = true;
+            wanted
+        });
+        match wanted {
+            Some((endpoint, len)) if !self.has_streams() => {
+                self.submit(at, data, endpoint, 0, len, Pending::DATA)?;
+                Ok(None)
+            }
+            _ => {
+                let what = "the unit is ready for data that the command does not move".to_owned();
+                Err(TransportError::Protocol { command: self.name_of(at), what })
+            }
+        }
+    }
+
+    fn name_of(&self, at: usize) -> String {
+        self.slots[at].busy.as_ref().map_or_else(|| "a command".to_owned(), |busy| busy.job.cdb.name())
+    }
+}
+
+impl<P: StreamPipes> Transport for Uas<P> {
+    fn kind(&self) -> TransportKind {
+        if self.has_streams() { TransportKind::UasStreams } else { TransportKind::Uas }
+    }
+
+    fn max_depth(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+        let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
+        self.run(&mut single, 1, timeout)?;
+        single.completion.ok_or_else(|| TransportError::Protocol {
+            command: cdb.name(),
+            what: "the queue ended without an answer".to_owned(),
+        })
+    }
+
+    fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
+        match self.run_queue(workload, depth.clamp(1, self.slots.len()), timeout) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn recover(&mut self) -> Result<(), TransportError> {
+        self.bring_back()
+    }
+}
+
+/// One command as a workload: the only copy is between the caller's data and the transfer's buffer.
+struct Single<'a> {
+    cdb: Cdb,
+    data: DataPhase<'a>,
+    was_sent: bool,
+    completion: Option<Completion>,
+}
+
+impl Workload for Single<'_> {
+    fn buffer_len(&self) -> usize {
+        self.data.len()
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        if std::mem::replace(&mut self.was_sent, true) {
+            return None;
+        }
+        let data = match &self.data {
+            DataPhase::None => JobData::None,
+            DataPhase::In(wanted) => JobData::In(wanted.len()),
+            DataPhase::Out(data) => {
+                buffer[..data.len()].copy_from_slice(data);
+                JobData::Out(data.len())
+            }
+        };
+        Some(Job { cdb: self.cdb, data, id: 0 })
+    }
+
+    fn complete(&mut self, _job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+        if let DataPhase::In(wanted) = &mut self.data {
+            wanted[..data.len()].copy_from_slice(data);
+        }
+        self.completion = Some(*completion);
+        true
+    }
+}
+
+const fn tag_of(slot: usize) -> Tag {
+    Tag(slot as u16 + 1)
+}
+
+const fn tag_in(unit: &StatusIu) -> Tag {
+    match unit {
+        StatusIu::Sense { tag, .. }
+        | StatusIu::Response { tag, .. }
+        | StatusIu::ReadReady(tag)
+        | StatusIu::WriteReady(tag) => *tag,
+    }
+}
+
+const fn data_of(job: &Job) -> Option<(Endpoint, usize)> {
+    match job.data {
+        JobData::None | JobData::In(0) | JobData::Out(0) => None,
+        JobData::In(len) => Some((Endpoint::DataIn, len)),
+        JobData::Out(len) => Some((Endpoint::DataOut, len)),
+    }
+}
+
+/// A pipe's error as a command's; what has to be recovered is up to [`Uas::failed`].
+fn lost(command: String, error: PipeError) -> TransportError {
+    match error {
+        PipeError::Disconnected => TransportError::Disconnected { command },
+        PipeError::Stall => TransportError::Stalled { command },
+        PipeError::Overflow => {
+            TransportError::Protocol { command, what: "the unit sent more than was asked for".to_owned() }
+        }
+        source => TransportError::Io { command, source },
+    }
+}
+
+/// UAS-3, table 20.
+const fn response_meaning(code: u8) -> &'static str {
+    match code {
+        0x00 => "task management complete, which nobody asked for",
+        0x02 => "invalid information unit",
+        0x04 => "task management function not supported",
+        0x05 => "task management function failed",
+        0x08 => "task management succeeded, which nobody asked for",
+        0x09 => "incorrect logical unit number",
+        0x0A => "overlapped tag",
+        _ => "a response code that the standard does not know",
+    }
+}

@@ -1,0 +1,107 @@
+//! Keeps commands in flight: the hot path. Nothing here allocates or copies data.
+
+use std::time::{Duration, Instant};
+
+use super::slot::Busy;
+use super::{Uas, lost};
+use crate::bridge::error::TransportError;
+use crate::bridge::pipes::PipeError;
+use crate::bridge::stream_pipes::StreamPipes;
+use crate::bridge::transport::{Completion, JobData, Workload};
+
+/// How long a cancelled transfer may take to come back.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Nothing in flight needs a look before this.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl<P: StreamPipes> Uas<P> {
+    pub(super) fn run_queue(
+        &mut self,
+        workload: &mut dyn Workload,
+        depth: usize,
+        timeout: Duration,
+    ) -> Result<(), TransportError> {
+        let len = workload.buffer_len();
+        for at in 0..depth {
+            let data = self.slots[at].data;
+            self.pipes.reserve(data, len).map_err(|error| lost("preparing the queue".to_owned(), error))?;
+        }
+        self.free.clear();
+        self.free.extend((0..depth).rev());
+        let mut has_more = true;
+        loop {
+            while has_more && let Some(&at) = self.free.last() {
+                let data = self.slots[at].data;
+                match workload.next(&mut self.pipes.buffer(data)[..len]) {
+                    Some(job) => {
+                        self.free.pop();
+                        self.start(at, clamped(job, len), timeout)?;
+                    }
+                    None => has_more = false,
+                }
+            }
+            if self.in_flight == 0 {
+                return Ok(());
+            }
+            let now = Instant::now();
+            let next = self.next_deadline().unwrap_or(now + IDLE);
+            if next <= now {
+                self.expire(now)?;
+                continue;
+            }
+            match self.pipes.reap(next - now) {
+                Ok(Some(reaped)) => {
+                    if let Some(at) = self.take(&reaped)? {
+                        has_more &= self.finish(at, workload);
+                    }
+                }
+                Ok(None) => {}
+                Err(PipeError::Timeout { .. }) => self.expire(next)?,
+                Err(error) => return Err(lost("the queue".to_owned(), error)),
+            }
+        }
+    }
+
+    /// Hands an ended command to the workload; gives whether it wants more.
+    fn finish(&mut self, at: usize, workload: &mut dyn Workload) -> bool {
+        let Some(busy) = self.slots[at].busy.take() else { return true };
+        self.in_flight -= 1;
+        self.free.push(at);
+        let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
+        let completion = Completion { transferred: moved, status, sense };
+        let buffer = self.pipes.buffer(self.slots[at].data);
+        let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
+        workload.complete(&job, &completion, data, started.elapsed())
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| slot.busy.as_ref()).map(|busy| busy.deadline).min()
+    }
+
+    /// A command that has its status loses the data that did not come; one that has none has timed out.
+    fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
+        for at in 0..self.slots.len() {
+            let (command, data) = (self.slots[at].command, self.slots[at].data);
+            let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline <= now) else { continue };
+            if busy.end.is_none() || busy.is_cancelled {
+                let deadline = busy.timeout;
+                return Err(TransportError::Timeout { command: busy.job.cdb.name(), deadline });
+            }
+            busy.is_cancelled = true;
+            busy.deadline = now + CANCEL_TIMEOUT;
+            self.pipes.cancel(data);
+            self.pipes.cancel(command);
+        }
+        Ok(())
+    }
+}
+
+/// A job can't move more than its slot's buffer.
+fn clamped(mut job: super::Job, len: usize) -> super::Job {
+    job.data = match job.data {
+        JobData::None => JobData::None,
+        JobData::In(wanted) => JobData::In(wanted.min(len)),
+        JobData::Out(wanted) => JobData::Out(wanted.min(len)),
+    };
+    job
+}

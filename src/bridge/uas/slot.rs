@@ -1,0 +1,88 @@
+//! One tag: its transfers, and the command that has them now.
+
+use std::time::{Duration, Instant};
+
+use crate::bridge::stream_pipes::TransferId;
+use crate::bridge::transport::Job;
+use crate::scsi::{ScsiStatus, Sense};
+
+/// A tag's transfers.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub command: TransferId,
+    /// `None` without streams.
+    pub status: Option<TransferId>,
+    pub data: TransferId,
+    pub busy: Option<Busy>,
+}
+
+impl Slot {
+    /// The command in flight, one of whose transfers is back.
+    pub fn take_pending(&mut self, which: Pending) -> Option<&mut Busy> {
+        let busy = self.busy.as_mut()?;
+        busy.pending.remove(which);
+        Some(busy)
+    }
+}
+
+/// A command in flight.
+#[derive(Debug)]
+pub(super) struct Busy {
+    pub job: Job,
+    pub started: Instant,
+    pub deadline: Instant,
+    pub timeout: Duration,
+    pub pending: Pending,
+    pub moved: usize,
+    pub end: Option<(ScsiStatus, Option<Sense>)>,
+    pub data_was_ready: bool,
+    pub is_cancelled: bool,
+}
+
+impl Busy {
+    pub const fn new(job: Job, started: Instant, deadline: Instant, timeout: Duration) -> Self {
+        Self {
+            job,
+            started,
+            deadline,
+            timeout,
+            pending: Pending::NONE,
+            moved: 0,
+            end: None,
+            data_was_ready: false,
+            is_cancelled: false,
+        }
+    }
+
+    /// Status there and every transfer back.
+    pub const fn has_ended(&self) -> bool {
+        self.end.is_some() && self.pending.is_none()
+    }
+}
+
+/// Which of a tag's transfers are in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pending(u8);
+
+impl Pending {
+    pub const NONE: Self = Self(0);
+    pub const COMMAND: Self = Self(1);
+    pub const STATUS: Self = Self(2);
+    pub const DATA: Self = Self(4);
+
+    pub const fn add(&mut self, which: Self) {
+        self.0 |= which.0;
+    }
+
+    pub const fn remove(&mut self, which: Self) {
+        self.0 &= !which.0;
+    }
+
+    pub const fn has(self, which: Self) -> bool {
+        self.0 & which.0 != 0
+    }
+
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}

@@ -1,0 +1,204 @@
+//! UAS against the virtual bridge, which keeps to the protocol, and against a device that does not.
+
+mod liar;
+
+use std::time::Duration;
+
+use super::Uas;
+use crate::bridge::{Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportKind, Workload};
+use crate::scsi::uas::{StatusIu, Tag};
+use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
+use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualStreams};
+use liar::{Liar, Plan};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// For devices that never answer: what is waited for in vain.
+const SHORT: Duration = Duration::from_millis(30);
+
+fn unit(scenario: &str) -> SharedBridge {
+    let scenario = Scenario::parse(scenario).unwrap();
+    SharedBridge::new(VirtualBridge::in_memory(scenario, b"uas", None).unwrap())
+}
+
+fn engine(unit: &SharedBridge) -> Uas<VirtualStreams> {
+    Uas::new(VirtualStreams::open(unit.open_pipes().unwrap()).unwrap()).unwrap()
+}
+
+/// Reads `count` pieces of the data buffer's window, and checks that each is the piece that was asked for.
+struct ReadWindow {
+    left: u16,
+    sent: u16,
+    in_flight: u16,
+    deepest: u16,
+    wrong: usize,
+}
+
+impl ReadWindow {
+    const fn of(count: u16) -> Self {
+        Self { left: count, sent: 0, in_flight: 0, deepest: 0, wrong: 0 }
+    }
+}
+
+impl Workload for ReadWindow {
+    fn buffer_len(&self) -> usize {
+        64
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        self.left = self.left.checked_sub(1)?;
+        let piece = self.sent % 64;
+        self.sent += 1;
+        self.in_flight += 1;
+        self.deepest = self.deepest.max(self.in_flight);
+        let command = Command::XdataRead { from: XdataAddress::main(0xF000 + piece * 64), len: 64 };
+        Some(Job { cdb: command.cdb(), data: JobData::In(64), id: u64::from(piece) })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+        self.in_flight -= 1;
+        let expected = [job.id as u8; 64];
+        self.wrong += usize::from(completion.status != ScsiStatus::Good || data != expected);
+        true
+    }
+}
+
+fn fill_window(unit: &SharedBridge) {
+    let mut unit = unit.lock();
+    for at in 0..4096u16 {
+        unit.chip_mut().set_xdata(XdataAddress::main(0xF000 + at), (at / 64) as u8);
+    }
+}
+
+#[test]
+fn commands_in_flight_each_get_their_own_data_with_streams_and_without() {
+    for (speed, kind) in [("super", TransportKind::UasStreams), ("high", TransportKind::Uas)] {
+        let unit = unit(&format!("speed = \"{speed}\"\n"));
+        fill_window(&unit);
+        let mut engine = engine(&unit);
+        assert_eq!(engine.kind(), kind);
+        let mut reads = ReadWindow::of(1000);
+        engine.run(&mut reads, 31, SECOND).unwrap();
+        assert_eq!((reads.sent, reads.wrong, reads.deepest), (1000, 0, 31));
+    }
+}
+
+#[test]
+fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
+    let unit = unit("");
+    let mut engine = engine(&unit);
+    let mut buffer = [0; 128];
+    let cdb = crate::scsi::Cdb::new(&[0xE0, 0x77, 0, 0, 0, 0]).unwrap();
+    let completion = engine.execute(&cdb, DataPhase::In(&mut buffer), SECOND).unwrap();
+    assert_eq!((completion.transferred, completion.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
+    Bridge::new(engine).inquiry().unwrap();
+}
+
+#[test]
+fn silence_ends_in_an_aborted_task_and_the_next_command_works() {
+    for scenario in [
+        "[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
+        "speed = \"high\"\n[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
+    ] {
+        let mut bridge = Bridge::new(engine(&unit(scenario)));
+        let error = bridge.inquiry().unwrap_err();
+        assert!(error.to_string().contains("no answer to INQUIRY"), "{error}");
+        bridge.inquiry().unwrap();
+    }
+}
+
+#[test]
+fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_works() {
+    for kind in ["stall", "short-data", "bad-tag", "phase-error", "stall-status"] {
+        let mut bridge = Bridge::new(engine(&unit(&format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE0\n"))));
+        assert!(bridge.read_config(crate::firmware::BlockIndex::Zero).is_err(), "{kind}");
+        bridge.inquiry().unwrap();
+    }
+}
+
+#[test]
+fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
+    let unit = unit("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE0\n");
+    let mut engine = engine(&unit);
+    let mut data = [0; 128];
+    let cdb = Command::ConfigRead(crate::firmware::BlockIndex::Zero).cdb();
+    let error = engine.execute(&cdb, DataPhase::In(&mut data), SECOND).unwrap_err();
+    assert!(matches!(error, TransportError::Disconnected { .. }), "{error}");
+}
+
+#[test]
+fn the_boot_loader_has_no_uas() {
+    let unit = unit("state = \"boot-loader\"\n");
+    assert!(VirtualStreams::open(unit.open_pipes().unwrap()).is_err());
+}
+
+/// Sends one INQUIRY of 36 bytes to a device that answers as planned.
+fn inquire(plan: Plan) -> (Result<Completion, TransportError>, Uas<Liar>) {
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut data = [0; 36];
+    let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
+    assert_eq!(engine.pipes_mut().in_flight(), 0, "transfers left behind");
+    (outcome, engine)
+}
+
+fn good(tag: u16) -> Vec<u8> {
+    StatusIu::Sense { tag: Tag(tag), status: ScsiStatus::Good, sense: Vec::new() }.to_bytes()
+}
+
+#[test]
+fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
+    let mut claims_too_much = good(1);
+    claims_too_much[14] = 0xFF;
+    let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
+    for status in lies {
+        let (outcome, mut engine) = inquire(Plan { status: Some(status), ..Plan::default() });
+        assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+        assert_eq!(engine.pipes_mut().resets(), 1, "the liar answers no task management");
+    }
+}
+
+#[test]
+fn a_status_for_a_tag_never_sent_names_both_tags() {
+    let (outcome, _) = inquire(Plan { status: Some(good(7)), ..Plan::default() });
+    assert!(matches!(outcome, Err(TransportError::TagMismatch { expected: 1, found: 7, .. })), "{outcome:?}");
+    let (outcome, _) = inquire(Plan { status: Some(good(7)), streams: 0, ..Plan::default() });
+    assert!(outcome.unwrap_err().to_string().contains("tag 0x7, which was not sent"));
+}
+
+#[test]
+fn readiness_for_data_that_no_command_moves_is_an_error() {
+    let write_ready = StatusIu::WriteReady(Tag(1)).to_bytes();
+    let (outcome, _) = inquire(Plan { status: Some(write_ready), streams: 0, ..Plan::default() });
+    assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
+    let response = StatusIu::Response { tag: Tag(1), code: 0x0A }.to_bytes();
+    let (outcome, _) = inquire(Plan { status: Some(response), ..Plan::default() });
+    assert!(outcome.unwrap_err().to_string().contains("overlapped tag"));
+}
+
+#[test]
+fn data_that_never_come_after_a_good_status_count_as_short() {
+    let (outcome, _) = inquire(Plan { status: Some(good(1)), ..Plan::default() });
+    assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
+}
+
+#[test]
+fn more_data_than_asked_for_is_an_error() {
+    let (outcome, _) = inquire(Plan { data: Some(vec![0; 37]), ..Plan::default() });
+    assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+}
+
+#[test]
+fn an_inquiry_of_one_byte_is_a_short_answer() {
+    let plan = Plan { data: Some(vec![0]), status: Some(good(1)), ..Plan::default() };
+    assert_eq!(inquire(plan).0.unwrap().transferred, 1);
+}
+
+#[test]
+fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
+    let (outcome, mut engine) = inquire(Plan::default());
+    assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SHORT, .. })), "{outcome:?}");
+    assert_eq!(engine.pipes_mut().resets(), 1);
+}

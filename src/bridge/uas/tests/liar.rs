@@ -1,0 +1,106 @@
+//! A device that answers its first command as planned, whatever the protocol says, and nothing after that.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::bridge::{Endpoint, PipeError, Reaped, StreamPipes, TransferEnd, TransferId};
+
+/// What comes on each pipe, once.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub data: Option<Vec<u8>>,
+    pub status: Option<Vec<u8>>,
+    pub streams: u16,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { data: None, status: None, streams: 32 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Liar {
+    plan: Plan,
+    buffers: Vec<Vec<u8>>,
+    flying: Vec<(TransferId, Endpoint, usize)>,
+    back: VecDeque<Reaped>,
+    resets: usize,
+}
+
+impl Liar {
+    pub fn new(plan: Plan) -> Self {
+        Self { plan, buffers: Vec::new(), flying: Vec::new(), back: VecDeque::new(), resets: 0 }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.flying.len() + self.back.len()
+    }
+
+    pub fn resets(&self) -> usize {
+        self.resets
+    }
+}
+
+impl StreamPipes for Liar {
+    fn streams(&self) -> u16 {
+        self.plan.streams
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.buffers.push(vec![0; capacity]);
+        Ok(TransferId(self.buffers.len() - 1))
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        self.buffers[transfer.0].resize(capacity, 0);
+        Ok(())
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        &mut self.buffers[transfer.0]
+    }
+
+    fn submit(&mut self, id: TransferId, endpoint: Endpoint, _stream: u16, len: usize) -> Result<(), PipeError> {
+        let answer = match endpoint {
+            Endpoint::Command => {
+                self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
+                return Ok(());
+            }
+            Endpoint::Status => self.plan.status.take(),
+            Endpoint::DataIn | Endpoint::DataOut => self.plan.data.take(),
+        };
+        match answer {
+            Some(bytes) if bytes.len() > len => {
+                self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Failed(PipeError::Overflow) });
+            }
+            Some(bytes) => {
+                self.buffers[id.0][..bytes.len()].copy_from_slice(&bytes);
+                self.back.push_back(Reaped { transfer: id, moved: bytes.len(), end: TransferEnd::Completed });
+            }
+            None => self.flying.push((id, endpoint, len)),
+        }
+        Ok(())
+    }
+
+    fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        self.back.pop_front().map(Some).ok_or(PipeError::Timeout { transferred: 0 })
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        if let Some(at) = self.flying.iter().position(|(id, ..)| *id == transfer) {
+            self.flying.swap_remove(at);
+            self.back.push_back(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled });
+        }
+    }
+
+    fn clear_halt(&mut self, _endpoint: Endpoint) -> Result<(), PipeError> {
+        Ok(())
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        assert_eq!(self.in_flight(), 0, "a port is reset with transfers in flight");
+        self.resets += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,382 @@
+//! Many transfers in flight on one device, on bulk streams where it has them: libusb's asynchronous calls, which rusb
+//! does not wrap, behind a safe type. The only file with `unsafe` code.
+//!
+//! What the safety of all of it rests on:
+//! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Streams`] until the transfer is back, and
+//!   for ever where it never comes back: those are leaked, not freed.
+//! - libusb and the kernel touch a buffer only between `libusb_submit_transfer` and the callback. In that time
+//!   [`Transfer::is_out`] is set, and no reference to the buffer is given out.
+//! - The device's handle is closed after all of that: [`Streams`] owns it.
+//!
+//! Source: libusb 1.0.27's documentation of its asynchronous API, "Considerations for object lifetime" among it.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ffi::{c_int, c_uchar, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use libusb1_sys as ffi;
+use libusb1_sys::constants as code;
+use rusb::UsbContext as _;
+
+use super::device::Device;
+use crate::bridge::{Endpoint, PipeError, Reaped, StreamPipes, TransferEnd, TransferId};
+
+/// The pipes with streams.
+const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status];
+/// Streams asked for: one for each of 31 commands, and one for task management.
+const WANTED_STREAMS: u16 = 32;
+/// How long cancelled transfers may take to come back when the device is let go.
+const DROP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Buffers from this size on go into memory that the host controller reaches itself: below, the kernel's copy is
+/// cheaper than a mapping of whole pages.
+const DEVICE_MEMORY_FROM: usize = 4096;
+
+unsafe extern "system" {
+    // libusb 1.0.21 has these; libusb1-sys 0.7 does not declare them.
+    fn libusb_dev_mem_alloc(handle: *mut ffi::libusb_device_handle, length: usize) -> *mut c_uchar;
+    fn libusb_dev_mem_free(handle: *mut ffi::libusb_device_handle, buffer: *mut c_uchar, length: usize) -> c_int;
+}
+
+/// What a callback is given: where to say that which transfer is back.
+struct Ticket {
+    transfer: usize,
+    back: Arc<Mutex<VecDeque<usize>>>,
+}
+
+extern "system" fn on_back(transfer: *mut ffi::libusb_transfer) {
+    // SAFETY: libusb calls back with a transfer that it was given, whose user_data is the `Ticket` that `submit` put
+    // there; both live until the transfer has been taken from `back`.
+    let ticket = unsafe { &*(*transfer).user_data.cast::<Ticket>() };
+    // Room for every transfer was made when they were added: this does not allocate.
+    ticket.back.lock().unwrap_or_else(PoisonError::into_inner).push_back(ticket.transfer);
+}
+
+/// A transfer's memory.
+enum Buffer {
+    /// Mapped from the kernel: no copy on the way.
+    Mapped { start: NonNull<u8>, len: usize },
+    /// On the heap: the kernel copies.
+    Heap(NonNull<[u8]>),
+}
+
+impl Buffer {
+    fn new(handle: *mut ffi::libusb_device_handle, len: usize) -> Self {
+        if len >= DEVICE_MEMORY_FROM {
+            // SAFETY: `handle` is the open handle that `Streams` owns.
+            let start = unsafe { libusb_dev_mem_alloc(handle, len) };
+            if let Some(start) = NonNull::new(start) {
+                return Self::Mapped { start, len };
+            }
+        }
+        // A raw pointer, not a Box: while the transfer is out the kernel writes behind it.
+        Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice())))
+    }
+
+    const fn len(&self) -> usize {
+        match self {
+            Self::Mapped { len, .. } => *len,
+            Self::Heap(bytes) => bytes.len(),
+        }
+    }
+
+    const fn start(&self) -> *mut u8 {
+        match self {
+            Self::Mapped { start, .. } => start.as_ptr(),
+            Self::Heap(bytes) => bytes.as_ptr().cast(),
+        }
+    }
+
+    /// # Safety
+    /// No transfer that uses it is out, `handle` is the one that it was made with, and it is not used again.
+    unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
+        match self {
+            Self::Mapped { start, len } => {
+                // SAFETY: it came from `libusb_dev_mem_alloc` with this handle and length; the caller frees it once.
+                unsafe { libusb_dev_mem_free(handle, start.as_ptr(), *len) };
+            }
+            // SAFETY: it came from `Box::leak`; the caller frees it once.
+            Self::Heap(bytes) => drop(unsafe { Box::from_raw(bytes.as_ptr()) }),
+        }
+    }
+}
+
+struct Transfer {
+    raw: NonNull<ffi::libusb_transfer>,
+    ticket: NonNull<Ticket>,
+    buffer: Buffer,
+    is_out: bool,
+}
+
+/// A device's UAS pipes: see the module's text for what keeps them safe.
+pub(super) struct Streams {
+    transfers: Vec<Transfer>,
+    back: Arc<Mutex<VecDeque<usize>>>,
+    streams: u16,
+    wanted: u16,
+    device: Device,
+}
+
+// SAFETY: libusb may be called from any thread; the pointers are to what this value alone owns. The callback can run
+// on another thread that handles the context's events: what it shares is behind the mutex.
+unsafe impl Send for Streams {}
+
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").field("device", &self.device).field("streams", &self.streams).finish_non_exhaustive()
+    }
+}
+
+impl Streams {
+    /// The pipes of a device on its UAS alternate. `offered` is how many streams its descriptors tell, 0 for none.
+    ///
+    /// # Errors
+    /// The device back, where streams are offered and can't be had.
+    pub(super) fn new(device: Device, offered: u16) -> Result<Self, Box<Device>> {
+        let wanted = offered.min(WANTED_STREAMS);
+        match alloc_streams(&device, wanted) {
+            Ok(streams) => Ok(Self { transfers: Vec::new(), back: Arc::default(), streams, wanted, device }),
+            Err(_) => Err(Box::new(device)),
+        }
+    }
+
+    fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
+        self.device.handle().as_raw()
+    }
+
+    /// Lets libusb work until something is back or `longest` has passed.
+    fn handle_events(&self, longest: Duration) -> Result<(), PipeError> {
+        let time = libc_timeval(longest);
+        // SAFETY: the context lives as long as the device's handle, and `time` through the call; no completion flag is
+        // passed.
+        let outcome = unsafe {
+            ffi::libusb_handle_events_timeout_completed(self.device.handle().context().as_raw(), &time, ptr::null_mut())
+        };
+        match outcome {
+            0 | code::LIBUSB_ERROR_INTERRUPTED => Ok(()),
+            error => Err(error_of(error)),
+        }
+    }
+
+    fn pop_back(&self) -> Option<usize> {
+        self.back.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Takes everything back; `false` where some did not come.
+    fn take_all_back(&mut self, longest: Duration) -> bool {
+        for at in 0..self.transfers.len() {
+            self.cancel(TransferId(at));
+        }
+        let until = Instant::now() + longest;
+        loop {
+            while let Some(at) = self.pop_back() {
+                self.transfers[at].is_out = false;
+            }
+            if self.transfers.iter().all(|transfer| !transfer.is_out) {
+                return true;
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() || self.handle_events(rest).is_err() {
+                return false;
+            }
+        }
+    }
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        self.take_all_back(DROP_TIMEOUT);
+        let handle = self.raw_handle();
+        // What is still out stays where it is, for ever: libusb may yet write to it.
+        for transfer in self.transfers.drain(..).filter(|transfer| !transfer.is_out) {
+            // SAFETY: it is back, so neither libusb nor the kernel uses any of the three; each is freed once, and the
+            // handle is still open.
+            unsafe {
+                ffi::libusb_free_transfer(transfer.raw.as_ptr());
+                transfer.buffer.free(handle);
+                drop(Box::from_raw(transfer.ticket.as_ptr()));
+            }
+        }
+        free_streams(&self.device, self.streams);
+    }
+}
+
+impl StreamPipes for Streams {
+    fn streams(&self) -> u16 {
+        self.streams
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        let at = self.transfers.len();
+        // SAFETY: 0 isochronous packets; a null pointer is caught.
+        let raw = NonNull::new(unsafe { ffi::libusb_alloc_transfer(0) })
+            .ok_or_else(|| PipeError::Other("no memory for a transfer".to_owned()))?;
+        let ticket = NonNull::from(Box::leak(Box::new(Ticket { transfer: at, back: self.back.clone() })));
+        let buffer = Buffer::new(self.raw_handle(), capacity);
+        self.transfers.push(Transfer { raw, ticket, buffer, is_out: false });
+        self.back.lock().unwrap_or_else(PoisonError::into_inner).reserve(self.transfers.len());
+        Ok(TransferId(at))
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        let handle = self.raw_handle();
+        let transfer = &mut self.transfers[transfer.0];
+        if transfer.is_out {
+            return Err(PipeError::Other("the transfer is in flight".to_owned()));
+        }
+        if transfer.buffer.len() < capacity {
+            let old = std::mem::replace(&mut transfer.buffer, Buffer::new(handle, capacity));
+            // SAFETY: the transfer is not out, the handle is the one that made it, and nothing else has it.
+            unsafe { old.free(handle) };
+        }
+        Ok(())
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        let transfer = &mut self.transfers[transfer.0];
+        if transfer.is_out {
+            return &mut [];
+        }
+        // SAFETY: `start` is good for `len` initialised bytes (zeroed heap, or pages from the kernel); the transfer is
+        // not out, so nothing else touches them, and `&mut self` keeps it from being submitted meanwhile.
+        unsafe { std::slice::from_raw_parts_mut(transfer.buffer.start(), transfer.buffer.len()) }
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        let handle = self.raw_handle();
+        let transfer = &mut self.transfers[transfer.0];
+        let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len() && !transfer.is_out);
+        let Some(length) = length else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let user_data = transfer.ticket.as_ptr().cast::<c_void>();
+        let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start());
+        // SAFETY: the transfer is not out, so its fields are ours to fill; buffer and ticket live until it is back;
+        // `length` is within the buffer. libusb's timeout 0 is none: deadlines are the engine's.
+        let outcome = unsafe {
+            if stream == 0 {
+                ffi::libusb_fill_bulk_transfer(raw, handle, endpoint.address(), start, length, on_back, user_data, 0);
+            } else {
+                ffi::libusb_fill_bulk_stream_transfer(
+                    raw,
+                    handle,
+                    endpoint.address(),
+                    u32::from(stream),
+                    start,
+                    length,
+                    on_back,
+                    user_data,
+                    0,
+                );
+            }
+            ffi::libusb_submit_transfer(raw)
+        };
+        if outcome == 0 {
+            transfer.is_out = true;
+            Ok(())
+        } else {
+            Err(error_of(outcome))
+        }
+    }
+
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let until = Instant::now() + timeout;
+        let at = loop {
+            if let Some(at) = self.pop_back() {
+                break at;
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Ok(None);
+            }
+            self.handle_events(rest)?;
+        };
+        let transfer = &mut self.transfers[at];
+        transfer.is_out = false;
+        // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
+        let (status, moved) = unsafe { ((*transfer.raw.as_ptr()).status, (*transfer.raw.as_ptr()).actual_length) };
+        let end = match status {
+            code::LIBUSB_TRANSFER_COMPLETED => TransferEnd::Completed,
+            code::LIBUSB_TRANSFER_CANCELLED => TransferEnd::Cancelled,
+            code::LIBUSB_TRANSFER_STALL => TransferEnd::Failed(PipeError::Stall),
+            code::LIBUSB_TRANSFER_OVERFLOW => TransferEnd::Failed(PipeError::Overflow),
+            code::LIBUSB_TRANSFER_NO_DEVICE => TransferEnd::Failed(PipeError::Disconnected),
+            _ => TransferEnd::Failed(PipeError::Other("the host controller reports a failed transfer".to_owned())),
+        };
+        let moved = usize::try_from(moved).unwrap_or(0).min(transfer.buffer.len());
+        Ok(Some(Reaped { transfer: TransferId(at), moved, end }))
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        let transfer = &self.transfers[transfer.0];
+        if transfer.is_out {
+            // SAFETY: the transfer was submitted and lives; libusb says NOT_FOUND of one that is already back.
+            unsafe { ffi::libusb_cancel_transfer(transfer.raw.as_ptr()) };
+        }
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.device.clear_halt_of(endpoint)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        free_streams(&self.device, self.streams);
+        self.device.reset()?;
+        self.streams = alloc_streams(&self.device, self.wanted)?;
+        Ok(())
+    }
+}
+
+/// Sets streams up on the three pipes that have them; gives how many there are on each.
+fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
+    if wanted == 0 {
+        return Ok(0);
+    }
+    let mut endpoints = STREAM_PIPES.map(Endpoint::address);
+    // SAFETY: the handle is open, and the array lives through the call with the length given.
+    let outcome = unsafe {
+        ffi::libusb_alloc_streams(
+            device.handle().as_raw(),
+            u32::from(wanted),
+            endpoints.as_mut_ptr(),
+            endpoints.len() as c_int,
+        )
+    };
+    match u16::try_from(outcome) {
+        Ok(0) => Err(PipeError::Other("the host controller gives no streams".to_owned())),
+        Ok(streams) => Ok(streams.min(wanted)),
+        Err(_) => Err(error_of(outcome)),
+    }
+}
+
+/// Gives the streams back; a device that is gone has none.
+fn free_streams(device: &Device, streams: u16) {
+    if streams == 0 {
+        return;
+    }
+    let mut endpoints = STREAM_PIPES.map(Endpoint::address);
+    // SAFETY: as in `alloc_streams`; nothing that is out uses a stream, or the kernel refuses.
+    unsafe {
+        ffi::libusb_free_streams(device.handle().as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
+    }
+}
+
+fn error_of(error: c_int) -> PipeError {
+    match error {
+        code::LIBUSB_ERROR_NO_DEVICE | code::LIBUSB_ERROR_NOT_FOUND => PipeError::Disconnected,
+        code::LIBUSB_ERROR_PIPE => PipeError::Stall,
+        code::LIBUSB_ERROR_TIMEOUT => PipeError::Timeout { transferred: 0 },
+        code::LIBUSB_ERROR_OVERFLOW => PipeError::Overflow,
+        other => PipeError::Other(format!("libusb reports error {other}")),
+    }
+}
+
+fn libc_timeval(duration: Duration) -> libc::timeval {
+    libc::timeval {
+        tv_sec: duration.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        // Less than a million: it fits every platform's type.
+        tv_usec: duration.subsec_micros() as _,
+    }
+}

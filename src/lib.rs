@@ -8,6 +8,7 @@ pub mod atomic;
 pub mod bench;
 pub mod bridge;
 pub mod cli;
+pub mod demo;
 pub mod digest;
 pub mod failure;
 pub mod fetch;

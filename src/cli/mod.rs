@@ -8,6 +8,7 @@ mod bench;
 mod bridge;
 mod completions;
 mod context;
+mod demo;
 mod device;
 mod download;
 mod info;
@@ -57,11 +58,12 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Demo(demo::Args),
+    Download(download::Args),
     Bench(bench::Args),
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
-    Download(download::Args),
     Info(info::Args),
     List(list::Args),
     Man(man::Args),
@@ -73,11 +75,12 @@ enum Command {
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
+        Command::Demo(args) => demo::run(&args, context),
+        Command::Download(args) => download::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
-        Command::Download(args) => download::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

@@ -1,0 +1,217 @@
+//! `asmpatch demo`.
+
+use std::path::{Path, PathBuf};
+
+use owo_colors::OwoColorize as _;
+
+use super::Context;
+use crate::bench::{self, Outcome};
+use crate::demo::{Demo, DemoError, Downloaded, IMAGE_ID, Verified};
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Origin;
+use crate::flash::{plan, run as flash_run};
+use crate::interrupt;
+use crate::patch::{Library, PatchSet, Patched};
+
+/// Show the whole trip with nothing attached and no network.
+///
+/// asmpatch's own practice image comes from a local server, is patched, verified, flashed to a virtual bridge and
+/// measured, by the calls that the commands make. Each step says what it is for, and which command does it.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual bridge.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where any step fails.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let setup = |source| DemoError::Setup { doing: "make the demo's folder", source };
+    let temporary;
+    let folder = match &args.keep {
+        Some(folder) => {
+            std::fs::create_dir(folder).map_err(setup)?;
+            folder.as_path()
+        }
+        None => {
+            temporary = tempfile::tempdir().map_err(setup)?;
+            temporary.path()
+        }
+    };
+    let demo = Demo::new(folder, interrupt::install());
+    let library = Library::embedded()?;
+
+    anstream::println!(
+        "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",
+        "asmpatch demo.".bold()
+    );
+    begin(1, "Download", "An image counts only if its SHA-256 is the known one, wherever it came from.");
+    command(&format!("download {IMAGE_ID} --manifest-dir manifests -o stock.bin"));
+    let stock = demo.download()?;
+    downloaded(&stock);
+
+    begin(2, "Patch", "A patch names the bytes that it expects; only if all are there is anything written.");
+    command("patch stock.bin -o patched.bin");
+    let set = demo.patches(&library, &stock)?;
+    let patched = demo.patch(&set)?;
+    patches(&set, &patched);
+
+    begin(3, "Verify", "What is about to be flashed is checked as it lies on disk: undone, it must be a known image.");
+    command("verify patched.bin");
+    verified(&demo.verify(&library, &stock, &patched)?);
+
+    begin(4, "Attach", "A bridge in software: its SPI flash is a file, and its wire speaks what the chip speaks.");
+    command("list");
+    let (mut port, before) = demo.attach()?;
+    done(&format!("{} ({}), serial {}, a GPU behind it", before.usb_id, before.state, before.serial));
+
+    begin(5, "Flash", "Backup first, then write, read back and compare, restart, and see that it comes back right.");
+    command("flash patched.bin --device virtual:unit");
+    let (plan, report) = demo.flash(&mut port, &before, &set, &patched)?;
+    flashed(&plan, &report);
+    let after = report.after.as_ref().unwrap_or(&before);
+
+    begin(6, "Bench", "A pattern must come back unchanged before anything is timed.");
+    command("bench --device virtual:unit");
+    measured(&demo.bench(&mut port, after)?);
+
+    next(args.keep.as_deref());
+    Ok(Exit::Done)
+}
+
+fn begin(number: u32, name: &str, what_for: &str) {
+    anstream::println!("\n{} {what_for}", format!("{number} {name}.").bold().cyan());
+}
+
+fn command(line: &str) {
+    anstream::println!("  {}", format!("$ asmpatch {line}").dimmed());
+}
+
+fn done(text: &str) {
+    anstream::println!("  {} {text}", "✓".green());
+}
+
+fn remark(text: &str) {
+    anstream::println!("  {} {text}", "!".yellow());
+}
+
+fn downloaded(stock: &Downloaded) {
+    let from = match &stock.acquired.origin {
+        Origin::Url(url, _) => url.as_str(),
+        Origin::Cache | Origin::File(..) => "the cache",
+    };
+    done(&format!("{} bytes of zip from {from}", thousands(stock.zip_len)));
+    done(&format!(
+        "practice image {}: {} bytes, SHA-256 {}",
+        stock.image.version(),
+        thousands(stock.acquired.bytes.len()),
+        short(&stock.sha256.to_string())
+    ));
+}
+
+fn patches(set: &PatchSet<'_>, patched: &Patched) {
+    for patch in set.patches() {
+        done(&format!("{}: {}", patch.id(), patch.title()));
+    }
+    done(&format!(
+        "patched.bin: SHA-256 {}, with a receipt beside it",
+        short(&patched.receipt.output.sha256.to_string())
+    ));
+}
+
+fn verified(verified: &Verified) {
+    done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
+    done(&format!("a copy with one changed bit is refused: {}", verified.refused_because));
+}
+
+fn flashed(plan: &plan::Plan, report: &flash_run::Report) {
+    let changed = plan.blocks.iter().flat_map(|block| &block.changes);
+    let changed: Vec<_> = changed.map(|change| change.field).collect();
+    done(&format!("the unit keeps its own configuration; changed in it: {}", changed.join(", ")));
+    for step in &report.steps {
+        let result = step.result.replace(&folder_of(report), "");
+        if step.done { done(&format!("{}: {result}", step.step)) } else { remark(&format!("{}: {result}", step.step)) }
+    }
+}
+
+/// The folder in front of the backup's: long, and gone when the demo ends.
+fn folder_of(report: &flash_run::Report) -> String {
+    let parent = report.backup.as_deref().and_then(Path::parent).and_then(Path::parent);
+    parent.map_or_else(String::new, |folder| format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR))
+}
+
+fn measured(report: &bench::Report) {
+    if let Some(integrity) = &report.integrity {
+        for (way, outcome) in [("E4 at 0xF000", &integrity.e4), ("READ(16)", &integrity.read16)] {
+            match outcome {
+                Some(Outcome::Same) => {
+                    done(&format!("written through WRITE(16), read through {way}: every byte the same"))
+                }
+                Some(Outcome::NoAnswer { .. }) => remark(&format!(
+                    "{way} does not answer with a GPU behind the bridge; the unit was recovered, as it would be for real"
+                )),
+                _ => {}
+            }
+        }
+    }
+    for row in &report.rows {
+        if let Some(figures) = row.figures() {
+            done(&format!(
+                "{:<10} {:>6} bytes a command: {:>9.1} MB/s, {:>8.0} commands/s",
+                row.path.to_string(),
+                row.size,
+                figures.mb_per_s.median,
+                figures.commands_per_s.median
+            ));
+        }
+    }
+    remark("these figures measure this machine and a virtual bridge, not a chip");
+}
+
+fn next(kept: Option<&Path>) {
+    if let Some(folder) = kept {
+        anstream::println!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.display());
+    }
+    anstream::println!("\n{}", "With a real enclosure the same trip is:".bold());
+    for (line, what_for) in [
+        ("download -o stock.bin", "the vendor's image 240417"),
+        ("patch stock.bin -o patched.bin", "and a receipt"),
+        ("verify patched.bin", "no device needed so far"),
+        ("list", "finds it; on Linux `asmpatch udev` prints the rule for access"),
+        ("flash patched.bin", "shows its plan, asks, and keeps a backup"),
+        ("bench", "what the bridge does, in MB/s"),
+    ] {
+        anstream::println!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
+    }
+    anstream::println!("A stopped flash can be finished or undone: docs/recovery.md");
+}
+
+/// Enough of a digest to recognise it.
+fn short(digest: &str) -> String {
+    format!("{}…", digest.get(..16).unwrap_or(digest))
+}
+
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_in_threes() {
+        assert_eq!([1, 999, 1000, 98_016, 1_234_567].map(thousands), ["1", "999", "1,000", "98,016", "1,234,567"]);
+    }
+}

@@ -1,0 +1,314 @@
+//! The whole trip with nothing attached and no network: the practice image from a local mirror, patched, verified,
+//! flashed to a virtual bridge and measured, by the same calls that the commands make.
+
+mod mirror;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Cursor, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use miette::Diagnostic;
+use thiserror::Error;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use crate::atomic;
+use crate::bench::{self, measure::Effort};
+use crate::bridge::{Attached, Port};
+use crate::digest::Sha256Digest;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
+use crate::firmware::Image;
+use crate::flash::{plan, read, run};
+use crate::interrupt::Interrupt;
+use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
+use crate::practice;
+use crate::virtual_bridge::VirtualPort;
+use mirror::Mirror;
+
+/// What the demo's manifest calls the practice image.
+pub const IMAGE_ID: &str = "practice";
+/// The practice image's name in the mirror's zip.
+const MEMBER: &str = "Software/practice.bin";
+
+/// A step that did not do what it must.
+#[derive(Debug, Error, Diagnostic)]
+pub enum DemoError {
+    /// The folder or the local server.
+    #[error("cannot {doing}")]
+    #[diagnostic(
+        code(asmpatch::demo::setup),
+        help("the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder")
+    )]
+    Setup {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A check that must pass did not, or one that must fail did.
+    #[error("{0}")]
+    #[diagnostic(
+        code(asmpatch::demo::check),
+        help("this is a fault of asmpatch: please report it with the output of `asmpatch demo`")
+    )]
+    Check(String),
+}
+
+impl Failure for DemoError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Setup { .. } => Exit::BadInput,
+            Self::Check(_) => Exit::CheckFailed,
+        }
+    }
+}
+
+/// The trip's surroundings: a folder for everything that it leaves.
+#[derive(Debug)]
+pub struct Demo<'a> {
+    folder: PathBuf,
+    interrupt: Interrupt<'a>,
+}
+
+/// What the first step gives.
+#[derive(Debug)]
+pub struct Downloaded {
+    /// The image, and where it came from.
+    pub acquired: Acquired,
+    /// The image.
+    pub image: Image,
+    /// The SHA-256 of its file.
+    pub sha256: Sha256Digest,
+    /// The length of the zip that was transferred.
+    pub zip_len: usize,
+}
+
+/// What verifying gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The ids of the patches that were found in the file.
+    pub patches: Vec<String>,
+    /// Why a copy with one changed bit is refused.
+    pub refused_because: String,
+}
+
+impl<'a> Demo<'a> {
+    /// A demo that works in this folder, which must be empty or new.
+    pub fn new(folder: &Path, interrupt: Interrupt<'a>) -> Self {
+        Self { folder: folder.to_owned(), interrupt }
+    }
+
+    /// The folder of the virtual bridge.
+    pub fn unit_folder(&self) -> PathBuf {
+        self.folder.join("unit")
+    }
+
+    /// The practice image through a local mirror: manifest, HTTP, zip, digest, cache; then `stock.bin`.
+    ///
+    /// # Errors
+    /// [`DemoError::Setup`], and what `download` can end in.
+    pub fn download(&self) -> Result<Downloaded, AnyFailure> {
+        let setup = |doing| move |source| DemoError::Setup { doing, source };
+        let image = practice::image();
+        let file = image.to_file();
+        let sha256 = Sha256Digest::of(&file);
+        let zip = zip(&file).map_err(setup("zip the practice image"))?;
+        let zip_len = zip.len();
+        let mirror = Mirror::start("practice.zip", zip).map_err(setup("start a local server"))?;
+        let manifests = self.folder.join("manifests");
+        fs::create_dir_all(&manifests).map_err(setup("make the demo's folder"))?;
+        let manifest = format!(
+            "id = \"{IMAGE_ID}\"\nversion = \"{}\"\nchip = \"ASM2464PD\"\nsize = {}\nsha256 = \"{sha256}\"\n\
+             notes = \"asmpatch's own practice image.\"\n\n[[mirrors]]\nurl = \"{}\"\nmember = \"{MEMBER}\"\n",
+            image.version(),
+            file.len(),
+            mirror.url()
+        );
+        atomic::write(&manifests.join("practice.toml"), manifest.as_bytes())?;
+        let known = Manifests::load(&[manifests])?;
+        let cache = Cache::at(&self.folder.join("cache"));
+        let mut fetcher = Fetcher {
+            known: &known,
+            cache: &cache,
+            limits: &Limits::default(),
+            offline: false,
+            progress: &mut Silent,
+            interrupt: self.interrupt,
+        };
+        let acquired = fetcher.acquire(known.by_id(IMAGE_ID)?, None)?;
+        let image = Image::parse(&acquired.bytes)?;
+        atomic::write(&self.folder.join("stock.bin"), &acquired.bytes)?;
+        Ok(Downloaded { acquired, image, sha256, zip_len })
+    }
+
+    /// The default patches for this image.
+    ///
+    /// # Errors
+    /// Where they don't go together for it.
+    pub fn patches<'b>(&self, library: &'b Library, stock: &'b Downloaded) -> Result<PatchSet<'b>, AnyFailure> {
+        Ok(PatchSet::resolve(library, &Selection::default(), &stock.image, stock.sha256)?)
+    }
+
+    /// Patches; leaves `patched.bin` and its receipt.
+    ///
+    /// # Errors
+    /// Where an expected byte is missing, or a file can't be written.
+    pub fn patch(&self, set: &PatchSet<'_>) -> Result<Patched, AnyFailure> {
+        let patched = set.apply()?;
+        atomic::write(&self.folder.join("patched.bin"), &patched.image.to_file())?;
+        atomic::write(&self.folder.join("patched.bin.toml"), patched.receipt.to_string().as_bytes())?;
+        Ok(patched)
+    }
+
+    /// Verifies `patched.bin` as it is on disk, and sees that a copy with one changed bit is refused.
+    ///
+    /// # Errors
+    /// [`DemoError`], where the file is refused or the changed copy is not.
+    pub fn verify(&self, library: &Library, stock: &Downloaded, patched: &Patched) -> Result<Verified, AnyFailure> {
+        let read = |source| DemoError::Setup { doing: "read the patched image", source };
+        let mut file = fs::read(self.folder.join("patched.bin")).map_err(read)?;
+        let expect = Expectations { receipt: Some(&patched.receipt), image: Some(stock.sha256), originals: None };
+        let verification = verify(library, &file, &expect);
+        if let Some(finding) = verification.findings.first() {
+            return Err(DemoError::Check(format!("the patched image does not verify: {finding}")).into());
+        }
+        let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
+        file[0x2000] ^= 0x01;
+        let refused_because = match verify(library, &file, &expect).findings.first() {
+            Some(finding) => finding.to_string(),
+            None => return Err(DemoError::Check("a changed bit in the image went unnoticed".to_owned()).into()),
+        };
+        Ok(Verified { patches, refused_because })
+    }
+
+    /// A new virtual bridge as a maker sells it, with a GPU behind it.
+    ///
+    /// # Errors
+    /// Where its folder can't be used.
+    pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
+        let folder = self.unit_folder();
+        let setup = |source| DemoError::Setup { doing: "make the virtual bridge's folder", source };
+        fs::create_dir_all(&folder).map_err(setup)?;
+        atomic::write(&folder.join("bridge.toml"), b"behind = \"gpu\"\nserial = \"DEMO0001\"\n")?;
+        let mut port = VirtualPort::open_dir(&folder)?;
+        let attached = port.attached()?;
+        Ok((port, attached))
+    }
+
+    /// Backs the unit up, flashes it, and waits until it is back.
+    ///
+    /// # Errors
+    /// What `flash` can end in.
+    pub fn flash(
+        &self,
+        port: &mut VirtualPort,
+        attached: &Attached,
+        set: &PatchSet<'_>,
+        patched: &Patched,
+    ) -> Result<(plan::Plan, run::Report), AnyFailure> {
+        let mut bridge = port.open()?;
+        let blocks = read::blocks(&mut bridge, attached.state).map_err(crate::flash::error::FlashError::from)?;
+        drop(bridge);
+        let edit = |block: &mut _| set.config().apply(block);
+        let plan = plan::Plan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
+        let options = run::Options {
+            backup_into: Some(self.folder.join("backups")),
+            return_deadline: Duration::from_secs(10),
+            replug_deadline: Duration::ZERO,
+        };
+        match run::run(port, &plan, &options, &mut (), self.interrupt) {
+            Ok(report) => Ok((plan, report)),
+            Err(stopped) => Err(stopped.error.into()),
+        }
+    }
+
+    /// A short bench: the pattern there and back, then each path for a moment.
+    ///
+    /// # Errors
+    /// What `bench` can end in, and [`DemoError::Check`] where bytes came back wrong.
+    pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::Report, AnyFailure> {
+        let unit = bench::Unit {
+            device: port.device(),
+            is_virtual: true,
+            usb_id: attached.usb_id.to_string(),
+            serial: attached.serial.clone(),
+            transport: String::new(),
+            behind: String::new(),
+        };
+        let effort = Effort {
+            warm_up: Duration::from_millis(20),
+            repetition: Duration::from_millis(100),
+            repetitions: 3,
+            timeout: Duration::from_millis(300),
+        };
+        let plan = bench::Plan {
+            paths: BTreeSet::from(bench::Path::ALL),
+            sizes: Vec::new(),
+            depths: Vec::new(),
+            sweep: false,
+            effort,
+            seed: 1,
+        };
+        let mut bridge = port.open()?;
+        let report = bench::run(&mut bridge, unit, &plan, self.interrupt, &mut |_| ())?;
+        let corrupt = report.integrity.as_ref().is_none_or(bench::Integrity::is_corrupt)
+            || report.rows.iter().filter_map(bench::Row::figures).any(|figures| figures.mismatches > 0);
+        if corrupt {
+            return Err(DemoError::Check("bytes came back from the bridge changed".to_owned()).into());
+        }
+        Ok(report)
+    }
+}
+
+fn zip(image: &[u8]) -> io::Result<Vec<u8>> {
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in [("readme.txt", &b"A stand-in for a vendor's archive.\n"[..]), (MEMBER, image)] {
+        zip.start_file(name, SimpleFileOptions::default())?;
+        zip.write_all(bytes)?;
+    }
+    Ok(zip.finish()?.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::{BridgeState, UsbId};
+
+    #[test]
+    fn the_whole_trip_ends_with_a_patched_unit_that_gives_bytes_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let demo = Demo::new(folder.path(), Interrupt::never());
+        let library = Library::embedded().unwrap();
+        let stock = demo.download().unwrap();
+        let set = demo.patches(&library, &stock).unwrap();
+        let patched = demo.patch(&set).unwrap();
+        assert!(demo.verify(&library, &stock, &patched).unwrap().patches.contains(&"status-0x2a12".to_owned()));
+        let (mut port, before) = demo.attach().unwrap();
+        assert_eq!(before.state, BridgeState::Stock);
+        let (plan, report) = demo.flash(&mut port, &before, &set, &patched).unwrap();
+        let after = report.after.unwrap();
+        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Patched));
+        assert_eq!(after.serial, "DEMO0001");
+        assert_eq!(report.version, Some(plan.version));
+        let bench = demo.bench(&mut port, &after).unwrap();
+        assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
+    }
+
+    #[test]
+    fn a_changed_patched_image_does_not_verify() {
+        let folder = tempfile::tempdir().unwrap();
+        let demo = Demo::new(folder.path(), Interrupt::never());
+        let library = Library::embedded().unwrap();
+        let stock = demo.download().unwrap();
+        let set = demo.patches(&library, &stock).unwrap();
+        let patched = demo.patch(&set).unwrap();
+        let path = folder.path().join("patched.bin");
+        let mut file = fs::read(&path).unwrap();
+        file[0x3000] ^= 0x80;
+        fs::write(&path, file).unwrap();
+        assert_eq!(demo.verify(&library, &stock, &patched).unwrap_err().exit(), Exit::CheckFailed);
+    }
+}

@@ -11,6 +11,7 @@ mod context;
 mod demo;
 mod device;
 mod download;
+mod export;
 mod info;
 mod input;
 mod known;
@@ -18,6 +19,7 @@ mod list;
 mod man;
 mod output;
 mod patch;
+mod patch_elf;
 mod plan;
 mod udev;
 mod unpatch;
@@ -64,6 +66,7 @@ enum Command {
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
+    Export(export::Args),
     Info(info::Args),
     List(list::Args),
     Man(man::Args),
@@ -81,6 +84,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
+        Command::Export(args) => export::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

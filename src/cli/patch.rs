@@ -8,6 +8,7 @@ use super::Context;
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
+use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
 use crate::atomic;
 use crate::failure::{AnyFailure, Exit};
@@ -21,10 +22,11 @@ use crate::patch::{ConfigEdits, PatchError, PatchSet, Patched, ReceiptImage, Sel
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The unpatched image, as `asmpatch download` fetches it.
-    file: PathBuf,
+    #[arg(required_unless_present = "elf")]
+    file: Option<PathBuf>,
 
     /// Where the patched image goes; its receipt goes to OUT.toml.
-    #[arg(short, long, value_name = "OUT", required_unless_present = "dry_run")]
+    #[arg(short, long, value_name = "OUT", required_unless_present_any = ["dry_run", "elf"])]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -46,6 +48,9 @@ pub struct Args {
     #[arg(long)]
     force: bool,
 
+    #[command(flatten)]
+    elf: ElfArgs,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -66,15 +71,21 @@ struct Json<'a> {
 /// # Errors
 /// A file that is no image, patches that don't fit it or each other, an OUT that is there or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let manifests = Manifests::load(&[])?;
+    let library = args.patches.load(&manifests)?;
+    if let ElfArgs { elf: Some(elf), site: Some(site) } = &args.elf {
+        return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library);
+    }
+    // clap lets FILE be missing only beside --elf.
+    let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
+    let input = ImageFile::read(file)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
-    let named = || InFile::<PatchError>::named(&args.file);
+    let named = || InFile::<PatchError>::named(file);
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
     let patched = set.apply().map_err(named())?;
 
     let written = match &args.output {
-        Some(output) if !args.dry_run => write(args, output, &patched)?,
+        Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
         _ => Vec::new(),
     };
     if args.json {
@@ -93,15 +104,15 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let text = serde_json::to_string_pretty(&json).expect("a plan serialises: its keys are strings");
         anstream::println!("{text}");
     } else {
-        print(args, &library.image_name(&set.digest()), &set, &patched, &written);
+        print(file, args.dry_run, &library.image_name(&set.digest()), &set, &patched, &written);
     }
     Ok(Exit::Done)
 }
 
-fn write(args: &Args, output: &Path, patched: &Patched) -> Result<Vec<PathBuf>, AnyFailure> {
+fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<Vec<PathBuf>, AnyFailure> {
     let receipt = output::receipt_path(output);
     for path in [output, &receipt] {
-        output::check(path, &args.file, args.force)?;
+        output::check(path, input, force)?;
     }
     let image = patched.image.to_file();
     let receipt_text = patched.receipt.to_string();
@@ -109,12 +120,12 @@ fn write(args: &Args, output: &Path, patched: &Patched) -> Result<Vec<PathBuf>, 
     Ok(vec![output.to_owned(), receipt])
 }
 
-fn print(args: &Args, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
-    anstream::println!("{}: image {image}, version {}", args.file.display(), set.base().version());
+fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
+    anstream::println!("{}: image {image}, version {}", file.display(), set.base().version());
     for patch in set.patches() {
         anstream::println!("  {}: {}", patch.id(), patch.title());
     }
-    if args.dry_run {
+    if dry_run {
         if set.hunks().next().is_some() {
             anstream::println!("{}", plan::hunk_table(set.hunks(), set.base(), &patched.image));
         }

@@ -12,7 +12,7 @@ use super::known::PatchDirs;
 use super::plan::{self, PatchJson};
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit, Failure};
-use crate::fetch::Manifests;
+use crate::fetch::{Cache, Manifests};
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
 use crate::practice;
@@ -22,8 +22,8 @@ const MAX_SHOWN: usize = 64;
 
 /// Verify images: container, base image, patches, receipt.
 ///
-/// The base image is found by undoing the patches, so no original is needed. Where it is to be had (the practice
-/// image, or an image named with --original), every byte that differs is shown with its addresses. Ends with status 1
+/// The base image is found by undoing the patches, so no original is needed. Where it is to be had (named with
+/// --original, in the cache, or the practice image), every byte that differs is shown with its addresses. Ends with status 1
 /// if anything is wrong with any file.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -88,10 +88,11 @@ struct DifferenceJson {
 /// A receipt, an original or a patch that can't be used, an unknown image id. A file that can't be read is reported
 /// and the others are verified still.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let manifests = Manifests::load(&[])?;
+    let library = args.patches.load(&manifests)?;
     let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
-    let originals = Originals::read(&args.original)?;
+    let originals = Originals::read(&args.original, &manifests)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
 
@@ -163,22 +164,29 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
 }
 
 /// The unpatched images that are at hand.
-struct Originals(Vec<(Sha256Digest, Image)>);
+struct Originals<'a> {
+    named: Vec<(Sha256Digest, Image)>,
+    manifests: &'a Manifests,
+}
 
-impl Originals {
-    fn read(paths: &[PathBuf]) -> Result<Self, AnyFailure> {
-        let mut originals = Vec::new();
+impl<'a> Originals<'a> {
+    fn read(paths: &[PathBuf], manifests: &'a Manifests) -> Result<Self, AnyFailure> {
+        let mut named = Vec::new();
         for path in paths {
             let file = input::ImageFile::read(path)?;
-            originals.push((file.sha256, file.image));
+            named.push((file.sha256, file.image));
         }
-        Ok(Self(originals))
+        Ok(Self { named, manifests })
     }
 
-    /// Asked for only where a file is none of the known ones, so the practice image is not built for the others.
+    /// Asked for only where something is wrong with a file, so nothing is read or built for the others. A cache that
+    /// can't be read is as good as an empty one here: it only makes the report shorter.
     fn find(&self, sha256: &Sha256Digest) -> Option<Image> {
-        let named = self.0.iter().find(|(digest, _)| digest == sha256).map(|(_, image)| image.clone());
-        named.or_else(|| Some(practice::image()).filter(|image| image.sha256() == sha256.0))
+        if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
+            return Some(image.clone());
+        }
+        let cached = || Image::parse(&Cache::of_user().ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
+        Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod address;
 mod config_block;
+mod elf;
 mod identity;
 mod image;
 mod map;
@@ -17,6 +18,7 @@ pub use address::{
 pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
 };
+pub use elf::{elf_address, from_elf_address};
 pub use identity::{BridgeState, UsbId};
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};

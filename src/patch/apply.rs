@@ -62,14 +62,17 @@ impl PatchSet<'_> {
     }
 }
 
-/// Why an image is none that patches can be applied to: it is patched already, or unknown.
-pub(super) fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> PatchError {
-    match identify(library, image, digest) {
-        Some(Identified { base, patches, .. }) if !patches.is_empty() => PatchError::AlreadyPatched {
-            base: library.image_name(&base),
-            patches: patches.iter().map(|patch| format!("`{}`", patch.id())).collect::<Vec<_>>().join(", "),
-        },
-        _ => unknown_image(library, image, digest),
+impl PatchError {
+    /// Why an image is none that patches can be applied to: it is patched already, or unknown. `digest` is that of
+    /// the image's file.
+    pub fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> Self {
+        match identify(library, image, digest) {
+            Some(Identified { base, patches, .. }) if !patches.is_empty() => PatchError::AlreadyPatched {
+                base: library.image_name(&base),
+                patches: patches.iter().map(|patch| format!("`{}`", patch.id())).collect::<Vec<_>>().join(", "),
+            },
+            _ => unknown_image(library, image, digest),
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 mod apply;
 mod config_edits;
 mod definition;
+mod elf;
 mod instructions;
 mod library;
 mod receipt;
@@ -14,6 +15,7 @@ mod verify;
 pub use apply::{Identified, Patched, identify, unpatch};
 pub use config_edits::{ConfigEdits, ConfigValue, ConfigValueError};
 pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
+pub use elf::{ElfError, hunks_from_elf};
 pub use instructions::Instructions;
 pub use library::{Library, LibraryError};
 pub use receipt::{Format, Receipt, ReceiptImage, ReceiptPatch};

@@ -3,7 +3,6 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::apply::not_a_base;
 use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
@@ -232,7 +231,7 @@ impl<'a> PatchSet<'a> {
         digest: Sha256Digest,
     ) -> Result<Self, PatchError> {
         if !library.images().contains_key(&digest) {
-            return Err(not_a_base(library, base, digest));
+            return Err(PatchError::not_a_base(library, base, digest));
         }
         if patches.is_empty() {
             return Err(PatchError::Nothing);

@@ -1,0 +1,42 @@
+//! `asmpatch export`.
+
+use std::path::PathBuf;
+
+use super::Context;
+use super::input::ImageFile;
+use super::output;
+use crate::atomic;
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::known_routines;
+
+/// Write an image as an ELF file, for readelf, objdump and disassemblers.
+///
+/// The common area and both banks are sections, the known routines are symbols. Bank 1 stands at 0x18000, as SDCC
+/// writes banked addresses: the bank's number in bits 16 to 23.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image.
+    file: PathBuf,
+
+    /// Where the ELF file goes.
+    #[arg(long, value_name = "OUT")]
+    elf: PathBuf,
+
+    /// Replace OUT where it exists.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that is no image, an OUT that is there or can't be written.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let input = ImageFile::read(&args.file)?;
+    output::check(&args.elf, &args.file, args.force)?;
+    atomic::write(&args.elf, &input.image.to_elf())?;
+    let symbols =
+        known_routines(input.image.version()).filter(|routine| input.image.code(routine.at).is_some()).count();
+    anstream::println!("wrote {}: version {}, {symbols} symbols", args.elf.display(), input.image.version());
+    Ok(Exit::Done)
+}

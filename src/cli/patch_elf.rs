@@ -1,0 +1,144 @@
+//! `asmpatch patch --elf`: a patch file from code that an author linked.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::input::{self, ImageFile, InFile};
+use crate::digest::{Sha256Digest, to_hex};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::fetch::{Cache, DEFAULT_IMAGE, Manifests};
+use crate::firmware::{CodeAddress, Image};
+use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};
+
+/// More than the whole image and its debug information need.
+const MAX_ELF_LEN: usize = 4 << 20;
+
+/// The arguments that make a patch from an ELF file.
+#[derive(Debug, clap::Args)]
+pub struct ElfArgs {
+    /// Print a patch file made from this ELF file (8051, linked for its place) instead of patching. FILE is then the
+    /// image that it is for; without FILE, the default image from the cache.
+    #[arg(
+        long,
+        value_name = "ELF",
+        requires = "site",
+        conflicts_with_all = ["output", "add", "no_defaults", "dry_run", "force", "json"]
+    )]
+    pub elf: Option<PathBuf>,
+
+    /// Where the ELF's code begins, such as b1:0xC98D.
+    #[arg(long, value_name = "BANK:ADDRESS", requires = "elf")]
+    pub site: Option<CodeAddress>,
+}
+
+#[derive(Debug, Error, Diagnostic)]
+#[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
+#[diagnostic(
+    code(asmpatch::elf::no_image),
+    help("the expected bytes come from the image: name it before --elf, or fetch it with `asmpatch download`")
+)]
+struct NoImage;
+
+impl Failure for NoImage {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// Prints the patch file.
+///
+/// # Errors
+/// An ELF file that gives no hunks, an image that is not known.
+pub fn run(
+    elf: &Path,
+    site: CodeAddress,
+    image: Option<&Path>,
+    manifests: &Manifests,
+    library: &Library,
+) -> Result<Exit, AnyFailure> {
+    let (image, sha256) = match image {
+        Some(path) => {
+            let file = ImageFile::read(path)?;
+            if !library.images().contains_key(&file.sha256) {
+                // Says whether it is patched already or unknown: hunks for such an image would fit no other.
+                let cause = PatchError::not_a_base(library, &file.image, file.sha256);
+                return Err(InFile { path: path.to_owned(), cause }.into());
+            }
+            (file.image, file.sha256)
+        }
+        None => {
+            let manifest = manifests.by_id(DEFAULT_IMAGE)?;
+            let bytes = Cache::of_user()?.load(manifest)?.ok_or(NoImage)?;
+            (Image::parse(&bytes)?, manifest.sha256)
+        }
+    };
+    let bytes = input::read(elf, MAX_ELF_LEN)?;
+    let hunks = hunks_from_elf(&bytes, site, &image).map_err(InFile::<ElfError>::named(elf))?;
+    anstream::print!("{}", patch_file(elf, site, &library.image_name(&sha256), &sha256, &hunks));
+    Ok(Exit::Done)
+}
+
+fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest, hunks: &[Hunk]) -> String {
+    let stem = elf.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    let plain: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let id = if plain.is_empty() { "patch" } else { &plain };
+    let name = toml::Value::from(image);
+    let mut text = format!(
+        "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
+         id = \"{id}\"\ntitle = \"\"\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\
+         [[images]]\nsha256 = \"{sha256}\"\nname = {name}\n"
+    );
+    for hunk in hunks {
+        let at = hunk
+            .at
+            .code_address()
+            .map_or_else(|| format!("file:{:#x}", hunk.at.file_offset().0), |address| address.to_string());
+        text.push_str(&format!(
+            "\n# File offset {:#x}, {} bytes.\n[[images.hunks]]\nat = \"{at}\"\nexpect = {}\nnew = {}\n",
+            hunk.at.file_offset().0,
+            hunk.new.len(),
+            hex_value(&hunk.expect),
+            hex_value(&hunk.new),
+        ));
+    }
+    text
+}
+
+fn hex_value(bytes: &[u8]) -> String {
+    if bytes.len() <= 16 {
+        return format!("\"{}\"", to_hex(bytes, " "));
+    }
+    let lines: Vec<String> = bytes.chunks(16).map(|line| to_hex(line, " ")).collect();
+    format!("\"\"\"\n{}\n\"\"\"", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patch::{Patch, PatchSet, Selection};
+    use crate::practice;
+
+    #[test]
+    fn what_is_printed_is_a_patch_that_applies() {
+        let image = practice::image();
+        let sha256 = Sha256Digest(image.sha256());
+        let site: CodeAddress = "b1:0xEF4F".parse().unwrap();
+        let start = site.body_offset().0 as usize;
+        let hunk = Hunk {
+            at: site.into(),
+            expect: image.body()[start..start + 40].to_vec(),
+            new: (1..=40).collect(),
+            instruction: None,
+            note: None,
+        };
+        let text = patch_file(Path::new("dir/My Code.elf"), site, "practice", &sha256, std::slice::from_ref(&hunk));
+        assert_eq!(Patch::parse("printed", &text).unwrap().hunks(&sha256), [hunk]);
+        let mut library = Library::default();
+        library.add("printed", &text).unwrap();
+        let selection = Selection { no_defaults: true, add: vec!["my-code".to_owned()] };
+        let patched = PatchSet::resolve(&library, &selection, &image, sha256).unwrap().apply().unwrap().image;
+        assert_eq!(patched.body()[start..start + 40], (1..=40).collect::<Vec<u8>>());
+    }
+}

@@ -1,0 +1,310 @@
+//! Hunks from code that an author linked into an ELF file.
+//!
+//! SDCC's linker for the 8051 writes Intel HEX; `objcopy` makes an ELF of it, which has sections and no segments:
+//! both are read here.
+
+use goblin::elf::Elf;
+use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
+use goblin::elf::program_header::PT_LOAD;
+use goblin::elf::section_header::{SHF_ALLOC, SHT_NOBITS, SHT_REL, SHT_RELA};
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::definition::{Hunk, HunkAddress};
+use crate::failure::{Exit, Failure};
+use crate::firmware::{CodeAddress, Image, from_elf_address};
+
+/// Why an ELF file gives no hunks.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum ElfError {
+    /// No ELF, or a damaged one.
+    #[error("this is no readable ELF file: {reason}")]
+    #[diagnostic(
+        code(asmpatch::elf::malformed),
+        help("link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`")
+    )]
+    Malformed {
+        /// What goblin says.
+        reason: String,
+    },
+    /// For another machine.
+    #[error(
+        "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
+    )]
+    #[diagnostic(
+        code(asmpatch::elf::machine),
+        help("code for another processor would crash the bridge; build it with SDCC for mcs51")
+    )]
+    Machine {
+        /// e_machine.
+        found: u16,
+        /// Class and byte order, for people.
+        class: String,
+    },
+    /// Not linked.
+    #[error("section {section} holds relocations")]
+    #[diagnostic(
+        code(asmpatch::elf::relocations),
+        help("the addresses in the code are not settled yet; link it with sdld for the place where it is to run")
+    )]
+    Relocations {
+        /// The section's index.
+        section: usize,
+    },
+    /// A segment or section past the end of the file.
+    #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
+    #[diagnostic(code(asmpatch::elf::truncated), help("the file is cut off; build it again"))]
+    Truncated {
+        /// The address.
+        address: u64,
+        /// Where they should begin.
+        offset: u64,
+        /// Where they should end.
+        end: u64,
+        /// The file's length.
+        len: usize,
+    },
+    /// Nothing to load.
+    #[error("there is nothing to load in it")]
+    #[diagnostic(code(asmpatch::elf::empty), help("check that the code is in an area that the linker keeps"))]
+    Empty,
+    /// Code where no image byte can be.
+    #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
+    #[diagnostic(
+        code(asmpatch::elf::outside),
+        help(
+            "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); the image must be long enough too"
+        )
+    )]
+    Outside {
+        /// Its address.
+        address: u64,
+        /// Its length.
+        len: u64,
+    },
+    /// Two pieces on the same bytes.
+    #[error("the code at {second} overlaps that at {first}")]
+    #[diagnostic(code(asmpatch::elf::overlap), help("which of them would win is not said; link them apart"))]
+    Overlap {
+        /// The lower one.
+        first: CodeAddress,
+        /// The higher one.
+        second: CodeAddress,
+    },
+    /// Nothing at the place that was asked for.
+    #[error("no code begins at {site}; it begins at {found}")]
+    #[diagnostic(
+        code(asmpatch::elf::site),
+        help(
+            "8051 code runs only where it was linked for: link it for the site (`sdld -b AREA=ADDRESS`, or `.org`), or name the site where it is"
+        )
+    )]
+    Site {
+        /// What was asked for.
+        site: CodeAddress,
+        /// Where code begins, with commas.
+        found: String,
+    },
+    /// The code is there already.
+    #[error("the image has the same bytes at every place")]
+    #[diagnostic(code(asmpatch::elf::same), help("there is nothing to patch"))]
+    Same,
+}
+
+impl Failure for ElfError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// The hunks that put an ELF file's code into an unpatched image, ascending.
+///
+/// Addresses from 0x8000 on mean the bank of `site`, where one piece of the code must begin; 0x18000 and up mean bank
+/// 1 in any case. The expected bytes are the image's.
+///
+/// # Errors
+/// [`ElfError`].
+pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<Vec<Hunk>, ElfError> {
+    let malformed = |error: goblin::error::Error| ElfError::Malformed { reason: error.to_string() };
+    // The header first: a file for another machine is that, whatever else goblin makes of it.
+    let header = Elf::parse_header(file).map_err(malformed)?;
+    let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
+    if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
+        let bits = if header.e_ident[4] == ELFCLASS32 { 32 } else { 64 };
+        let order = if little_endian { "little" } else { "big" };
+        return Err(ElfError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
+    }
+    let elf = Elf::parse(file).map_err(malformed)?;
+    let mut placed = Vec::new();
+    for (address, bytes) in pieces(&elf, file)? {
+        let outside = || ElfError::Outside { address, len: bytes.len() as u64 };
+        let at = from_elf_address(address, site.bank()).ok_or_else(outside)?;
+        let last = bytes.len() as u64 - 1;
+        let last_at = from_elf_address(address + last, site.bank()).ok_or_else(outside)?;
+        if last_at.bank() != at.bank() {
+            return Err(outside());
+        }
+        let start = at.body_offset().0 as usize;
+        let expect = image.body().get(start..start + bytes.len()).ok_or_else(outside)?;
+        placed.push((at, bytes, expect));
+    }
+    if placed.is_empty() {
+        return Err(ElfError::Empty);
+    }
+    placed.sort_by_key(|(at, ..)| at.body_offset());
+    for pair in placed.windows(2) {
+        let ((first, bytes, _), (second, ..)) = (pair[0], pair[1]);
+        if first.body_offset().0 + bytes.len() as u32 > second.body_offset().0 {
+            return Err(ElfError::Overlap { first, second });
+        }
+    }
+    if !placed.iter().any(|(at, ..)| *at == site) {
+        let found = placed.iter().map(|(at, ..)| at.to_string()).collect::<Vec<_>>().join(", ");
+        return Err(ElfError::Site { site, found });
+    }
+    placed.retain(|(_, bytes, expect)| bytes != expect);
+    if placed.is_empty() {
+        return Err(ElfError::Same);
+    }
+    let hunk = |(at, new, expect): (CodeAddress, &[u8], &[u8])| Hunk {
+        at: HunkAddress::from(at),
+        expect: expect.to_vec(),
+        new: new.to_vec(),
+        instruction: None,
+        note: None,
+    };
+    Ok(placed.into_iter().map(hunk).collect())
+}
+
+/// What the file has to load: address and bytes, without empty pieces.
+fn pieces<'a>(elf: &Elf<'_>, file: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>, ElfError> {
+    let with_code = |header: &&goblin::elf::SectionHeader| header.sh_size > 0;
+    let mut found = Vec::new();
+    if elf.program_headers.is_empty() {
+        for (section, header) in elf.section_headers.iter().enumerate() {
+            if elf.header.e_type == ET_REL && matches!(header.sh_type, SHT_REL | SHT_RELA) && header.sh_size > 0 {
+                return Err(ElfError::Relocations { section });
+            }
+        }
+        let loaded = |header: &&goblin::elf::SectionHeader| {
+            header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS
+        };
+        for header in elf.section_headers.iter().filter(loaded).filter(with_code) {
+            found.push((header.sh_addr, slice(file, header.sh_addr, header.sh_offset, header.sh_size)?));
+        }
+    } else {
+        for header in elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD && header.p_filesz > 0) {
+            found.push((header.p_paddr, slice(file, header.p_paddr, header.p_offset, header.p_filesz)?));
+        }
+    }
+    Ok(found)
+}
+
+fn slice(file: &[u8], address: u64, offset: u64, len: u64) -> Result<&[u8], ElfError> {
+    let end = offset.saturating_add(len);
+    let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+    file.get(range).ok_or(ElfError::Truncated { address, offset, end, len: file.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::practice;
+
+    fn site() -> CodeAddress {
+        "b1:0xEF4F".parse().unwrap()
+    }
+
+    /// An ELF as `objcopy` makes it of SDCC's Intel HEX: ELF32, EM_8051, allocated sections, no segments.
+    fn objcopied(sections: &[(u32, &[u8])]) -> Vec<u8> {
+        let mut file = vec![0; 52];
+        file[..7].copy_from_slice(b"\x7FELF\x01\x01\x01");
+        file[16] = 1; // ET_REL
+        file[18] = 165;
+        file[20] = 1;
+        let mut headers = vec![[0u32; 10]];
+        for (address, bytes) in sections {
+            let offset = file.len() as u32;
+            file.extend_from_slice(bytes);
+            headers.push([1, 1, 3, *address, offset, bytes.len() as u32, 0, 0, 1, 0]);
+        }
+        let names = file.len() as u32;
+        file.extend_from_slice(b"\0.sec\0");
+        headers.push([0, 3, 0, 0, names, 6, 0, 0, 1, 0]);
+        let table = file.len() as u32;
+        for word in headers.iter().flatten() {
+            file.extend_from_slice(&word.to_le_bytes());
+        }
+        file[32..36].copy_from_slice(&table.to_le_bytes());
+        file[40..42].copy_from_slice(&52u16.to_le_bytes());
+        file[46..48].copy_from_slice(&40u16.to_le_bytes());
+        file[48..50].copy_from_slice(&(headers.len() as u16).to_le_bytes());
+        file[50..52].copy_from_slice(&(headers.len() as u16 - 1).to_le_bytes());
+        file
+    }
+
+    fn hunks(file: &[u8]) -> Result<Vec<Hunk>, ElfError> {
+        hunks_from_elf(file, site(), &practice::image())
+    }
+
+    #[test]
+    fn each_piece_of_code_becomes_a_hunk_with_the_images_bytes() {
+        let image = practice::image();
+        let file = objcopied(&[(0xEF4F, &[0x7F, 0x01, 0x22]), (0x2A0F, &[0x05])]);
+        let hunks = hunks(&file).unwrap();
+        assert_eq!(hunks.len(), 2);
+        assert_eq!(hunks[0].at.to_string(), "c:0x2A0F (file 0x02a13)");
+        assert_eq!((&*hunks[0].expect, &*hunks[0].new), (&[0x0A][..], &[0x05][..]));
+        assert_eq!(hunks[1].at.code_address(), Some(site()));
+        assert_eq!(hunks[1].expect, image.body()[hunks[1].range()]);
+    }
+
+    #[test]
+    fn an_exported_image_reads_back_as_no_change() {
+        let image = practice::image();
+        let start: CodeAddress = "c:0x0000".parse().unwrap();
+        assert_eq!(hunks_from_elf(&image.to_elf(), start, &image), Err(ElfError::Same));
+    }
+
+    #[test]
+    fn what_can_not_be_put_into_an_image_is_refused_each_for_its_own_reason() {
+        let good = objcopied(&[(0xEF4F, &[1, 2, 3])]);
+        let with = |at: usize, byte: u8| {
+            let mut file = good.clone();
+            file[at] = byte;
+            hunks(&file).unwrap_err()
+        };
+        assert!(matches!(with(18, 62), ElfError::Machine { found: 62, .. }));
+        assert!(matches!(with(5, 2), ElfError::Machine { .. } | ElfError::Malformed { .. }));
+        assert!(matches!(with(0, 0), ElfError::Malformed { .. }));
+        assert!(matches!(hunks(b""), Err(ElfError::Malformed { .. })));
+        assert!(matches!(hunks(&good[..good.len() - 45]), Err(ElfError::Malformed { .. })));
+        assert!(matches!(hunks(&objcopied(&[])), Err(ElfError::Empty)));
+        assert!(matches!(hunks(&objcopied(&[(0xEF4F, &[])])), Err(ElfError::Empty)));
+        let overlap = objcopied(&[(0xEF4F, &[1, 2, 3]), (0xEF51, &[4])]);
+        assert!(matches!(hunks(&overlap), Err(ElfError::Overlap { .. })));
+        for outside in [0xFF69, 0xFFFF, 0x7FFE, 0x1_7FFF, 0x1_FF6A, 0x2_8000, 0xFFFF_FFFF] {
+            let file = objcopied(&[(0xEF4F, &[1]), (outside, &[1, 2, 3])]);
+            assert!(matches!(hunks(&file), Err(ElfError::Outside { .. })), "{outside:#x}");
+        }
+        let elsewhere = objcopied(&[(0xEF50, &[1])]);
+        assert!(matches!(hunks(&elsewhere), Err(ElfError::Site { found, .. }) if found == "b1:0xEF50"));
+        let mut cut = good.clone();
+        let header = cut.len() - 80;
+        cut[header + 16..header + 20].copy_from_slice(&0x1000u32.to_le_bytes());
+        assert!(matches!(hunks(&cut), Err(ElfError::Truncated { offset: 0x1000, .. })), "{:?}", hunks(&cut));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn damaged_files_never_panic(at in 0usize..183, byte: u8, cut in 0usize..183, bytes: Vec<u8>) {
+            let mut file = objcopied(&[(0xEF4F, &[1, 2, 3])]);
+            let _ = hunks(&file[..cut.min(file.len())]);
+            let _ = hunks(&bytes);
+            if let Some(place) = file.get_mut(at) {
+                *place = byte;
+            }
+            let _ = hunks(&file);
+        }
+    }
+}

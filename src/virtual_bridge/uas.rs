@@ -42,7 +42,7 @@ struct Task {
     halt_status: bool,
     /// Its data pipe halts when the host comes for it.
     halt_data: bool,
-    /// The data ended with a full packet at the host's buffer's end: a host that asks for more gets an empty packet.
+    /// It is answered by a response unit with this code in place of sense.
     answered_code: Option<u8>,
 }
 

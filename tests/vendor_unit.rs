@@ -1,0 +1,98 @@
+//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched through its own code.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+use std::time::Duration;
+
+use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port, TransportError};
+use asmpatch::digest::Sha256Digest;
+use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::patch::{Library, PatchSet, Selection};
+use asmpatch::scsi::{ResetMode, XdataAddress};
+use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+fn vendor_file() -> Vec<u8> {
+    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
+        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A unit that left its maker with the vendor's image.
+fn stock_unit(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(scenario).unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
+    let mut file = vec![0; len];
+    let (first, second) = file.split_at_mut(Part::One.max_len());
+    bridge.read_flash(Part::One, first).unwrap();
+    bridge.read_flash(Part::Two, second).unwrap();
+    file
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_runs_the_vendors_code() {
+    let mut port = stock_unit("");
+    assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    assert!(read_image(&mut bridge, vendor_file().len()) == vendor_file());
+    bridge.xdata_write(XdataAddress::main(0x3010), 0x5A).unwrap();
+    let mut bytes = [0; 255];
+    bridge.xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
+    assert_eq!(bytes[0x10], 0x5A);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
+    let mut bridge = stock_unit("behind = \"gpu\"").open().unwrap();
+    let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer() {
+    let file = vendor_file();
+    let image = Image::parse(&file).unwrap();
+    let library = Library::embedded().unwrap();
+    let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&file)).unwrap();
+    let patched = set.apply().unwrap();
+    let new = patched.image.to_file();
+
+    let mut port = stock_unit("behind = \"gpu\"");
+    let serial = port.attached().unwrap().serial;
+    let mut bridge = port.open().unwrap();
+    let blocks = BlockIndex::ALL.map(|index| {
+        let bytes = bridge.read_config(index).unwrap();
+        let mut block = ConfigBlock::parse(index, &bytes).unwrap();
+        if index == BlockIndex::Zero {
+            patched.receipt.config.apply(&mut block).unwrap();
+        }
+        block
+    });
+    for block in blocks {
+        bridge.write_config(block.index(), block.bytes()).unwrap();
+    }
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&new)).unwrap();
+    }
+    assert!(read_image(&mut bridge, new.len()) == new);
+    bridge.reset(ResetMode::State8A).unwrap();
+
+    let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Patched));
+    assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
+    bridge.write16(0, &pattern).unwrap();
+    let mut window = [0; 255];
+    bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();
+    assert_eq!(window[..], pattern[2048..2303]);
+}

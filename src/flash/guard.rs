@@ -1,11 +1,10 @@
-//! What is refused before anything is written.
+//! What is refused before anything is written. A unit whose disk is in use is refused by its port.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::disk_use::{DiskUse, disk_uses};
 use super::plan::{Plan, is_readable};
 use crate::failure::{Exit, Failure};
 use crate::firmware::BridgeState;
@@ -13,37 +12,11 @@ use crate::firmware::BridgeState;
 /// Why a unit is not written. Nothing was.
 #[derive(Debug, Error, Diagnostic)]
 pub enum Refusal {
-    /// Somebody uses the disk behind it.
-    #[error("{device}: the disk behind the unit is in use: {}", uses.iter().map(DiskUse::to_string).collect::<Vec<_>>().join(", "))]
-    #[diagnostic(
-        code(asmpatch::flash::disk_in_use),
-        help(
-            "flashing takes the unit away from its driver, which would lose what is not written yet: unmount the disk (`umount`, `swapoff`), then run the command again. Nothing was written"
-        )
-    )]
-    DiskInUse {
-        /// The port.
-        device: String,
-        /// Every use.
-        uses: Vec<DiskUse>,
-    },
-    /// Nobody knows.
-    #[error("{device}: the system does not tell whether the disk behind the unit is in use")]
-    #[diagnostic(
-        code(asmpatch::flash::disk_unknown),
-        help("asmpatch asks /sys and /proc: run it where both are mounted. Nothing was written")
-    )]
-    DiskUnknown {
-        /// The port.
-        device: String,
-        /// What the system says.
-        source: std::io::Error,
-    },
-    /// Several units, and none was named.
-    #[error("{} units are attached: {}", devices.len(), devices.join(", "))]
+    /// Several units, and not all of them are meant.
+    #[error("{} units are named: {}", devices.len(), devices.join(", "))]
     #[diagnostic(
         code(asmpatch::flash::several),
-        help("say which with `--device`, or write them all with `--all`. Nothing was written")
+        help("name one with `--device`, or say `--all` to write every one that is named. Nothing was written")
     )]
     SeveralUnits {
         /// Their ports.
@@ -111,19 +84,6 @@ impl Failure for Refusal {
     fn exit(&self) -> Exit {
         Exit::Refused
     }
-}
-
-/// Refuses a unit whose disk the system uses. `port` is the port path, `root` the folder with the system's `/sys` and
-/// `/proc`.
-///
-/// # Errors
-/// [`Refusal::DiskInUse`], [`Refusal::DiskUnknown`].
-pub fn disk_is_free(root: &Path, port: &str) -> Result<(), Refusal> {
-    if !cfg!(target_os = "linux") {
-        return Ok(());
-    }
-    let uses = disk_uses(root, port).map_err(|source| Refusal::DiskUnknown { device: port.to_owned(), source })?;
-    if uses.is_empty() { Ok(()) } else { Err(Refusal::DiskInUse { device: port.to_owned(), uses }) }
 }
 
 /// Refuses a unit that gives no backup, where one is wanted.

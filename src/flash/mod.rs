@@ -6,7 +6,6 @@
 
 pub mod backup;
 pub mod backup_folder;
-pub mod disk_use;
 pub mod error;
 pub mod guard;
 pub mod plan;

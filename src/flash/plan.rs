@@ -63,8 +63,8 @@ pub struct BlockPlan {
 }
 
 impl BlockPlan {
-    /// Whether E1 has anything to do.
-    pub fn writes(&self) -> bool {
+    /// Whether the block will be another than it was. Both are written in any case: E1 of block 0 erases them.
+    pub fn differs(&self) -> bool {
         self.current != Some(self.new)
     }
 }
@@ -237,7 +237,7 @@ mod tests {
         let [zero, one] = &plan.blocks;
         assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
         assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
-        assert!(zero.writes() && !one.writes());
+        assert!(zero.differs() && !one.differs());
         let named: Vec<_> = zero.changes.iter().map(|change| (change.field, change.to.as_str())).collect();
         assert_eq!(named, [("vendor-id", "0xadd1"), ("product-id", "0x0001")]);
         let changed: Vec<_> = (0..CONFIG_BLOCK_LEN).filter(|at| zero.new[*at] != own_block().bytes()[*at]).collect();
@@ -251,7 +251,7 @@ mod tests {
             let plan = Plan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
-            assert!(plan.blocks.iter().all(BlockPlan::writes));
+            assert!(plan.blocks.iter().all(BlockPlan::differs));
             assert!(!plan.has_own_serial() && !plan.reads_back());
         }
     }
@@ -283,7 +283,7 @@ mod tests {
         let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
         let plan = Plan::restore(attached(BridgeState::Patched), unit, &backup, &image);
         assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
-        assert!(plan.blocks[0].writes() && !plan.blocks[1].writes());
+        assert!(plan.blocks[0].differs() && !plan.blocks[1].differs());
         assert_eq!(plan.file, image.to_file());
     }
 

@@ -13,10 +13,12 @@ pub enum Step {
     Open,
     /// Read everything and keep it.
     Backup,
-    /// E1, and E0 to see it.
+    /// E1. Of block 0 it erases the slot first.
     WriteBlock(BlockIndex),
     /// E3.
     WritePart(Part),
+    /// E0, and the comparison.
+    ReadBackBlock(BlockIndex),
     /// E2, and the comparison.
     ReadBack(Part),
     /// E8.
@@ -32,9 +34,11 @@ impl fmt::Display for Step {
         match self {
             Self::Open => f.write_str("open"),
             Self::Backup => f.write_str("back up"),
-            Self::WriteBlock(index) => write!(f, "write configuration block {}", index.number()),
+            Self::WriteBlock(BlockIndex::Zero) => f.write_str("erase, write configuration block 0"),
+            Self::WriteBlock(BlockIndex::One) => f.write_str("write configuration block 1"),
+            Self::ReadBackBlock(index) => write!(f, "read back configuration block {}", index.number()),
             Self::WritePart(part) => write!(f, "write firmware part {}", part_number(*part)),
-            Self::ReadBack(part) => write!(f, "read back part {}", part_number(*part)),
+            Self::ReadBack(part) => write!(f, "read back firmware part {}", part_number(*part)),
             Self::Restart => f.write_str("restart"),
             Self::Return => f.write_str("come back"),
             Self::Version => f.write_str("check the version"),

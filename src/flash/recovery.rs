@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::error::FlashError;
 use super::progress::Step;
@@ -18,13 +17,10 @@ use crate::failure::{Exit, Failure};
 pub enum Left {
     /// Nothing was written.
     Untouched,
-    /// E1 was begun, E3 was not.
-    Configuration,
-    /// E3 was begun.
-    Firmware {
-        /// The unit took every part; not all was seen to read back.
-        complete: bool,
-    },
+    /// Writing was begun, which erases everything first; not all was written.
+    Incomplete,
+    /// The unit took everything; not all was seen to read back.
+    Complete,
     /// Everything reads back as it should; the unit has not been restarted.
     Verified,
     /// Everything was written and E8 was sent; the unit has not been seen since.
@@ -41,17 +37,13 @@ impl fmt::Display for Left {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Untouched => "nothing was written: the unit is as it was",
-            Self::Configuration => {
-                "the firmware is untouched, but a configuration block was begun: the unit still works, and may come \
-                 back from its next restart under another identity"
+            Self::Incomplete => {
+                "its flash was erased and holds no whole firmware: it runs on as long as it has power, and comes up in \
+                 its boot loader (174C:2463) after that, which takes firmware all the same"
             }
-            Self::Firmware { complete: false } => {
-                "its flash holds no whole firmware: it runs on as long as it has power, and comes up in its boot loader \
-                 (174C:2463) after that, which takes firmware all the same"
-            }
-            Self::Firmware { complete: true } => {
-                "all of the firmware was written, but it is not known to be right: the unit may come up in its boot \
-                 loader (174C:2463) at its next restart, which takes firmware all the same"
+            Self::Complete => {
+                "everything was written, but it is not known to be right: the unit may come up in its boot loader \
+                 (174C:2463) at its next restart, which takes firmware all the same"
             }
             Self::Verified => {
                 "the new firmware is written and reads back right: the unit runs the old one until its next restart"
@@ -61,7 +53,7 @@ impl fmt::Display for Left {
             Self::OtherIdentity => {
                 "everything was written; the unit has not taken the new identity from its configuration yet"
             }
-            Self::Unproven => "it came back under its new identity, but what it runs is not what was written",
+            Self::Unproven => "it came back under its new identity, but that it runs what was written is not proven",
         })
     }
 }
@@ -113,7 +105,7 @@ pub fn actions(left: Left, origin: &Origin, device: &str, backup: Option<&Path>,
     }
     match left {
         Left::Untouched => actions.push(again(false)),
-        Left::Configuration | Left::Firmware { .. } | Left::BootLoader | Left::Unproven => {
+        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
             actions.push(again(true));
             actions.extend(back);
         }
@@ -159,8 +151,7 @@ fn quoted(word: impl AsRef<std::ffi::OsStr>) -> String {
 }
 
 /// A run that stopped, with the way out: what `flash` and `restore` end in.
-#[derive(Debug, Error)]
-#[error("{device}: {error} (while it was to {during})")]
+#[derive(Debug)]
 pub struct FlashFailure {
     /// The port, as `--device` takes it.
     pub device: String,
@@ -181,6 +172,19 @@ impl FlashFailure {
         let gone = is_gone(&error);
         let actions = actions(left, origin, &report.device, report.backup.as_deref(), gone);
         Self { device: report.device, error, during, left, actions }
+    }
+}
+
+impl fmt::Display for FlashFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} (at: {})", self.device, self.error, self.during)
+    }
+}
+
+impl std::error::Error for FlashFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The error itself is in the message.
+        self.error.source()
     }
 }
 
@@ -234,7 +238,7 @@ mod tests {
     #[test]
     fn a_unit_without_firmware_is_finished_or_restored_from_its_own_backup() {
         assert_eq!(
-            commands(Left::Firmware { complete: false }, &flash(), Some("b")),
+            commands(Left::Incomplete, &flash(), Some("b")),
             [
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2.3 --no-backup",
                 "asmpatch restore b --device 1-2.3 --no-backup",

@@ -1,4 +1,10 @@
 //! Carries out a plan: backup, E1, E3, readback, E8, and the unit's return.
+//!
+//! The flash is erased in one place only: E1 of block 0 erases both 64 KiB blocks of the slot, and with them both
+//! configuration blocks and both parts of the firmware. E1 of block 1 and E3 program what is erased. Source: 240417,
+//! where the erase routine at b0:0xC73C has a single caller, b0:0xD377, on E1's way. So every write is all of the slot
+//! from block 0 on, in the order in which tinygrad's tools write it, and what does not read back right is written again
+//! from there: a part can't be erased alone.
 
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -6,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use super::backup_folder;
 use super::error::FlashError;
-use super::plan::{BlockPlan, Plan};
+use super::plan::Plan;
 use super::progress::{Event, Observer, Recorder, Step, StepReport};
 use super::read;
 use super::recovery::Left;
 use crate::bridge::{AnyTransport, Attached, Bridge, CommandError, Port, TransportError};
-use crate::firmware::{BridgeState, FirmwareVersion, Part};
+use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
 use crate::scsi::{ResetMode, SenseKey};
 
-/// How often a block or a part is written before it is given up.
+/// How often the slot is written before it is given up.
 const ATTEMPTS: u32 = 3;
 /// How often to look again at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -63,8 +69,7 @@ pub struct Stopped {
 
 /// Carries out `plan` on the unit at `port`.
 ///
-/// Every write is read back where the unit's state allows it, else after its return, and what differs is written
-/// again. When `interrupt` asks to stop, the command in flight is finished first.
+/// Everything is read back where the unit's state allows it, else after its return, and what differs is written again. When `interrupt` asks to stop, the command in flight is finished first.
 ///
 /// # Errors
 /// [`Stopped`], with the state that the unit is left in.
@@ -111,11 +116,7 @@ impl Run<'_> {
         if let Some(into) = &self.options.backup_into {
             self.back_up(&mut bridge, into)?;
         }
-        let plan = self.plan;
-        for block in plan.blocks.iter().filter(|block| block.writes()) {
-            self.write_block(&mut bridge, block)?;
-        }
-        self.write_firmware(&mut bridge)?;
+        self.write(&mut bridge)?;
         self.restart(&mut bridge)?;
         drop(bridge);
         self.wait(port)?;
@@ -131,8 +132,8 @@ impl Run<'_> {
 
     fn total(&self) -> u64 {
         let backup = if self.options.backup_into.is_some() { read::BACKUP_BYTES } else { 0 };
-        let blocks = self.plan.blocks.iter().filter(|block| block.writes()).count() as u64 * 128;
-        backup + blocks + 2 * self.plan.file.len() as u64
+        let slot = self.plan.blocks.iter().map(|block| block.new.len()).sum::<usize>() + self.plan.file.len();
+        backup + 2 * slot as u64
     }
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Bridge<AnyTransport>, FlashError> {
@@ -161,113 +162,72 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn write_block(&mut self, bridge: &mut Bridge<AnyTransport>, block: &BlockPlan) -> Result<(), FlashError> {
-        let step = Step::WriteBlock(block.index);
-        self.begin(step)?;
-        self.left = Left::Configuration;
-        for attempt in 1..=ATTEMPTS {
-            match bridge.write_config(block.index, &block.new) {
-                Ok(()) => {}
-                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
+    /// Writes the slot until it reads back right, a few times at most.
+    fn write(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+        for attempt in 1.. {
+            let outcome = self.write_once(bridge).and_then(|()| match self.plan.reads_back() {
+                true => self.compare(bridge, attempt),
+                false => Ok(()),
+            });
+            match outcome {
+                Ok(()) => break,
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
                 Err(error) => {
-                    self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}"));
-                    continue;
+                    self.recorder.trouble(self.during, &format!("{error}: writing everything again from the erase on"));
                 }
             }
-            self.recorder.pass(Event::Moved(block.new.len() as u64));
-            if !self.plan.reads_back() {
-                self.recorder.end(step, "written");
-                return Ok(());
-            }
-            match bridge.read_config(block.index) {
-                Ok(found) if found == block.new => {
-                    self.recorder.end(step, "written, reads back the same");
-                    return Ok(());
-                }
-                Ok(_) => self.recorder.trouble(step, &format!("attempt {attempt} reads back otherwise")),
-                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
-                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} can't be read back: {error}")),
-            }
-            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
         }
-        Err(FlashError::BlockDiffers { index: block.index, attempts: ATTEMPTS })
+        Ok(())
     }
 
-    /// Both parts, and then both again from the flash: a part may have been damaged by what was written after it.
-    fn write_firmware(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+    fn write_once(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
         let plan = self.plan;
-        for (part, bytes) in plan.parts() {
-            self.write_part(bridge, part, bytes)?;
+        for block in &plan.blocks {
+            let step = Step::WriteBlock(block.index);
+            self.begin(step)?;
+            self.left = Left::Incomplete;
+            bridge.write_config(block.index, &block.new)?;
+            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            self.recorder.end(step, "written");
         }
-        self.left = Left::Firmware { complete: true };
-        if !plan.reads_back() {
-            return Ok(());
-        }
         for (part, bytes) in plan.parts() {
-            let mut attempt = 1;
-            loop {
-                let Some((first, count)) = self.read_back(bridge, part, bytes)? else { break };
-                if attempt == ATTEMPTS {
-                    return Err(FlashError::PartDiffers { part, attempts: ATTEMPTS, count, first });
-                }
-                let what = format!("{count} bytes differ, the first at part offset {first:#x}: writing it again");
-                self.recorder.trouble(Step::ReadBack(part), &what);
-                self.write_part(bridge, part, bytes)?;
-                attempt += 1;
+            let step = Step::WritePart(part);
+            self.begin(step)?;
+            bridge.write_flash(part, bytes)?;
+            self.recorder.pass(Event::Moved(bytes.len() as u64));
+            self.recorder.end(step, &format!("{} bytes", bytes.len()));
+        }
+        self.left = Left::Complete;
+        Ok(())
+    }
+
+    /// Reads everything back and compares. `attempt` is how often it was written by now.
+    fn compare(&mut self, bridge: &mut Bridge<AnyTransport>, attempt: u32) -> Result<(), FlashError> {
+        let plan = self.plan;
+        for block in &plan.blocks {
+            let step = Step::ReadBackBlock(block.index);
+            self.begin(step)?;
+            if bridge.read_config(block.index)? != block.new {
+                return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
+            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            self.recorder.end(step, "the same");
+        }
+        for (part, bytes) in plan.parts() {
+            let step = Step::ReadBack(part);
+            self.begin(step)?;
+            let mut found = vec![0; bytes.len()];
+            bridge.read_flash(part, &mut found)?;
+            let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
+            if let Some((first, _)) = differences().next() {
+                let count = differences().count();
+                return Err(FlashError::PartDiffers { part, attempts: attempt, count, first });
+            }
+            self.recorder.pass(Event::Moved(bytes.len() as u64));
+            self.recorder.end(step, "the same");
         }
         self.left = Left::Verified;
         Ok(())
-    }
-
-    fn write_part(&mut self, bridge: &mut Bridge<AnyTransport>, part: Part, bytes: &[u8]) -> Result<(), FlashError> {
-        let step = Step::WritePart(part);
-        self.begin(step)?;
-        self.left = Left::Firmware { complete: false };
-        let mut attempt = 1;
-        loop {
-            match bridge.write_flash(part, bytes) {
-                Ok(()) => break,
-                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
-                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}")),
-            }
-            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
-            attempt += 1;
-        }
-        self.recorder.pass(Event::Moved(bytes.len() as u64));
-        self.recorder.end(step, &format!("{} bytes", bytes.len()));
-        Ok(())
-    }
-
-    /// Compares a part with the flash: `None` where they are the same, else the first difference and their number.
-    fn read_back(
-        &mut self,
-        bridge: &mut Bridge<AnyTransport>,
-        part: Part,
-        bytes: &[u8],
-    ) -> Result<Option<(usize, usize)>, FlashError> {
-        let step = Step::ReadBack(part);
-        self.begin(step)?;
-        let mut found = vec![0; bytes.len()];
-        let mut attempt = 1;
-        loop {
-            match bridge.read_flash(part, &mut found) {
-                Ok(()) => break,
-                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error.into()),
-                Err(error) => self.recorder.trouble(step, &format!("attempt {attempt} failed: {error}")),
-            }
-            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
-            attempt += 1;
-        }
-        self.recorder.pass(Event::Moved(bytes.len() as u64));
-        let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
-        match differences().next() {
-            None => {
-                self.recorder.end(step, "the same");
-                Ok(None)
-            }
-            Some((first, _)) => Ok(Some((first, differences().count()))),
-        }
     }
 
     fn restart(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
@@ -347,30 +307,22 @@ impl Run<'_> {
             return Err(FlashError::Version { expected: self.plan.version, found });
         }
         self.recorder.end(Step::Version, &found.to_string());
-        if self.plan.reads_back() {
-            return Ok(());
-        }
-        let plan = self.plan;
-        for block in &plan.blocks {
-            self.during = Step::WriteBlock(block.index);
-            if bridge.read_config(block.index)? != block.new {
-                return Err(FlashError::BlockDiffers { index: block.index, attempts: 1 });
-            }
-        }
-        for (part, bytes) in plan.parts() {
-            if let Some((first, count)) = self.read_back(&mut bridge, part, bytes)? {
-                return Err(FlashError::PartDiffers { part, attempts: 1, count, first });
-            }
+        if !self.plan.reads_back() {
+            self.compare(&mut bridge, 1).inspect_err(|_| self.left = Left::Unproven)?;
         }
         Ok(())
     }
 }
 
 /// Whether trying again can't help: the unit is gone, or refuses the command as such.
-fn is_final(error: &CommandError) -> bool {
+fn is_final(error: &FlashError) -> bool {
     match error {
-        CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. } => true,
-        other => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
+        FlashError::Command(
+            CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. },
+        ) => true,
+        FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
+        FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
+        _ => true,
     }
 }
 

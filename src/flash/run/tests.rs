@@ -10,7 +10,7 @@ use super::super::progress::Observer;
 use super::*;
 use crate::bridge::{Completion, DataPhase, Transport, TransportKind, Workload};
 use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, UsbId, known_blocks};
+use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
 /// What the unit does with the n-th command of an opcode.
@@ -133,7 +133,12 @@ impl Transport for Wire {
                 buffer.len()
             }
             (0xE1, DataPhase::Out(bytes)) => {
-                unit.blocks[block].copy_from_slice(bytes);
+                // As the vendor's handler does: block 0's erases the slot, everything else programs what is erased.
+                if block == 0 {
+                    unit.blocks = [[0xFF; CONFIG_BLOCK_LEN]; 2];
+                    unit.flash.iter_mut().for_each(|part| part.fill(0xFF));
+                }
+                unit.blocks[block].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
                 if quirk == Some(Quirk::Corrupt) {
                     unit.blocks[block][40] ^= 4;
                 }
@@ -145,8 +150,7 @@ impl Transport for Wire {
                 len
             }
             (0xE3, DataPhase::Out(bytes)) => {
-                unit.flash[part].fill(0xFF);
-                unit.flash[part][..bytes.len()].copy_from_slice(bytes);
+                unit.flash[part].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
                 if quirk == Some(Quirk::Corrupt) {
                     unit.flash[part][0x321] ^= 4;
                 }
@@ -269,19 +273,22 @@ fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
     let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
     assert_eq!(backup.firmware().unwrap(), sample_image(1));
     assert_eq!(backup.blocks[0], *own_block(UsbId::STOCK).bytes());
-    assert_eq!(rig.port.unit.lock().unwrap().flash, flash_of(&sample_image(2)));
-    assert_eq!(rig.count(0xE1), 1, "block 1 has not changed");
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+    assert_eq!(rig.count(0xE1), 2, "block 1 too: block 0's erase took it");
     let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
     assert_eq!(
         steps,
         [
             "open",
             "back up",
-            "write configuration block 0",
+            "erase, write configuration block 0",
+            "write configuration block 1",
             "write firmware part 1",
             "write firmware part 2",
-            "read back part 1",
-            "read back part 2",
+            "read back configuration block 0",
+            "read back configuration block 1",
+            "read back firmware part 1",
+            "read back firmware part 2",
             "restart",
             "come back",
             "check the version",
@@ -296,19 +303,20 @@ fn a_unit_in_its_boot_loader_is_read_back_once_it_runs() {
     assert_eq!(report.backup, None);
     assert_eq!(rig.count(0xE1), 2);
     let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(steps[steps.len() - 3..], ["check the version", "read back part 1", "read back part 2"]);
+    assert_eq!(steps[steps.len() - 5], "check the version");
+    assert_eq!(steps[steps.len() - 1], "read back firmware part 2");
     assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
 }
 
 #[test]
-fn only_the_part_that_differs_is_written_again() {
+fn what_differs_is_written_again_from_the_erase_on() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt)]);
     let report = rig.run().unwrap();
-    assert_eq!(rig.count(0xE3), 3);
-    assert_eq!(rig.port.unit.lock().unwrap().flash, flash_of(&sample_image(2)));
+    assert_eq!((rig.count(0xE1), rig.count(0xE3)), (4, 4), "a part can't be erased alone");
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
     let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
     assert_eq!(trouble.len(), 1);
-    assert!(trouble[0].result.starts_with("1 bytes differ, the first at part offset 0x321"), "{trouble:?}");
+    assert!(trouble[0].result.contains("1 bytes differ, the first at part offset 0x321"), "{trouble:?}");
 }
 
 #[test]
@@ -320,7 +328,7 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
         matches!(stopped.error, FlashError::PartDiffers { part: Part::One, attempts: 3, count: 1, first: 0x321 }),
         "{stopped:?}"
     );
-    assert_eq!(stopped.left, Left::Firmware { complete: false });
+    assert_eq!(stopped.left, Left::Complete);
     assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and can still be talked to");
 }
 
@@ -328,13 +336,13 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
 fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up() {
     let mut once = rig(Some(sample_image(1))).with(&[(0xE1, 1, Quirk::Corrupt)]);
     once.run().unwrap();
-    assert_eq!(once.count(0xE1), 2);
+    assert_eq!(once.count(0xE1), 4);
 
     let worn: Vec<_> = (1..=10).map(|nth| (0xE1, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
-    assert_eq!((stopped.left, rig.count(0xE3)), (Left::Configuration, 0));
+    assert_eq!((stopped.left, rig.count(0xE8)), (Left::Complete, 0));
 }
 
 #[test]
@@ -354,7 +362,7 @@ fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
     for quirk in [Quirk::Illegal, Quirk::Vanish] {
         let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
         let stopped = rig.stopped();
-        assert_eq!(stopped.left, Left::Firmware { complete: false });
+        assert_eq!(stopped.left, Left::Incomplete);
         assert_eq!(stopped.during, Step::WritePart(Part::One));
         assert_eq!(rig.count(0xE3), 1);
         assert!(stopped.report.backup.is_some());
@@ -366,11 +374,11 @@ fn ctrl_c_during_a_write_finishes_that_command_and_sends_no_other() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Interrupted));
-    assert_eq!(stopped.left, Left::Firmware { complete: false });
+    assert_eq!(stopped.left, Left::Incomplete);
     let unit = rig.port.unit.lock().unwrap();
     assert_eq!(unit.seen.last(), Some(&0xE3));
-    assert_eq!(unit.flash[0], flash_of(&sample_image(2))[0], "the command in flight was finished");
-    assert_eq!(unit.flash[1], flash_of(&sample_image(1))[1]);
+    assert!(unit.flash[0] == flash_of(&sample_image(2))[0], "the command in flight was finished");
+    assert!(unit.flash[1].iter().all(|byte| *byte == 0xFF), "and the second part is still erased");
 }
 
 #[test]

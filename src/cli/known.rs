@@ -17,6 +17,11 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
+    /// The folders, as given.
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.dirs
+    }
+
     /// The embedded patches, those in the folders, and the images of the manifests.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in [`Command`], a line in [`dispatch`].
 
+mod backup;
 mod bench;
 #[cfg(unix)]
 mod bridge;
@@ -12,6 +13,7 @@ mod demo;
 mod device;
 mod download;
 mod export;
+mod flash;
 mod info;
 mod input;
 mod known;
@@ -21,6 +23,7 @@ mod output;
 mod patch;
 mod patch_elf;
 mod plan;
+mod restore;
 mod udev;
 mod unpatch;
 mod verify;
@@ -62,15 +65,18 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 enum Command {
     Demo(demo::Args),
     Download(download::Args),
+    Backup(backup::Args),
     Bench(bench::Args),
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
     Export(export::Args),
+    Flash(flash::Args),
     Info(info::Args),
     List(list::Args),
     Man(man::Args),
     Patch(patch::Args),
+    Restore(restore::Args),
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
@@ -80,15 +86,18 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Demo(args) => demo::run(&args, context),
         Command::Download(args) => download::run(&args, context),
+        Command::Backup(args) => backup::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Export(args) => export::run(&args, context),
+        Command::Flash(args) => flash::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
         Command::Patch(args) => patch::run(&args, context),
+        Command::Restore(args) => restore::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),

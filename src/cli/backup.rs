@@ -1,0 +1,108 @@
+//! `asmpatch backup`.
+
+use std::path::PathBuf;
+
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::Context;
+use super::flash::Bars;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::ImageError;
+use crate::flash::backup_folder::{self, Saved};
+use crate::flash::progress::{Event, Observer, Step};
+use crate::flash::read;
+use crate::interrupt;
+use crate::unit::{self, Selector};
+
+/// Save a bridge's configuration blocks and firmware, with digests.
+///
+/// Reads everything and writes nothing to the unit. A unit in its boot loader, or with open firmware, gives nothing.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, here. One that is there is never overwritten.
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    device: Option<Selector>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The firmware in a backup does not hold.
+#[derive(Debug, Error, Diagnostic)]
+#[error("what the unit gives as its firmware would not start: {source}")]
+#[diagnostic(
+    code(asmpatch::backup::unusable),
+    help("the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port")
+)]
+struct NotRestorable {
+    source: ImageError,
+}
+
+impl Failure for NotRestorable {
+    fn exit(&self) -> Exit {
+        Exit::CheckFailed
+    }
+}
+
+#[derive(Serialize)]
+struct Json {
+    folder: PathBuf,
+    new: bool,
+    device: String,
+    usb_id: String,
+    serial: String,
+    firmware_version: Option<String>,
+    firmware_holds: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, a unit that gives nothing, a folder that can't be written.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let interrupt = interrupt::install();
+    let mut port = unit::port(args.device.as_ref())?;
+    let device = port.device();
+    let attached = port.attached()?;
+    let mut bridge = port.open()?;
+    let bars = Bars::new(context, 1, false);
+    let mut bar = bars.bar(device.clone());
+    bar.event(Event::Total(read::BACKUP_BYTES));
+    bar.event(Event::Begin(Step::Backup));
+    let backup = read::backup(&mut bridge, device.clone(), &attached, &mut bar, interrupt)?;
+    drop(bar);
+    let folder = args.output.clone().unwrap_or_else(|| backup.folder_name().into());
+    let saved = backup_folder::save(&backup, &folder)?;
+    let firmware = backup.firmware();
+    if args.json {
+        let json = Json {
+            folder: saved.path().to_owned(),
+            new: matches!(saved, Saved::New(_)),
+            device,
+            usb_id: backup.unit.usb_id,
+            serial: backup.unit.serial,
+            firmware_version: backup.unit.firmware_version,
+            firmware_holds: firmware.is_ok(),
+        };
+        let text = serde_json::to_string_pretty(&json).expect("a backup serialises: its keys are strings");
+        anstream::println!("{text}");
+    } else {
+        anstream::println!("{device}: {} ({}), serial {}", attached.usb_id, attached.state, attached.serial);
+        if let Ok(image) = &firmware {
+            anstream::println!("  firmware  version {}, {} bytes", image.version(), image.file_len());
+        }
+        anstream::println!("  backup    {saved}");
+    }
+    match firmware {
+        Ok(_) => Ok(Exit::Done),
+        Err(source) => Err(NotRestorable { source }.into()),
+    }
+}

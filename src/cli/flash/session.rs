@@ -1,0 +1,162 @@
+//! One run of a command that writes units: prepare each, show, ask, write all at once, report.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use super::bars::Bars;
+use super::{WritingArgs, ask, show};
+use crate::bridge::{Attached, Port};
+use crate::cli::Context;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::flash::guard::{self, Refusal};
+use crate::flash::plan::{Plan, UnitBlocks};
+use crate::flash::read;
+use crate::flash::recovery::{FlashFailure, Origin};
+use crate::flash::run::{self, Options, Report};
+use crate::interrupt::{self, Interrupt};
+use crate::unit;
+
+/// How long a unit may take to come back by itself.
+const RETURN: Duration = Duration::from_secs(15);
+/// How long the user may then take to plug it in again.
+const REPLUG: Duration = Duration::from_secs(120);
+
+/// The units of one run.
+pub struct Session<'a> {
+    args: &'a WritingArgs,
+    context: &'a Context,
+    interrupt: Interrupt<'static>,
+    ports: Vec<Box<dyn Port>>,
+}
+
+/// Units with what will be written to each.
+pub struct Prepared<'a> {
+    args: &'a WritingArgs,
+    context: &'a Context,
+    interrupt: Interrupt<'static>,
+    units: Vec<(Box<dyn Port>, Plan)>,
+}
+
+impl<'a> Session<'a> {
+    /// Finds the units: the one named, the only one, or with `all` every one. From here on Ctrl-C is a request.
+    ///
+    /// # Errors
+    /// No unit, several and no choice.
+    pub fn open(args: &'a WritingArgs, all: bool, context: &'a Context) -> Result<Self, AnyFailure> {
+        let interrupt = interrupt::install();
+        let ports = match (args.device.as_slice(), all) {
+            ([], true) => unit::ports()?,
+            ([], false) => vec![unit::port(None)?],
+            (named, all) if named.len() == 1 || all => {
+                named.iter().map(|selector| unit::port(Some(selector))).collect::<Result<_, _>>()?
+            }
+            (named, _) => {
+                let devices = named.iter().map(ToString::to_string).collect();
+                return Err(Refusal::SeveralUnits { devices }.into());
+            }
+        };
+        Ok(Self { args, context, interrupt, ports })
+    }
+
+    /// Reads each unit and makes its plan. Nothing is written yet.
+    ///
+    /// # Errors
+    /// What keeps any of them from being written: then none is.
+    pub fn prepare(
+        self,
+        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure>,
+    ) -> Result<Prepared<'a>, AnyFailure> {
+        let Self { args, context, interrupt, ports } = self;
+        let mut units = Vec::new();
+        for mut port in ports {
+            interrupt.check()?;
+            let attached = port.attached()?;
+            guard::backup_is_possible(&port.device(), attached.state, !args.no_backup)?;
+            // Given back to the system while the question is asked.
+            let blocks = read::blocks(&mut port.open()?, attached.state)?;
+            units.push((port, make(attached, blocks)?));
+        }
+        let named: Vec<(String, &Plan)> = units.iter().map(|(port, plan)| (port.device(), plan)).collect();
+        guard::serials_differ(named.iter().map(|(device, plan)| (device.as_str(), *plan)))?;
+        Ok(Prepared { args, context, interrupt, units })
+    }
+}
+
+impl Prepared<'_> {
+    /// Shows the plans, asks, writes all units at once, and reports each.
+    ///
+    /// # Errors
+    /// Where the answer is no. What stops a write is reported here and decides the status.
+    pub fn write(self, source: &str, origin: &Origin) -> Result<Exit, AnyFailure> {
+        let Self { args, context, interrupt, units } = self;
+        let backup_into = (!args.no_backup).then_some(args.backup_dir.as_path());
+        if !args.json {
+            for (port, plan) in &units {
+                show::plan(&port.device(), plan, source, backup_into);
+            }
+        }
+        if !args.yes {
+            let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
+            ask::confirm(&format!("Write {which}?"), interrupt)?;
+        }
+
+        let bars = Bars::new(context, units.len(), !args.json);
+        let outcomes: Vec<(Report, Option<FlashFailure>)> = thread::scope(|scope| {
+            let running: Vec<_> = units
+                .into_iter()
+                .map(|(mut port, plan)| {
+                    let bars = &bars;
+                    scope.spawn(move || write_one(&mut *port, &plan, backup_into, bars, origin, interrupt))
+                })
+                .collect();
+            // A unit's thread does not panic; if it did, that panic is this process's.
+            running
+                .into_iter()
+                .map(|unit| unit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+
+        if args.json {
+            show::json(&outcomes);
+        }
+        let mut exit = Exit::Done;
+        for (report, failure) in outcomes {
+            match failure {
+                None if args.json => {}
+                None => show::done(&report),
+                Some(failure) => {
+                    exit = exit.max(failure.exit());
+                    context.report(&failure.into());
+                }
+            }
+        }
+        Ok(exit)
+    }
+}
+
+fn write_one(
+    port: &mut dyn Port,
+    plan: &Plan,
+    backup_into: Option<&Path>,
+    bars: &Bars,
+    origin: &Origin,
+    interrupt: Interrupt<'_>,
+) -> (Report, Option<FlashFailure>) {
+    let device = port.device();
+    // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
+    let is_attended = std::io::stderr().is_terminal() && !device.starts_with("virtual:");
+    let options = Options {
+        backup_into: backup_into.map(Path::to_owned),
+        return_deadline: RETURN,
+        replug_deadline: if is_attended { REPLUG } else { Duration::ZERO },
+    };
+    match run::run(port, plan, &options, &mut bars.bar(device), interrupt) {
+        Ok(report) => (report, None),
+        Err(stopped) => {
+            let report = stopped.report.clone();
+            (report, Some(FlashFailure::new(*stopped, origin)))
+        }
+    }
+}

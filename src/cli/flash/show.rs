@@ -1,0 +1,129 @@
+//! A plan and its outcome in words and as JSON.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use serde::Serialize;
+
+use crate::bridge::Attached;
+use crate::flash::plan::{BlockPlan, BlockSource, Plan};
+use crate::flash::progress::StepReport;
+use crate::flash::recovery::{Action, FlashFailure, Left};
+use crate::flash::run::Report;
+
+/// Prints what will be written to one unit.
+pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>) {
+    let Attached { usb_id, state, serial, .. } = &plan.attached;
+    let serial = if serial.is_empty() { String::new() } else { format!(", serial {serial}") };
+    anstream::println!("{device}: {usb_id} ({state}){serial}");
+    anstream::println!("  image     {source}");
+    match backup_into {
+        Some(folder) => anstream::println!("  backup    first, into {}", folder.display()),
+        None => anstream::println!("  backup    none"),
+    }
+    for block in &plan.blocks {
+        anstream::println!("  block {}   {}", block.index.number(), block_words(block));
+    }
+    let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
+    anstream::println!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
+    let identity = plan.usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string());
+    let order = if plan.reads_back() { "read back, restart" } else { "restart, read back" };
+    anstream::println!("  then      {order}, come back as {identity}");
+    if !plan.has_own_serial() {
+        anstream::println!(
+            "  note      the known block's serial number is the same on every unit that gets it; `--serial` gives this \
+             one its own, `--config-from DIR` the one in its backup"
+        );
+    }
+}
+
+fn block_words(block: &BlockPlan) -> String {
+    let changes: Vec<String> =
+        block.changes.iter().map(|change| format!("{} {} -> {}", change.field, change.from, change.to)).collect();
+    match (changes.is_empty(), block.source, block.differs()) {
+        (false, source, _) => format!("{source}, with {}", changes.join(", ")),
+        (true, BlockSource::Unit, _) | (true, _, false) => format!("{}, unchanged", block.source),
+        (true, source, true) => source.to_string(),
+    }
+}
+
+/// Prints how it ended well, and what comes next.
+pub fn done(report: &Report) {
+    let Some(after) = &report.after else { return };
+    let version = report.version.map_or_else(String::new, |version| format!(", version {version}"));
+    anstream::println!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state);
+    if let Some(folder) = &report.backup {
+        anstream::println!(
+            "  keep the backup: `asmpatch restore {} --device {}` brings back what was there",
+            folder.display(),
+            report.device
+        );
+    }
+    anstream::println!("  next: `asmpatch bench --device {}` measures it", report.device);
+}
+
+#[derive(Serialize)]
+struct UnitJson<'a> {
+    device: &'a str,
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<IdentityJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after: Option<IdentityJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backup: Option<&'a PathBuf>,
+    steps: &'a [StepReport],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ErrorJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct IdentityJson<'a> {
+    usb_id: String,
+    state: String,
+    serial: &'a str,
+    product: &'a str,
+}
+
+#[derive(Serialize)]
+struct ErrorJson<'a> {
+    code: String,
+    message: String,
+    left: Left,
+    recovery: &'a [Action],
+}
+
+fn identity(attached: &Attached) -> IdentityJson<'_> {
+    IdentityJson {
+        usb_id: attached.usb_id.to_string(),
+        state: attached.state.to_string(),
+        serial: &attached.serial,
+        product: &attached.product,
+    }
+}
+
+/// Prints the outcomes of all units as one JSON array.
+pub fn json(outcomes: &[(Report, Option<FlashFailure>)]) {
+    let units: Vec<UnitJson<'_>> = outcomes
+        .iter()
+        .map(|(report, failure)| UnitJson {
+            device: &report.device,
+            ok: failure.is_none(),
+            before: Some(identity(&report.before)),
+            after: report.after.as_ref().map(identity),
+            version: report.version.map(|version| version.to_string()),
+            backup: report.backup.as_ref(),
+            steps: &report.steps,
+            error: failure.as_ref().map(|failure| ErrorJson {
+                code: failure.code().map_or_else(String::new, |code| code.to_string()),
+                message: failure.error.to_string(),
+                left: failure.left,
+                recovery: &failure.actions,
+            }),
+        })
+        .collect();
+    let text = serde_json::to_string_pretty(&units).expect("outcomes serialise: their keys are strings");
+    anstream::println!("{text}");
+}

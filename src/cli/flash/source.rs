@@ -1,0 +1,104 @@
+//! The image that is to be written, and what vouches for it.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::input::{self, ImageFile};
+use crate::cli::known::PatchDirs;
+use crate::failure::AnyFailure;
+use crate::fetch::Manifests;
+use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use crate::flash::guard::Refusal;
+use crate::patch::{self, ConfigEdits, Expectations, Receipt};
+
+/// A verified image and what it changes in the configuration.
+pub struct Source {
+    /// The image.
+    pub image: Image,
+    edits: Vec<ConfigEdits>,
+    serial: Option<String>,
+    words: String,
+}
+
+impl Source {
+    /// Reads and verifies an image: its container, what it was made from, its receipt where there is one.
+    ///
+    /// # Errors
+    /// What can't be read (status 3), and what nothing vouches for ([`Refusal::Unverified`]).
+    pub fn read(
+        file: &Path,
+        receipt: Option<&Path>,
+        patches: &PatchDirs,
+        serial: Option<&str>,
+    ) -> Result<Self, AnyFailure> {
+        let read = ImageFile::read(file)?;
+        let beside = receipt_beside(file);
+        let receipt = match receipt.or(beside.as_deref().filter(|path| path.is_file())) {
+            Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?).map_err(|e| *e)?),
+            None => None,
+        };
+        let library = patches.load(&Manifests::load(&[])?)?;
+        let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
+        let verification = patch::verify(&library, &read.image.to_file(), &expect);
+        let base = match (verification.holds(), verification.base) {
+            (true, Some(base)) => base,
+            _ => {
+                let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
+                let why = format!("verification failed: {}", findings.join("; "));
+                return Err(Refusal::Unverified { file: file.to_owned(), why }.into());
+            }
+        };
+        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
+        let edits = match receipt {
+            Some(receipt) => vec![receipt.config],
+            // A patched image without its receipt: what the default patches say of the configuration.
+            None if !ids.is_empty() => {
+                library.iter().filter(|patch| patch.is_default()).map(|patch| patch.config().clone()).collect()
+            }
+            None => Vec::new(),
+        };
+        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
+        let words = format!("{}: {}, {made_of}, SHA-256 {}", file.display(), library.image_name(&base), read.sha256);
+        Ok(Self { image: read.image, edits, serial: serial.map(ToOwned::to_owned), words })
+    }
+
+    /// Makes the changes in block 0.
+    ///
+    /// # Errors
+    /// A serial number that does not fit.
+    pub fn edit(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        for edits in &self.edits {
+            edits.apply(block)?;
+        }
+        self.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
+    }
+
+    /// The options that chose all this, to name the command again.
+    pub fn options(&self, receipt: Option<&Path>, patches: &PatchDirs, serial: Option<&str>) -> Vec<String> {
+        let mut options = Vec::new();
+        let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
+        if let Some(path) = receipt {
+            add("--receipt", path.display().to_string());
+        }
+        for dir in patches.dirs() {
+            add("--patch-dir", dir.display().to_string());
+        }
+        if let Some(serial) = serial {
+            add("--serial", serial.to_owned());
+        }
+        options
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+fn receipt_beside(file: &Path) -> Option<PathBuf> {
+    let mut name = OsString::from(file.file_name()?);
+    name.push(".toml");
+    Some(file.with_file_name(name))
+}

@@ -46,12 +46,13 @@ use crate::failure::{AnyFailure, Exit};
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = EXIT_STATUSES)]
 pub struct Cli {
-    /// When to colour the output; NO_COLOR and pipes are respected.
-    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto)]
+    /// When to colour the output: auto, always or never; auto respects NO_COLOR and pipes.
+    #[arg(long, global = true, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    #[arg(hide_possible_values = true, help_heading = "Output")]
     color: ColorChoice,
 
     /// Print no progress.
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
 
     #[command(subcommand)]

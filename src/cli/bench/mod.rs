@@ -29,9 +29,6 @@ use crate::{atomic, interrupt};
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
-    #[command(flatten)]
-    device: super::device::DeviceArgs,
-
     /// Measure only these paths: write16, read16, e4-255, e4-4096.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
@@ -75,6 +72,9 @@ pub struct Args {
     /// Compare with the JSON of an earlier run.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
+
+    #[command(flatten)]
+    device: super::device::DeviceArgs,
 }
 
 /// A throughput that a path must reach.

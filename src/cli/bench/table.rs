@@ -78,7 +78,7 @@ pub fn words(outcome: &Outcome) -> String {
 
 fn table(rows: &[Row], changes: Option<&[Change]>) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
     let mut header = vec!["path", "bytes", "depth", "MB/s", "range", "commands/s", "p50 µs", "p99 µs", "p99.9 µs"];
     if changes.is_some() {
         header.push("baseline");

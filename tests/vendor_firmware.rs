@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 use asmpatch::firmware::{CodeAddress, FlashAddress, Image};
-use asmpatch::mcu::{FirmwareCpu, Machine, MemoryFlash, Reg, Reply, RunError, SpiFlash, Wire, conventions};
+use asmpatch::mcu::{FirmwareCpu, Machine, MemoryFlash, Reg, Reply, RunError, SpiFlash, Wire, checklist, conventions};
 use asmpatch::scsi::bot::Direction;
 use asmpatch::scsi::{Cdb, Sense, SenseKey, XdataPage};
 
@@ -332,4 +332,15 @@ fn without_the_start_up_s_program_length_e3_never_ends() {
     assert_eq!(run(&mut unit, Wire::Uas, &flash_length(0x50, 0xE3, 0x400)).0, Reply::DataOut(0x400));
     unit.set_budget(100_000);
     assert!(matches!(unit.give(&[0; 0x400]), Err(RunError::Budget { .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_checklist_holds_for_the_stock_image_and_for_the_status_patched_one() {
+    for (image, status_patch) in [(vendor_image(), false), (status_patched(), true)] {
+        let expected = checklist::Expected { status_patch, e4_length_16: false };
+        let checked = checklist::run(&image, expected).unwrap();
+        let failed: Vec<_> = checked.iter().filter(|check| !check.holds()).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
+    }
 }

@@ -12,6 +12,7 @@ mod context;
 mod demo;
 mod device;
 mod download;
+mod exec;
 mod export;
 mod flash;
 mod info;
@@ -73,6 +74,7 @@ enum Command {
     Completions(completions::Args),
     Export(export::Args),
     Flash(flash::Args),
+    Exec(exec::Args),
     Info(info::Args),
     List(list::Args),
     Man(man::Args),
@@ -94,6 +96,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Completions(args) => completions::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Flash(args) => flash::run(&args, context),
+        Command::Exec(args) => exec::run(&args, context),
         Command::Info(args) => info::run(&args, context),
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),

@@ -1,11 +1,14 @@
 //! `asmpatch verify`.
 
+mod execution;
+
 use std::path::{Path, PathBuf};
 
 use comfy_table::Table;
 use miette::Diagnostic;
 use serde::Serialize;
 
+use self::execution::Execution;
 use super::Context;
 use super::input;
 use super::known::PatchDirs;
@@ -50,6 +53,11 @@ pub struct Args {
     #[arg(long)]
     hunks: bool,
 
+    /// Execute a list of commands on each image's own code: what an unpatched image answers, and what one with its
+    /// patches must.
+    #[arg(long)]
+    execute: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -65,6 +73,8 @@ struct Json<'a> {
     patches: Vec<PatchJson<'a>>,
     findings: Vec<FindingJson>,
     differences: Vec<DifferenceJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    executed: Option<execution::Json>,
 }
 
 #[derive(Serialize)]
@@ -111,10 +121,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if !verification.holds() {
             exit = exit.max(Exit::CheckFailed);
         }
+        let execution = args.execute.then(|| Execution::of(&verification));
+        if execution.as_ref().is_some_and(|execution| !execution.holds()) {
+            exit = exit.max(Exit::CheckFailed);
+        }
         if args.json {
-            reports.push(json(path, &library, &verification));
+            reports.push(json(path, &library, &verification, execution.as_ref()));
         } else {
             print(path, &library, &verification, args.hunks || args.files.len() == 1);
+            if let Some(execution) = &execution {
+                execution.print();
+            }
         }
     }
     if args.json {
@@ -244,7 +261,12 @@ fn code_address(at: FileOffset) -> Option<String> {
     Some(at.body_offset()?.code_address()?.to_string())
 }
 
-fn json<'a>(path: &Path, library: &Library, verification: &Verification<'a>) -> Json<'a> {
+fn json<'a>(
+    path: &Path,
+    library: &Library,
+    verification: &Verification<'a>,
+    execution: Option<&Execution>,
+) -> Json<'a> {
     let finding = |finding: &patch::Finding| FindingJson {
         code: finding.code().map_or_else(String::new, |code| code.to_string()),
         message: finding.to_string(),
@@ -264,12 +286,13 @@ fn json<'a>(path: &Path, library: &Library, verification: &Verification<'a>) -> 
     };
     Json {
         file: path.display().to_string(),
-        ok: verification.holds(),
+        ok: verification.holds() && execution.is_none_or(Execution::holds),
         sha256: verification.sha256,
         version: verification.image.as_ref().map(Image::version),
         image: verification.base.map(|base| library.image_name(&base)),
         patches,
         findings: verification.findings.iter().map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
+        executed: execution.map(Execution::json),
     }
 }

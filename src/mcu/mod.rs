@@ -5,6 +5,7 @@
 //! instruction before it is executed; [`Trace`] is one. [`FirmwareCpu`] executes SCSI commands on an image's own
 //! dispatcher; [`conventions`] says how that keeps them.
 
+pub mod checklist;
 mod chip_registers;
 mod code_space;
 pub mod conventions;

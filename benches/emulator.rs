@@ -1,0 +1,48 @@
+//! How fast the emulated 8051 is: instructions a second, and vendor commands a second.
+//!
+//! `cargo bench --bench emulator`. With `ASMPATCH_VENDOR_IMAGE` set, image 240417 is measured too.
+
+use std::hint::black_box;
+
+use asmpatch::firmware::Image;
+use asmpatch::mcu::{CodeSpace, FirmwareCpu, Machine, MemoryFlash, PlainMemory, Wire};
+use asmpatch::practice;
+use asmpatch::scsi::Cdb;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+
+/// MOV R6,#0; 1$: MOV R7,#0; 2$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; MOVX @DPTR,A; DJNZ R7,2$; DJNZ R6,1$; RET
+const LOOP: [u8; 15] = [0x7E, 0, 0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0xF0, 0xDF, 0xF8, 0xDE, 0xF4, 0x22];
+
+fn instructions(criterion: &mut Criterion) {
+    let mut body = vec![0; 0x17ED6];
+    body[..LOOP.len()].copy_from_slice(&LOOP);
+    let mut machine = Machine::new(CodeSpace::from_body(&body), PlainMemory);
+    let entry = "c:0x0000".parse().expect("an address in the common area");
+    let spent = machine.call(entry, u64::MAX).expect("the loop ends").instructions;
+    let mut group = criterion.benchmark_group("instructions");
+    group.throughput(Throughput::Elements(spent));
+    group.bench_function("memory loop", |bencher| bencher.iter(|| machine.call(black_box(entry), u64::MAX)));
+    group.finish();
+}
+
+fn commands(criterion: &mut Criterion) {
+    let vendor = std::env::var_os("ASMPATCH_VENDOR_IMAGE").map(|path| {
+        let file = std::fs::read(path).expect("ASMPATCH_VENDOR_IMAGE names a readable file");
+        ("240417", Image::parse(&file).expect("an image"))
+    });
+    let cdb = Cdb::new(&[0xE4, 0xFF, 0x50, 0xF0, 0x00, 0x00]).expect("six bytes");
+    for (name, image) in vendor.into_iter().chain([("practice", practice::image())]) {
+        let mut unit = FirmwareCpu::new(&image, MemoryFlash::erased());
+        let mut data = Vec::new();
+        unit.begin(Wire::Uas, &cdb, &mut data).expect("E4 returns");
+        let mut group = criterion.benchmark_group(format!("E4 of 255 bytes on {name}"));
+        group.throughput(Throughput::Elements(unit.instructions()));
+        group.bench_function("instructions", |bencher| {
+            bencher.iter(|| unit.begin(Wire::Uas, black_box(&cdb), &mut data));
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, instructions, commands);
+criterion_main!(benches);

@@ -1,0 +1,101 @@
+//! `asmpatch verify --execute`: the checklist, executed on the image that is verified.
+
+use serde::Serialize;
+
+use crate::cli::plan;
+use crate::mcu::checklist::{self, Checked, Expected};
+use crate::mcu::{Reply, RunError};
+use crate::patch::Verification;
+
+const STATUS_PATCH: &str = "status-0x2a12";
+const E4_LENGTH_16: &str = "e4-length-16";
+
+/// What the list found; `None` for an image that can't be executed.
+pub(super) struct Execution(Option<Vec<Checked>>);
+
+#[derive(Serialize)]
+pub(super) struct Json {
+    ok: bool,
+    checks: Vec<CheckJson>,
+}
+
+#[derive(Serialize)]
+struct CheckJson {
+    what: &'static str,
+    cdb: String,
+    ok: bool,
+    expected: String,
+    found: String,
+    instructions: u64,
+}
+
+impl Execution {
+    /// Executes the list; what an image must answer depends on the patches that were found in it.
+    pub(super) fn of(verification: &Verification<'_>) -> Self {
+        let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
+        let expected = Expected { status_patch: has(STATUS_PATCH), e4_length_16: has(E4_LENGTH_16) };
+        Self(verification.image.as_ref().and_then(|image| checklist::run(image, expected)))
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.0.as_ref().is_some_and(|checks| checks.iter().all(Checked::holds))
+    }
+
+    pub(super) fn print(&self) {
+        let Some(checks) = &self.0 else {
+            anstream::println!(
+                "  not executed: only image 240417, the practice image and what patches make of them can be"
+            );
+            return;
+        };
+        let failed: Vec<&Checked> = checks.iter().filter(|check| !check.holds()).collect();
+        let instructions: u64 = checks.iter().map(|check| check.instructions).sum();
+        anstream::println!(
+            "  executed: {} of {} commands as they must be, {instructions} instructions",
+            checks.len() - failed.len(),
+            checks.len()
+        );
+        if failed.is_empty() {
+            return;
+        }
+        let mut table = plan::new_table();
+        table.set_header(["command", "checks that", "expected", "found"]);
+        for check in failed {
+            table.add_row([check.cdb.to_string(), check.what.to_owned(), words(&check.expected), found_words(check)]);
+        }
+        anstream::println!("{table}");
+    }
+
+    pub(super) fn json(&self) -> Json {
+        let check = |check: &Checked| CheckJson {
+            what: check.what,
+            cdb: check.cdb.to_string(),
+            ok: check.holds(),
+            expected: words(&check.expected),
+            found: found_words(check),
+            instructions: check.instructions,
+        };
+        Json { ok: self.holds(), checks: self.0.iter().flatten().map(check).collect() }
+    }
+}
+
+fn found_words(check: &Checked) -> String {
+    match &check.found {
+        Ok(reply) if !check.data_holds => format!("{} with other data", words(reply)),
+        Ok(reply) => words(reply),
+        Err(error @ RunError::Budget { .. }) => format!("no answer: {error}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn words(reply: &Reply) -> String {
+    match reply {
+        Reply::DataIn => "data".to_owned(),
+        Reply::DataOut(len) => format!("waits for {len} bytes"),
+        Reply::Good => "GOOD".to_owned(),
+        Reply::Check(sense) => format!("CHECK CONDITION {sense}"),
+        Reply::Reset(state) => format!("GOOD, reset in state {state:#04x}"),
+        Reply::Queued(_) => "queued as NVMe I/O".to_owned(),
+        Reply::Silent(byte) => format!("no answer (status {byte:#04x})"),
+    }
+}

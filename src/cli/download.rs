@@ -5,14 +5,13 @@ use std::time::Duration;
 use std::{fs, io};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::Diagnostic;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::Context;
+use super::output::OutputError;
 use crate::atomic;
 use crate::digest::{Md5Digest, Sha256Digest};
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::{AnyFailure, Exit};
 use crate::fetch::{Cache, DEFAULT_IMAGE, Fetcher, Limits, Manifest, Manifests, Origin, Progress, Source};
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
@@ -80,19 +79,6 @@ struct Report<'a> {
     place: Option<&'a str>,
 }
 
-#[derive(Debug, Error, Diagnostic)]
-#[error("{} is there already, and holds something else", path.display())]
-#[diagnostic(code(asmpatch::download::exists), help("name another file, or replace this one with `--force`"))]
-struct Exists {
-    path: PathBuf,
-}
-
-impl Failure for Exists {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -137,7 +123,7 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
         Ok(there) if there == bytes => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         _ if force => {}
-        _ => return Err(Exists { path: path.to_owned() }.into()),
+        _ => return Err(OutputError::Exists { path: path.to_owned() }.into()),
     }
     Ok(atomic::write(path, bytes)?)
 }

@@ -25,7 +25,7 @@ pub enum ArchiveError {
         code(asmpatch::archive::damaged),
         help("the archive is damaged or truncated; download it again, or try another mirror with `--from URL`")
     )]
-    Damaged(#[source] ZipError),
+    Damaged(ZipError),
     /// No such member.
     #[error("the archive has no member \"{member}\"; it has {present}")]
     #[diagnostic(

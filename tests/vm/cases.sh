@@ -116,6 +116,7 @@ speed = \"high\""
   cmp pattern readback
   [ "$(sha256sum <pattern | cut -d ' ' -f 1)" = "$(host sum slow ssd.bin 0 1048576)" ]
   host unplug 1
+  until_true 20 refute test -e /sys/bus/usb/devices/1-2
 }
 has_high_speed_disk() {
   local node
@@ -165,6 +166,15 @@ bench_measures_over_uas_and_gives_the_driver_back() {
   until_true 10 is_bound 2 uas
 }
 
+unplugging_leaves_no_device_behind() {
+  unplug 2
+  "$asmpatch" list --json >list.json
+  cat list.json
+  [ "$(tr -d ' \n' <list.json)" = '[]' ]
+}
+
+. "$vm/cases-flash.sh"
+
 for case in \
   the_kernels_uas_driver_binds_and_sees_the_disk \
   lsusb_finds_no_fault_in_the_descriptors \
@@ -179,7 +189,16 @@ for case in \
   the_kernel_recovers_from_a_stall_and_from_a_phase_error \
   asmpatch_lists_a_unit_with_its_port_speed_and_driver \
   bench_measures_over_bulk_only_and_gives_the_driver_back \
-  bench_measures_over_uas_and_gives_the_driver_back
+  bench_measures_over_uas_and_gives_the_driver_back \
+  unplugging_leaves_no_device_behind \
+  backup_brings_both_blocks_and_every_byte_of_the_firmware \
+  flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001 \
+  bench_proves_the_patched_unit_over_both_transports \
+  restore_brings_the_unit_back_byte_for_byte \
+  flash_refuses_a_unit_whose_disk_is_mounted \
+  a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered \
+  pulling_the_cable_during_e3_ends_in_an_error_and_the_unit_is_recovered \
+  two_units_are_flashed_at_once_and_each_keeps_its_serial_number
 do
   run_case "$case"
 done

@@ -1,0 +1,125 @@
+# The whole trip of a unit, with asmpatch in the guest: backup, flash, re-enumeration, restore, and what goes wrong.
+
+# shellcheck shell=bash
+
+# The image to flash: the vendor's where there is one, else the practice image as a new unit has it.
+base_image() {
+  if [ -n "$vendor_image" ]; then cp "$vendor_image" base.bin; else cp backup/firmware.bin base.bin; fi
+}
+
+backup_brings_both_blocks_and_every_byte_of_the_firmware() {
+  unit dock 'serial = "DOCK0000001"'
+  plug 3 dock
+  until_true 20 is_bound 3 uas
+  "$asmpatch" backup --device "$(port_path 3)" -o backup
+  cat backup/backup.toml
+  [ "$(sum backup/config-0.bin)" = "$(host sum dock flash.bin 0 128)" ]
+  [ "$(sum backup/config-1.bin)" = "$(host sum dock flash.bin 128 128)" ]
+  [ "$(sum backup/part-1.bin)" = "$(host sum dock flash.bin 256 65280)" ]
+  [ "$(sum backup/part-2.bin)" = "$(host sum dock flash.bin 65536 65536)" ]
+  until_true 10 is_bound 3 uas
+}
+
+flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
+  base_image
+  "$asmpatch" patch base.bin -o patched.bin --force
+  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes
+  until_true 20 has_id 3 add1:0001
+  [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum dock flash.bin 256 65280)" ]
+  [ "$(sum <(tail -c +65281 patched.bin))" = "$(host sum dock flash.bin 65536 $(($(stat -c %s patched.bin) - 65280)))" ]
+  [ "$(cat "$(device_of 3)/serial")" = DOCK0000001 ]
+  host serverlog dock | grep -q 'plugged in as ADD1:0001 (patched)'
+  until_true 20 is_bound 3 uas
+}
+
+bench_proves_the_patched_unit_over_both_transports() {
+  local transport
+  for transport in bot uas; do
+    "$asmpatch" bench --device "$(port_path 3)" --transport "$transport" --path write16,e4-255 --seconds 0.3 --repetitions 2 --json >bench.json
+    cat bench.json
+    grep -q '"path": "write16"' bench.json
+    grep -q '"outcome": "measured"' bench.json
+    refute grep -qE '"mismatches": [1-9]' bench.json
+    until_true 10 is_bound 3 uas
+  done
+}
+
+restore_brings_the_unit_back_byte_for_byte() {
+  "$asmpatch" restore backup --device "$(port_path 3)" --yes
+  until_true 20 has_id 3 174c:2464
+  [ "$(sum backup/config-0.bin)" = "$(host sum dock flash.bin 0 128)" ]
+  [ "$(sum backup/config-1.bin)" = "$(host sum dock flash.bin 128 128)" ]
+  [ "$(sum <(head -c 65280 backup/firmware.bin))" = "$(host sum dock flash.bin 256 65280)" ]
+  unplug 3
+}
+
+flash_refuses_a_unit_whose_disk_is_mounted() {
+  unit data "$ssd"
+  plug 3 data
+  until_true 20 has_disk 3
+  mke2fs -q -F "$(disk_of 3)"
+  mkdir -p disk
+  mount "$(disk_of 3)" disk
+  local status=0
+  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes || status=$?
+  umount disk
+  [ "$status" = 5 ]
+  unplug 3
+}
+
+a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered() {
+  unit torn 'power-loss-after = 40000
+back-after-ms = 500'
+  plug 4 torn
+  until_true 20 is_bound 4 uas
+  local status=0
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes 2>flash.err || status=$?
+  cat flash.err
+  [ "$status" = 4 ]
+  grep -q 'asmpatch' flash.err
+  until_true 20 has_id 4 174c:2463
+  until_true 10 test "$(cat "$(device_of 4)/product")" = AS2462
+  host serverlog torn | grep -q 'boot loader'
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  until_true 20 has_id 4 add1:0001
+  [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
+  unplug 4
+}
+
+pulling_the_cable_during_e3_ends_in_an_error_and_the_unit_is_recovered() {
+  unit pulled '[timing]
+erase-sector-ms = 200'
+  plug 5 pulled
+  until_true 20 is_bound 5 uas
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes >flash.out 2>&1 &
+  local flashing=$! status=0
+  # The first part's E3 erases 16 sectors: the cable goes while it does.
+  until_true 30 grep -q 'alternate 0' <(host serverlog pulled) || true
+  sleep 2
+  host unplug 5
+  wait "$flashing" || status=$?
+  cat flash.out
+  [ "$status" = 4 ]
+  plug 5 pulled
+  until_true 20 test -e "$(device_of 5)/idVendor"
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --no-backup
+  until_true 20 has_id 5 add1:0001
+  unplug 5
+}
+
+two_units_are_flashed_at_once_and_each_keeps_its_serial_number() {
+  unit left 'serial = "LEFT"'
+  unit right 'serial = "RIGHT"'
+  plug 6 left
+  plug 7 right
+  until_true 20 is_bound 6 uas
+  until_true 20 is_bound 7 uas
+  "$asmpatch" flash patched.bin --all --yes
+  until_true 20 has_id 6 add1:0001
+  until_true 20 has_id 7 add1:0001
+  [ "$(cat "$(device_of 6)/serial") $(cat "$(device_of 7)/serial")" = 'LEFT RIGHT' ]
+  unplug 6
+  unplug 7
+}
+
+sum() { sha256sum <"$1" | cut -d ' ' -f 1; }

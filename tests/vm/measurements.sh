@@ -4,7 +4,7 @@
 expendable='behind = { ssd = { bytes = 16777216 } }
 serial = "EXPENDABLE"'
 blocks=32768
-rounds=5
+rounds=3
 
 # rate COMMAND...: MB/s of a command that moves the whole disk, by the guest's clock, median of the rounds.
 rate() {

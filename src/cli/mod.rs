@@ -11,6 +11,7 @@ mod completions;
 mod context;
 mod demo;
 mod device;
+mod disasm;
 mod download;
 mod exec;
 mod export;
@@ -66,6 +67,7 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Args),
+    Disasm(disasm::Args),
     Download(download::Args),
     Backup(backup::Args),
     Bench(bench::Args),
@@ -88,6 +90,7 @@ enum Command {
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Demo(args) => demo::run(&args, context),
+        Command::Disasm(args) => disasm::run(&args, context),
         Command::Download(args) => download::run(&args, context),
         Command::Backup(args) => backup::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),

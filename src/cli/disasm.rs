@@ -1,0 +1,60 @@
+//! `asmpatch disasm`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Context;
+use super::input::ImageFile;
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::CodeAddress;
+use crate::mcu::{self, Line};
+
+/// Disassemble an image's code.
+///
+/// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of the routines that are known.
+/// What it prints, SDCC's assembler takes back.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The image.
+    file: PathBuf,
+
+    /// Where to begin: c:0x2A0D in the common area, b0:0xE975 in bank 0, b1:0xC98D in bank 1.
+    #[arg(value_name = "ADDRESS")]
+    at: CodeAddress,
+
+    /// How many lines.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 32)]
+    count: usize,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    file: String,
+    version: String,
+    lines: &'a [Line],
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Where the file can't be read or is no image.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let image = ImageFile::read(&args.file)?.image;
+    let lines = mcu::listing(&image, args.at, args.count);
+    if args.json {
+        let report =
+            Report { file: args.file.display().to_string(), version: image.version().to_string(), lines: &lines };
+        let text = serde_json::to_string_pretty(&report).expect("a listing serialises: its keys are strings");
+        anstream::println!("{text}");
+    } else {
+        for line in &lines {
+            anstream::println!("{line}");
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -250,10 +250,10 @@ mod tests {
     #[test]
     fn each_piece_of_code_becomes_a_hunk_with_the_images_bytes() {
         let image = practice::image();
-        let file = objcopied(&[(0xEF4F, &[0x7F, 0x01, 0x22]), (0x2A0F, &[0x05])]);
+        let file = objcopied(&[(0xEF4F, &[0x7F, 0x01, 0x22]), (0x2A0E, &[0x05])]);
         let hunks = hunks(&file).unwrap();
         assert_eq!(hunks.len(), 2);
-        assert_eq!(hunks[0].at.to_string(), "c:0x2A0F (file 0x02a13)");
+        assert_eq!(hunks[0].at.to_string(), "c:0x2A0E (file 0x02a12)");
         assert_eq!((&*hunks[0].expect, &*hunks[0].new), (&[0x0A][..], &[0x05][..]));
         assert_eq!(hunks[1].at.code_address(), Some(site()));
         assert_eq!(hunks[1].expect, image.body()[hunks[1].range()]);

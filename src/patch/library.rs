@@ -10,7 +10,8 @@ use crate::digest::Sha256Digest;
 use crate::failure::{Exit, Failure};
 
 /// The patches in the binary: name for messages, text.
-const EMBEDDED: [(&str, &str); 2] = [
+const EMBEDDED: [(&str, &str); 3] = [
+    ("patches/e4-length-16.toml", include_str!("../../patches/e4-length-16.toml")),
     ("patches/identity-add1-0001.toml", include_str!("../../patches/identity-add1-0001.toml")),
     ("patches/status-0x2a12.toml", include_str!("../../patches/status-0x2a12.toml")),
 ];
@@ -123,6 +124,7 @@ mod tests {
         let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("patches"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
             .collect();
         files.sort();
         assert_eq!(files.len(), EMBEDDED.len());
@@ -142,7 +144,7 @@ mod tests {
     #[test]
     fn an_id_that_repeats_names_both_files() {
         let mut library = Library::embedded().unwrap();
-        let message = library.add("mine.toml", EMBEDDED[1].1).unwrap_err().to_string();
+        let message = library.add("mine.toml", EMBEDDED[2].1).unwrap_err().to_string();
         assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");
     }
 }

@@ -430,7 +430,7 @@ mod tests {
     fn foreign_bytes_at_a_patchs_place_are_found_without_the_original() {
         let (library, file, _) = patched();
         let mut image = Image::parse(&file).unwrap();
-        assert!(image.replace(BodyOffset(0x2A0F), &[0x99]));
+        assert!(image.replace(BodyOffset(0x2A0E), &[0x99]));
         let base = Sha256Digest(practice::image().sha256());
         let expect = Expectations { image: Some(base), ..Default::default() };
         let findings = verify(&library, &image.to_file(), &expect).findings;

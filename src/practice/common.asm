@@ -295,7 +295,7 @@ queue_direction:
 	jnb	b.1, 1$
 	ljmp	queued_read
 1$:	ljmp	queued_write
-	.org	0x29AE
+	.org	0x29AD
 queued_read:
 	mov	r7, #READ_QUEUED
 	ret
@@ -305,7 +305,7 @@ queued_write:
 	mov	a, #0x0E
 	movx	@dptr, a
 	ljmp	write_status
-	.org	0x2A0E
+	.org	0x2A0D
 write_status:
 	mov	r7, #WRITE_QUEUED
 	ret

@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "2c36d447c8c09d1e0b746ab83151154dde8d3bc6edf4c8a3857efc1253cdc476";
+    const SHA256: &str = "b81ea2e7db64ac55f0e5257b8f2f8299b5c4833371ef7790eb1be9e3934ece8e";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(image.body().len(), 98_006);
         assert_eq!(Image::parse(&image.to_file()).as_ref(), Ok(&image));
         assert_eq!(image.version().to_string(), "261121.00.00.01");
-        let cave = CodeAddress::new(Bank::Bank1, 0xEF4F).unwrap();
+        let cave = CodeAddress::new(Bank::Bank1, 0xF840).unwrap();
         assert!((0..1024).all(|i| image.body()[cave.body_offset().0 as usize + i] == 0));
     }
 
@@ -70,8 +70,8 @@ mod tests {
             let start = CodeAddress::new(bank, addr).unwrap().body_offset().0 as usize;
             image.body()[start..start + len].to_vec()
         };
-        assert_eq!(bytes(Bank::Common, 0x29AE, 3), [0x7F, 0x09, 0x22]);
-        assert_eq!(bytes(Bank::Common, 0x2A0E, 3), [0x7F, 0x0A, 0x22]);
+        assert_eq!(bytes(Bank::Common, 0x29AD, 3), [0x7F, 0x09, 0x22]);
+        assert_eq!(bytes(Bank::Common, 0x2A0D, 3), [0x7F, 0x0A, 0x22]);
         assert_eq!(bytes(Bank::Common, 0x3912, 3), [0x12, 0x0D, 0xEF]);
     }
 
@@ -140,7 +140,7 @@ mod tests {
         let transfer = |opcode| [opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
         assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x88)), 9);
         assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 0x0A);
-        assert!(machine.code_mut().replace("c:0x2A0F".parse().unwrap(), &[5]));
+        assert!(machine.code_mut().replace("c:0x2A0E".parse().unwrap(), &[5]));
         assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 5);
         assert_eq!(machine.xdata().memory().main()[0x90A1], 1, "the host is answered at once");
     }

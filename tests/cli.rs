@@ -1,9 +1,47 @@
 //! The command line as transcripts: what is typed, what is printed, how it ends.
 //!
-//! `tests/cli/*.md` are run in a copy of the folder of the same name with `.in`. After a wanted change of the output,
-//! `TRYCMD=overwrite cargo test --test cli` writes the new one: read the difference before committing it.
+//! `tests/cli/*.md` are run in a copy of the folder of the same name with `.in`; the files in the one with `.out` must be
+//! there afterwards. After a wanted change of the output, `TRYCMD=overwrite cargo test --test cli` writes the new one:
+//! read the difference before committing it.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+use std::fs;
+use std::path::Path;
+
+use asmpatch::firmware::BodyOffset;
+use asmpatch::practice;
+
+/// The practice image is built from its source, so the transcripts' copies of it are made here and not kept in git.
+fn write_images(folder: &Path) {
+    let image = practice::image();
+    let file = image.to_file();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        // Unchanged files keep their time, so that nothing is rebuilt for them.
+        if fs::read(&path).ok().as_deref() != Some(bytes) {
+            fs::write(path, bytes).unwrap();
+        }
+    };
+    write("practice.bin", &file);
+    write("truncated.bin", &file[..file.len() - 1]);
+    write("empty.bin", b"");
+    write("oversized.bin", &vec![0; 0x1FF01]);
+    let broken = |at: usize| {
+        let mut broken = file.clone();
+        broken[at] ^= 1;
+        broken
+    };
+    write("checksum.bin", &broken(file.len() - 5));
+    write("crc.bin", &broken(file.len() - 1));
+    write("magic.bin", &broken(file.len() - 6));
+    let mut foreign = image;
+    assert!(foreign.replace(BodyOffset(0x1_0000), &[0x77]));
+    write("foreign.bin", &foreign.to_file());
+}
 
 #[test]
 fn transcripts_show_what_the_program_prints() {
+    write_images(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/patch.in"));
     trycmd::TestCases::new().env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").case("tests/cli/*.md");
 }

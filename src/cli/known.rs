@@ -1,11 +1,12 @@
 //! What is known of images and patches: the arguments that add to it, and the loading.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::input::{self, InputError};
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
+use crate::fetch::{Cache, CacheError, Manifests};
 use crate::patch::Library;
 
 /// Where more patches are, beside those in the binary.
@@ -37,6 +38,17 @@ impl PatchDirs {
             }
         }
         Ok(library)
+    }
+}
+
+/// The cache that `asmpatch download` fills without `--cache-dir`.
+///
+/// # Errors
+/// Where the system names no cache folder.
+pub fn cache() -> Result<Cache, CacheError> {
+    match env::var_os("ASMPATCH_CACHE_DIR") {
+        Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
+        _ => Cache::of_user(),
     }
 }
 

@@ -6,9 +6,10 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
+use super::known;
 use crate::digest::{Sha256Digest, to_hex};
 use crate::failure::{AnyFailure, Exit, Failure};
-use crate::fetch::{Cache, DEFAULT_IMAGE, Manifests};
+use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
 use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};
 
@@ -70,7 +71,7 @@ pub fn run(
         }
         None => {
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = Cache::of_user()?.load(manifest)?.ok_or(NoImage)?;
+            let bytes = known::cache()?.load(manifest)?.ok_or(NoImage)?;
             (Image::parse(&bytes)?, manifest.sha256)
         }
     };

@@ -11,11 +11,11 @@ use serde::Serialize;
 use self::execution::Execution;
 use super::Context;
 use super::input;
-use super::known::PatchDirs;
+use super::known::{self, PatchDirs};
 use super::plan::{self, PatchJson};
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit, Failure};
-use crate::fetch::{Cache, Manifests};
+use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
 use crate::practice;
@@ -202,7 +202,7 @@ impl<'a> Originals<'a> {
         if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
             return Some(image.clone());
         }
-        let cached = || Image::parse(&Cache::of_user().ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
+        let cached = || Image::parse(&known::cache().ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
         Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
     }
 }

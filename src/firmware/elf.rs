@@ -177,6 +177,20 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs readelf and objdump"]
+    fn binutils_open_it_without_complaint() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("practice.elf");
+        std::fs::write(&path, practice::image().to_elf()).unwrap();
+        for (program, option) in [("readelf", "-aW"), ("objdump", "-h")] {
+            let output = std::process::Command::new(program).arg(option).arg(&path).output();
+            let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+            assert!(output.status.success() && output.stderr.is_empty(), "{program}: {output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains(".bank1"), "{program}");
+        }
+    }
+
+    #[test]
     fn addresses_go_to_elf_and_back() {
         for text in ["c:0x0000", "c:0x7FFF", "b0:0x8000", "b1:0x8000", "b1:0xFF6A"] {
             let code: CodeAddress = text.parse().unwrap();

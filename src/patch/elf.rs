@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::definition::{Hunk, HunkAddress};
 use crate::failure::{Exit, Failure};
-use crate::firmware::{CodeAddress, Image, from_elf_address};
+use crate::firmware::{Bank, CodeAddress, Image, from_elf_address};
 
 /// Why an ELF file gives no hunks.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
@@ -119,8 +119,9 @@ impl Failure for ElfError {
 
 /// The hunks that put an ELF file's code into an unpatched image, ascending.
 ///
-/// Addresses from 0x8000 on mean the bank of `site`, where one piece of the code must begin; 0x18000 and up mean bank
-/// 1 in any case. The expected bytes are the image's.
+/// One piece of the code must begin at `site`. Addresses from 0x8000 to 0xFFFF mean the bank of `site`, unless the file
+/// names banks itself, as SDCC does for banked code: then they mean bank 0, and 0x18000 and up bank 1. The expected
+/// bytes are the image's.
 ///
 /// # Errors
 /// [`ElfError`].
@@ -135,12 +136,15 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
         return Err(ElfError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
     }
     let elf = Elf::parse(file).map_err(malformed)?;
+    let pieces = pieces(&elf, file)?;
+    let banked = pieces.iter().any(|(address, _)| *address > 0xFFFF);
+    let bank = if banked { Bank::Bank0 } else { site.bank() };
     let mut placed = Vec::new();
-    for (address, bytes) in pieces(&elf, file)? {
+    for (address, bytes) in pieces {
         let outside = || ElfError::Outside { address, len: bytes.len() as u64 };
-        let at = from_elf_address(address, site.bank()).ok_or_else(outside)?;
+        let at = from_elf_address(address, bank).ok_or_else(outside)?;
         let last = bytes.len() as u64 - 1;
-        let last_at = from_elf_address(address + last, site.bank()).ok_or_else(outside)?;
+        let last_at = from_elf_address(address + last, bank).ok_or_else(outside)?;
         if last_at.bank() != at.bank() {
             return Err(outside());
         }
@@ -262,8 +266,9 @@ mod tests {
     #[test]
     fn an_exported_image_reads_back_as_no_change() {
         let image = practice::image();
-        let start: CodeAddress = "c:0x0000".parse().unwrap();
-        assert_eq!(hunks_from_elf(&image.to_elf(), start, &image), Err(ElfError::Same));
+        for start in ["c:0x0000", "b0:0x8000", "b1:0x8000"] {
+            assert_eq!(hunks_from_elf(&image.to_elf(), start.parse().unwrap(), &image), Err(ElfError::Same), "{start}");
+        }
     }
 
     #[test]
@@ -293,6 +298,29 @@ mod tests {
         let header = cut.len() - 80;
         cut[header + 16..header + 20].copy_from_slice(&0x1000u32.to_le_bytes());
         assert!(matches!(hunks(&cut), Err(ElfError::Truncated { offset: 0x1000, .. })), "{:?}", hunks(&cut));
+    }
+
+    /// SDCC's linker for the 8051 has no ELF output of its own.
+    #[test]
+    #[ignore = "needs sdas8051, sdld and objcopy"]
+    fn what_sdcc_and_binutils_make_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = "\t.area CSEG (ABS,CODE)\n\t.org 0x2A0F\n\t.db 5\n\t.org 0xEF4F\n\tmov r7,#0x01\n\tret\n";
+        std::fs::write(folder.path().join("code.asm"), source).unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            let status = std::process::Command::new(program).args(arguments).current_dir(&folder).status();
+            assert!(status.unwrap_or_else(|error| panic!("{program}: {error}")).success(), "{program}");
+        };
+        run("sdas8051", &["-los", "code.asm"]);
+        run("sdld", &["-n", "-i", "code.ihx", "code.rel"]);
+        run("objcopy", &["-I", "ihex", "-O", "elf32-little", "--alt-machine-code=165", "code.ihx", "code.elf"]);
+        let hunks = hunks(&std::fs::read(folder.path().join("code.elf")).unwrap()).unwrap();
+        let found: Vec<_> = hunks.iter().map(|hunk| (hunk.at.to_string(), &*hunk.new)).collect();
+        let expected: [(String, &[u8]); 2] = [
+            ("c:0x2A0F (file 0x02a13)".to_owned(), &[0x05]),
+            ("b1:0xEF4F (file 0x16ebe)".to_owned(), &[0x7F, 0x01, 0x22]),
+        ];
+        assert_eq!(found, expected);
     }
 
     proptest::proptest! {

@@ -59,12 +59,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let patched = demo.patch(&set)?;
     patches(&set, &patched);
 
-    begin(3, "Verify", "What is about to be flashed is checked as it lies on disk: undone, it must be a known image.");
+    begin(3, "Verify", "Checked as it lies on disk; with its patches undone it must be a known image.");
     command("verify patched.bin");
     verified(&demo.verify(&library, &stock, &patched)?);
 
-    begin(4, "Attach", "A bridge in software: its SPI flash is a file, and its wire speaks what the chip speaks.");
-    command("list");
+    begin(4, "Attach", "A bridge in software, as `--device virtual:DIR` makes one: its SPI flash is a file.");
     let (mut port, before) = demo.attach()?;
     done(&format!("{} ({}), serial {}, a GPU behind it", before.usb_id, before.state, before.serial));
 
@@ -75,7 +74,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let after = report.after.as_ref().unwrap_or(&before);
 
     begin(6, "Bench", "A pattern must come back unchanged before anything is timed.");
-    command("bench --device virtual:unit");
+    command("bench --device virtual:unit --transport bot");
     measured(&demo.bench(&mut port, after)?);
 
     next(args.keep.as_deref());
@@ -124,13 +123,14 @@ fn patches(set: &PatchSet<'_>, patched: &Patched) {
 
 fn verified(verified: &Verified) {
     done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
-    done(&format!("a copy with one changed bit is refused: {}", verified.refused_because));
+    // What follows a comma is detail.
+    let reason = verified.refused_because.split(',').next().unwrap_or_default();
+    done(&format!("a copy with one changed bit is refused: {reason}"));
 }
 
 fn flashed(plan: &plan::Plan, report: &flash_run::Report) {
-    let changed = plan.blocks.iter().flat_map(|block| &block.changes);
-    let changed: Vec<_> = changed.map(|change| change.field).collect();
-    done(&format!("the unit keeps its own configuration; changed in it: {}", changed.join(", ")));
+    let changed = plan.blocks.iter().map(|block| block.changes.len()).sum::<usize>();
+    done(&format!("the unit keeps its own serial number and USB4 identity; {changed} fields of its blocks change"));
     for step in &report.steps {
         let result = step.result.replace(&folder_of(report), "");
         if step.done { done(&format!("{}: {result}", step.step)) } else { remark(&format!("{}: {result}", step.step)) }
@@ -150,9 +150,9 @@ fn measured(report: &bench::Report) {
                 Some(Outcome::Same) => {
                     done(&format!("written through WRITE(16), read through {way}: every byte the same"))
                 }
-                Some(Outcome::NoAnswer { .. }) => remark(&format!(
-                    "{way} does not answer with a GPU behind the bridge; the unit was recovered, as it would be for real"
-                )),
+                Some(Outcome::NoAnswer { .. }) => {
+                    remark(&format!("{way} has no answer with a GPU behind the bridge: timed out, the unit recovered"));
+                }
                 _ => {}
             }
         }
@@ -180,7 +180,7 @@ fn next(kept: Option<&Path>) {
         ("download -o stock.bin", "the vendor's image 240417"),
         ("patch stock.bin -o patched.bin", "and a receipt"),
         ("verify patched.bin", "no device needed so far"),
-        ("list", "finds it; on Linux `asmpatch udev` prints the rule for access"),
+        ("list", "finds it; `asmpatch udev` prints the rule for access"),
         ("flash patched.bin", "shows its plan, asks, and keeps a backup"),
         ("bench", "what the bridge does, in MB/s"),
     ] {

@@ -61,7 +61,7 @@ pub enum OpenError {
         found: u64,
     },
     /// The scenario.
-    #[error("{}: {source}", path.display())]
+    #[error("{} does not say what a virtual bridge can be told", path.display())]
     #[diagnostic(
         code(asmpatch::virtual_bridge::scenario),
         help("docs/virtual-bridge.md lists what a scenario can say; without the file the defaults hold")

@@ -164,7 +164,8 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`].
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self = toml::from_str(text).map_err(|error| ScenarioError::Toml(error.to_string()))?;
+        let scenario: Self =
+            toml::from_str(text).map_err(|error| ScenarioError::Toml(error.to_string().trim_end().to_owned()))?;
         if let Behind::Ssd { bytes } = scenario.behind
             && (bytes == 0 || bytes % 512 != 0 || bytes > 1 << 50)
         {

@@ -356,7 +356,8 @@ fn a_server_that_falls_silent_half_way_is_given_up() {
         send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
         let _ = wait.lock().unwrap().recv();
     });
-    let limits = Limits { silence: Duration::from_millis(300), retries: 0, ..limits() };
+    // Long enough for the first bytes to arrive on a busy machine.
+    let limits = Limits { silence: Duration::from_secs(3), retries: 0, ..limits() };
     let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
     assert!(matches!(error, HttpError::Timeout { received: 20_000, .. }), "{error}");
     drop(release);

@@ -1,0 +1,32 @@
+//! Replays the fuzzers' corpus: every input that ever showed something, through the same checks.
+
+mod wire_checks;
+
+use std::fs;
+use std::path::Path;
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.expect("a readable folder").path();
+        let input = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        check(&input);
+        count += 1;
+    }
+    assert!(count > 0, "{} is empty", folder.display());
+}
+
+macro_rules! corpora {
+    ($($target:ident)*) => {
+        $(
+            #[test]
+            fn $target() {
+                replay(stringify!($target), wire_checks::$target);
+            }
+        )*
+    };
+}
+
+corpora! { csw information_unit sense inquiry config_block image }

@@ -56,8 +56,15 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
         }
         let mut file = new_file(folder_of(path)).map_err(failed("creating a temporary file in its folder"))?;
         file.write_all(bytes).map_err(failed("writing the bytes"))?;
-        file.as_file().sync_all().map_err(failed("bringing the bytes to the disk"))?;
         staged.push((path, file));
+    }
+    // Synchronised only when all are written: a journalling file system then commits them together.
+    for (path, file) in &staged {
+        file.as_file().sync_all().map_err(|source| AtomicWriteError {
+            path: path.to_path_buf(),
+            doing: "bringing the bytes to the disk",
+            source,
+        })?;
     }
     for (path, file) in staged {
         let failed = |doing| move |source| AtomicWriteError { path: path.to_path_buf(), doing, source };

@@ -14,7 +14,7 @@ packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils)
 # In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
 base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
 usb_modules='usb-common usbcore xhci-hcd xhci-pci scsi_common scsi_mod crct10dif_common crc-t10dif crc64 crc64-rocksoft
-  t10-pi sg sd_mod usb-storage uas'
+  t10-pi sg sd_mod minix usb-storage uas'
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'tests/vm: %s\n' "$*" >&2; exit 1; }

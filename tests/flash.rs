@@ -148,7 +148,6 @@ fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
         ("power lost in the second part", "power_loss_after = 80000\n"),
         ("a readback that never comes", "[[fault]]\nkind = 'timeout'\nopcode = 0xe2\nnth = 3\ntimes = 99\n"),
         ("a disconnect at the configuration", "[[fault]]\nkind = 'disconnect'\nopcode = 0xe1\n"),
-        ("a status stall", "[[fault]]\nkind = 'stall-status'\nopcode = 0xe3\ntimes = 99\n"),
     ];
     for (name, scenario) in cases {
         let scenario = scenario.replace("power_loss_after", "power-loss-after");
@@ -210,4 +209,50 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
     assert!(cells[0x100..0x1_0000] == file[..0xFF00]);
     assert!(cells[0x1_0000..0x1_0000 + file.len() - 0xFF00] == file[0xFF00..]);
     assert!(Image::parse(&file).is_ok());
+}
+
+/// Runs the command as printed, with the question answered.
+fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
+    let binary = env!("CARGO_BIN_EXE_asmpatch");
+    std::process::Command::new(binary).current_dir(home).args(words).args(["--yes", "--json"]).output().unwrap()
+}
+
+#[test]
+fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
+    let rig = Rig::new("[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
+    let home = rig.home.path();
+    let Patched { image, receipt } = patched();
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    let output = asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
+    assert_eq!(output.status.code(), Some(4));
+    let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(units[0]["error"]["left"], "incomplete");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+
+    rig.tell("");
+    let commands: Vec<&str> = units[0]["error"]["recovery"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|action| action["command"].as_str())
+        .collect();
+    assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+    for (command, state) in commands.into_iter().zip(["patched", "stock"]) {
+        assert!(printed.contains(command), "{printed}");
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        let output = asmpatch(home, &words);
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(units[0]["after"]["state"], state, "{command}");
+    }
+}
+
+/// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.
+#[test]
+fn the_commands_print_what_the_transcripts_show() {
+    // Built from its source, so the transcripts' copy is made here and not kept in git.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/practice.bin");
+    fs::write(path, practice::image().to_file()).unwrap();
+    trycmd::TestCases::new().env("NO_COLOR", "1").case("tests/cli/flash/*.md");
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::error::FlashError;
 use super::progress::Step;
 use super::run::Stopped;
+use crate::bridge::{CommandError, TransportError};
 use crate::failure::{Exit, Failure};
 
 /// What state a unit is in after a run stopped.
@@ -190,7 +191,12 @@ impl std::error::Error for FlashFailure {
 
 /// Whether the unit has to be plugged in again before anything else can be done: it left, or answers no more.
 fn is_gone(error: &FlashError) -> bool {
-    matches!(error, FlashError::Command(crate::bridge::CommandError::Transport(_)))
+    matches!(
+        error,
+        FlashError::Command(CommandError::Transport(
+            TransportError::Disconnected { .. } | TransportError::Timeout { .. }
+        ))
+    )
 }
 
 impl Diagnostic for FlashFailure {
@@ -206,14 +212,19 @@ impl Diagnostic for FlashFailure {
             text = format!("{help}\n");
         }
         text.push_str(&format!("the unit's state: {}", self.left));
-        for Action { purpose, command } in &self.actions {
-            match command {
-                Some(command) => text.push_str(&format!("\n{purpose}:\n    {command}")),
-                None => text.push_str(&format!("\n{purpose}")),
-            }
-        }
         text.push_str("\ndocs/recovery.md lists every state that a unit can be in");
         Some(Box::new(text))
+    }
+}
+
+impl FlashFailure {
+    /// What to do, a line each, for printing as it is: a command that is broken across lines can't be copied.
+    pub fn way_out(&self) -> Vec<String> {
+        let lines = |Action { purpose, command }: &Action| match command {
+            Some(command) => vec![format!("{purpose}:"), format!("    {command}")],
+            None => vec![(*purpose).to_owned()],
+        };
+        self.actions.iter().flat_map(lines).collect()
     }
 }
 

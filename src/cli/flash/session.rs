@@ -128,7 +128,9 @@ impl Prepared<'_> {
                 None => show::done(&report),
                 Some(failure) => {
                     exit = exit.max(failure.exit());
+                    let way_out = failure.way_out();
                     context.report(&failure.into());
+                    way_out.iter().for_each(|line| anstream::eprintln!("        {line}"));
                 }
             }
         }

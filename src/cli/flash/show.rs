@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 
 use crate::bridge::Attached;
+use crate::firmware::BridgeState;
 use crate::flash::plan::{BlockPlan, BlockSource, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::recovery::{Action, FlashFailure, Left};
@@ -59,7 +60,9 @@ pub fn done(report: &Report) {
             report.device
         );
     }
-    anstream::println!("  next: `asmpatch bench --device {}` measures it", report.device);
+    if after.state == BridgeState::Patched {
+        anstream::println!("  next: `asmpatch bench --device {}` measures it", report.device);
+    }
 }
 
 #[derive(Serialize)]

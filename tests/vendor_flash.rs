@@ -1,0 +1,44 @@
+//! The whole trip of the vendor's image through the command: `ASMPATCH_VENDOR_IMAGE` says where it lies.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn asmpatch(home: &Path, words: &[&str]) -> Output {
+    let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).current_dir(home).args(words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json(home: &Path, words: &[&str]) -> serde_json::Value {
+    serde_json::from_slice(&asmpatch(home, words).stdout).unwrap()
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() {
+    let vendor = std::env::var("ASMPATCH_VENDOR_IMAGE")
+        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
+    let vendor = std::fs::canonicalize(vendor).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let (home, unit) = (home.path(), "virtual:unit");
+
+    // The vendor's own firmware first, so that its handlers are what backs it up and takes the patched image.
+    asmpatch(home, &["flash", vendor.to_str().unwrap(), "--device", unit, "--yes"]);
+    let cells = std::fs::read(home.join("unit/flash.bin")).unwrap();
+    asmpatch(home, &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
+
+    let flashed = json(home, &["flash", "patched.bin", "--device", unit, "--yes", "--json"]);
+    assert_eq!(flashed[0]["before"]["usb_id"], "174C:2464");
+    assert_eq!(flashed[0]["after"]["usb_id"], "ADD1:0001");
+    assert_eq!(flashed[0]["version"], "240417.85.00.00");
+    let now = std::fs::read(home.join("unit/flash.bin")).unwrap();
+    let file = std::fs::read(home.join("patched.bin")).unwrap();
+    assert!(now[0x100..0x1_0000] == file[..0xFF00] && now[0x1_0000..][..file.len() - 0xFF00] == file[0xFF00..]);
+
+    let backup = flashed[0]["backup"].as_str().unwrap();
+    let restored = json(home, &["restore", backup, "--device", unit, "--yes", "--json"]);
+    assert_eq!(restored[0]["after"]["usb_id"], "174C:2464");
+    assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
+}

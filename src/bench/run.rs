@@ -115,10 +115,10 @@ pub fn run<T: Transport>(
         let Point { path, size, depth } = point;
         interrupt.check()?;
         progress(Progress::Row { index, of: wanted.len(), point });
-        // A path that gave no answer once gives none at another size: asking again only costs its time-out.
+        // A path that never answered gives no answer at another size: asking again only costs its time-out.
         let known = integrity.as_ref().and_then(|integrity| integrity.obstacle(path)).or_else(|| {
-            let silent = |row: &&Row| row.path == path && matches!(row.outcome, Outcome::NoAnswer { .. });
-            rows.iter().find(silent).map(|row| &row.outcome)
+            let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
+            before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. }))
         });
         let outcome = match known {
             Some(outcome) => outcome.clone(),

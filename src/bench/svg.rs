@@ -53,8 +53,8 @@ pub fn draw(report: &Report) -> Result<String, SvgError> {
     let drawn = (|| -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
-        let kind = if report.unit.is_virtual { "virtual bridge: figures measure the host" } else { "" };
-        let title = format!("asmpatch bench, {} over {} {kind}", report.unit.device, report.unit.transport);
+        let kind = if report.unit.is_virtual { " (a virtual bridge: the figures measure the host)" } else { "" };
+        let title = format!("asmpatch bench: {} over {}{kind}", report.unit.device, report.unit.transport);
         let root = root.titled(&title, ("sans-serif", 18))?;
         let (upper, lower) = root.split_vertically(SIZE.1 / 2 - 16);
         panel(&upper, "bytes a command", "greatest depth", &over_size)?;
@@ -112,8 +112,9 @@ where
     let (left, right) = points().fold((f64::MAX, f64::MIN), |(l, r), point| (l.min(point.0), r.max(point.0)));
     let least = points().map(|point| point.1[0]).fold(f64::MAX, f64::min).max(1e-4);
     let most = points().map(|point| point.1[2]).fold(1e-3, f64::max);
-    // A single column still needs an axis with some width.
-    let x = (left / 1.5..right * 1.5).log_scale();
+    // A single column still needs an axis with some width; to the right there is room for the lines' names.
+    let room = ((right / left).max(2.0)).powf(0.16);
+    let x = (left / 1.2..right * room).log_scale().base(2.0);
     let y = (least / 2.0..most * 2.0).log_scale();
     let mut chart = ChartBuilder::on(area)
         .caption(format!("throughput over {x_label}, at the {held} of each path"), ("sans-serif", 14))
@@ -130,21 +131,17 @@ where
         .y_label_formatter(&|y| if *y < 1.0 { format!("{y:.2}") } else { format!("{y:.0}") })
         .draw()?;
     for (path, line) in lines {
-        let style = colour(*path).stroke_width(2);
-        chart
-            .draw_series(LineSeries::new(line.iter().map(|(x, y)| (*x, y[1])), style))?
-            .label(path.to_string())
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+        let colour = colour(*path);
+        let style = colour.stroke_width(2);
+        chart.draw_series(LineSeries::new(line.iter().map(|(x, y)| (*x, y[1])), style))?;
+        let name = TextStyle::from(("sans-serif", 13)).color(&colour);
+        chart.draw_series(
+            line.last().map(|(x, y)| EmptyElement::at((*x, y[1])) + Text::new(path.to_string(), (8, -6), name)),
+        )?;
         chart.draw_series(
             line.iter()
                 .map(|(x, [min, median, max])| ErrorBar::new_vertical(*x, *min, *median, *max, style.filled(), 6)),
         )?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(RGBColor(0xCC, 0xCC, 0xCC))
-        .draw()?;
     Ok(())
 }

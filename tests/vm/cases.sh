@@ -197,7 +197,7 @@ for case in \
   restore_brings_the_unit_back_byte_for_byte \
   flash_refuses_a_unit_whose_disk_is_mounted \
   a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered \
-  pulling_the_cable_during_e3_ends_in_an_error_and_the_unit_is_recovered \
+  a_unit_that_is_unplugged_before_the_second_e3_is_recovered_from_the_boot_loader \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number
 do
   run_case "$case"

@@ -91,6 +91,10 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
+    // The status byte is on UAS's way alone.
+    let error = bridge.write16(0, &pattern).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.write16(0, &pattern).unwrap();
     let mut window = [0; 255];
     bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();

@@ -74,7 +74,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let after = report.after.as_ref().unwrap_or(&before);
 
     begin(6, "Bench", "A pattern must come back unchanged before anything is timed.");
-    command("bench --device virtual:unit --transport bot");
+    command("bench --device virtual:unit");
     measured(&demo.bench(&mut port, after)?);
 
     next(args.keep.as_deref());

@@ -16,7 +16,7 @@ use zip::write::SimpleFileOptions;
 
 use crate::atomic;
 use crate::bench::{self, measure::Effort};
-use crate::bridge::{Attached, Port};
+use crate::bridge::{Attached, Bridge, Port};
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
@@ -252,7 +252,11 @@ impl<'a> Demo<'a> {
             effort,
             seed: 1,
         };
-        let mut bridge = port.open()?;
+        // The status patch acts on UAS alone, as the GPU runtime does.
+        let Some(uas) = port.uas()? else {
+            return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());
+        };
+        let mut bridge = Bridge::new(uas);
         let report = bench::run(&mut bridge, unit, &plan, self.interrupt, &mut |_| ())?;
         let corrupt = report.integrity.as_ref().is_none_or(bench::Integrity::is_corrupt)
             || report.rows.iter().filter_map(bench::Row::figures).any(|figures| figures.mismatches > 0);

@@ -7,9 +7,9 @@ use etcetera::BaseStrategy;
 use super::Unit;
 use super::error::OpenError;
 use super::selector::TransportChoice;
-use crate::bridge::{AnyTransport, Bridge, Location, Speed, Uas, UnitInfo};
+use crate::bridge::{Bridge, Location, Speed, UnitInfo};
 use crate::usb::DescriptorFault;
-use crate::virtual_bridge::{LinkSpeed, SharedBridge, VirtualPort, VirtualStreams};
+use crate::virtual_bridge::{LinkSpeed, VirtualPort};
 
 /// The port of the unit in `dir`; without one, of the unit in the user's data folder.
 ///
@@ -46,7 +46,7 @@ pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit
     drop(unit);
     let streams = match choice {
         TransportChoice::Bot => None,
-        TransportChoice::Auto | TransportChoice::Uas => uas(port.unit()),
+        TransportChoice::Auto | TransportChoice::Uas => port.uas()?,
     };
     let transport = match (streams, choice) {
         (Some(streams), _) => streams,
@@ -67,10 +67,4 @@ fn folder(dir: Option<PathBuf>) -> Result<PathBuf, OpenError> {
             Err(error) => Err(OpenError::NoDataFolder(error.to_string())),
         },
     }
-}
-
-/// `None` in the boot loader, which has one alternate setting.
-fn uas(unit: &SharedBridge) -> Option<AnyTransport> {
-    let streams = VirtualStreams::open(unit.open_pipes()?).ok()?;
-    Some(Box::new(Uas::new(streams).ok()?))
 }

@@ -8,8 +8,9 @@ use thiserror::Error;
 
 use super::handle::SharedBridge;
 use super::open::OpenError;
+use super::streams::VirtualStreams;
 use super::unit::{BusEvent, VirtualBridge};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port};
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Uas};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt::Interrupt;
 
@@ -77,6 +78,17 @@ impl VirtualPort {
         drop(unit);
         let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
         Ok(Box::new(BulkOnly::new(pipes)))
+    }
+
+    /// UAS over the unit's streams, as it is attached now; `None` in the boot loader, which has Bulk-Only alone.
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Absent> {
+        self.transport()?;
+        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
+        let uas = VirtualStreams::open(pipes).ok().and_then(|streams| Uas::new(streams).ok());
+        Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
     }
 
     fn absent(&self) -> Absent {

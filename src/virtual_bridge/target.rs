@@ -102,10 +102,10 @@ impl Target {
             0x00 | 0x35 | 0x91 => check(Sense::MEDIUM_NOT_PRESENT),
             0x25 | 0x9E => self.capacity(cdb, data),
             _ if self.state == BridgeState::BootLoader && opcode < 0xE0 => check(Sense::INVALID_OPCODE),
-            0x28 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x2A => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x88 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            0x8A => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0x28 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x2A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x88 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0x8A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
             0xE6 if self.state != BridgeState::BootLoader => self.nvme_admin(cdb, data),
             0xE0..=0xE8 => {
                 let reply = self.firmware.begin(&mut self.chip, cdb, host_len, data);
@@ -142,14 +142,21 @@ impl Target {
 
     /// READ and WRITE: queued as NVMe I/O. With an SSD behind the bridge they reach it; without one a write stays in
     /// the data buffer, and no completion ever comes.
-    fn transfer(&mut self, direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
+    ///
+    /// The routine whose status byte the status patch changes is on UAS's way alone. Over Bulk-Only, which is where
+    /// there is a `host_len`, another one queues, and a write waits whatever that byte is. Source: 0x2BEA in 240417,
+    /// executed by `over_bulk_only_a_write_waits_with_status_4_patched_or_not`.
+    fn transfer(&mut self, direction: Direction, host_len: Option<u32>, lba: u64, blocks: u64) -> (DataPlan, Ending) {
         if let Some(disk) = &self.disk
             && !disk.holds(lba, blocks)
         {
             return check(LBA_OUT_OF_RANGE);
         }
         let (at, len) = (lba.saturating_mul(BLOCK_LEN), blocks.saturating_mul(BLOCK_LEN));
-        let status = self.firmware.queue_transfer(&mut self.chip, direction);
+        let status = match host_len {
+            None => self.firmware.queue_transfer(&mut self.chip, direction),
+            Some(_) => TransferStatus::Queued,
+        };
         match (direction, status, self.disk.is_some()) {
             (Direction::In, TransferStatus::AnswerNow, _) => (DataPlan::None, Ending::Good),
             (Direction::In, TransferStatus::Queued, true) => (DataPlan::InDisk { at, len }, Ending::Good),

@@ -1,5 +1,5 @@
-use super::{bulk_only, patched_unit, sense_of, unit};
-use crate::bridge::{Endpoint, TransportError};
+use super::{bulk_only, patched_unit, port, sense_of, unit};
+use crate::bridge::{Bridge, Endpoint, TransportError};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
@@ -189,9 +189,9 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
 }
 
 #[test]
-fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_and_reads_never() {
+fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never() {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
-        let mut bridge = bulk_only(patched_unit(behind));
+        let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());
         assert_eq!(bridge.read_capacity().unwrap(), None);
         assert!(bridge.identify().is_err());
@@ -208,13 +208,22 @@ fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_and_reads_
 }
 
 #[test]
-fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write() {
-    let mut bridge = bulk_only(unit("behind = \"gpu\""));
+fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not() {
+    for unit in [unit("behind = \"gpu\""), patched_unit("behind = \"gpu\"")] {
+        let mut bridge = bulk_only(unit);
+        let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
+        assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
+        let mut window = [0; 4];
+        bridge.xdata_read(XdataAddress::main(0xF000), &mut window).unwrap();
+        assert_eq!(window, [0xC3; 4], "the data has arrived all the same");
+    }
+}
+
+#[test]
+fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
+    let mut bridge = Bridge::new(port(unit("behind = \"gpu\"")).uas().unwrap().unwrap());
     let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
     assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
-    let mut window = [0; 4];
-    bridge.xdata_read(XdataAddress::main(0xF000), &mut window).unwrap();
-    assert_eq!(window, [0xC3; 4], "the data has arrived all the same");
 }
 
 #[test]

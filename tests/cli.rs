@@ -12,17 +12,18 @@ use std::path::Path;
 use asmpatch::firmware::BodyOffset;
 use asmpatch::practice;
 
+/// Unchanged files keep their time, so that nothing is rebuilt for them.
+fn write(path: &Path, bytes: &[u8]) {
+    if fs::read(path).ok().as_deref() != Some(bytes) {
+        fs::write(path, bytes).unwrap();
+    }
+}
+
 /// The practice image is built from its source, so the transcripts' copies of it are made here and not kept in git.
 fn write_images(folder: &Path) {
     let image = practice::image();
     let file = image.to_file();
-    let write = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        // Unchanged files keep their time, so that nothing is rebuilt for them.
-        if fs::read(&path).ok().as_deref() != Some(bytes) {
-            fs::write(path, bytes).unwrap();
-        }
-    };
+    let write = |name: &str, bytes: &[u8]| write(&folder.join(name), bytes);
     write("practice.bin", &file);
     write("truncated.bin", &file[..file.len() - 1]);
     write("empty.bin", b"");
@@ -42,6 +43,8 @@ fn write_images(folder: &Path) {
 
 #[test]
 fn transcripts_show_what_the_program_prints() {
-    write_images(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/patch.in"));
+    let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
+    write_images(&cli.join("patch.in"));
+    write(&cli.join("execute.in/practice.bin"), &practice::image().to_file());
     trycmd::TestCases::new().env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").case("tests/cli/*.md");
 }

@@ -7,6 +7,8 @@ use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
 use asmpatch::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
 use asmpatch::scsi::uas::{HostIu, StatusIu};
 use asmpatch::scsi::{Capacity, Inquiry, Sense};
+#[cfg(unix)]
+use asmpatch::virtual_bridge::usbredir::Parser;
 
 /// Bulk-Only's wrappers, from either side.
 ///
@@ -80,5 +82,30 @@ pub fn config_block(data: &[u8]) {
 pub fn image(data: &[u8]) {
     if let Ok(image) = Image::parse(data) {
         assert_eq!(image.to_file(), data);
+    }
+}
+
+/// Packets of usbredir, one after the other, as a guest sends them.
+///
+/// # Panics
+/// Where a packet takes no bytes or more than came, is taken before its end came, or depends on what follows it.
+#[cfg(unix)]
+pub fn usbredir(data: &[u8]) {
+    let (mut whole, mut pieces) = (Parser::default(), Parser::default());
+    let mut rest = data;
+    loop {
+        match whole.next(rest) {
+            Ok(Some((request, used))) => {
+                assert_eq!(pieces.next(&rest[..used - 1]), Ok(None));
+                assert_eq!(pieces.next(&rest[..used]), Ok(Some((request, used))));
+                assert_eq!(pieces.agreed(), whole.agreed());
+                rest = &rest[used..];
+            }
+            Ok(None) => return,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                return;
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
 //! ([`patch`]), proven ([`mcu`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
-//! under it, and measured ([`bench`]). [`cli`] only turns arguments into calls and results into text.
+//! under it, and measured ([`mod@bench`]). [`cli`] only turns arguments into calls and results into text.
 
 pub mod atomic;
 pub mod bench;

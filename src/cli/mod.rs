@@ -1,7 +1,7 @@
 //! The command line: arguments to calls, results to text.
 //!
 //! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
-//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in [`Command`], a line in [`dispatch`].
+//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `Command`, a line in `dispatch`.
 
 mod backup;
 mod bench;

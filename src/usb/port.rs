@@ -114,7 +114,7 @@ impl Port for UsbPort {
         Ok(attached(found.info))
     }
 
-    /// A unit that has just come back is tried for a while: see [`SETTLING`].
+    /// A unit that has just come back is tried for a while: see `SETTLING`.
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let until = Instant::now() + SETTLING;
         loop {

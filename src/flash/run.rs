@@ -118,8 +118,11 @@ impl Run<'_> {
         }
         self.write(&mut bridge)?;
         self.restart(&mut bridge)?;
+        // Given back only after it has left: else the system's driver is bound to a unit that starts over, and its
+        // requests, which nothing answers any more, hold up the whole host controller.
+        let back = self.wait(port);
         drop(bridge);
-        self.wait(port)?;
+        back?;
         self.prove(port)
     }
 

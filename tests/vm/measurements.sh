@@ -1,80 +1,125 @@
 # What `measure` runs in the guest.
 
 # shellcheck shell=bash
-expendable='behind = { ssd = { bytes = 16777216 } }
-serial = "EXPENDABLE"'
-blocks=32768
+disk_len=33554432
+expendable="behind = { ssd = { bytes = $disk_len } }
+serial = \"EXPENDABLE\""
+blocks=$((disk_len / 512))
 rounds=3
 
-# rate COMMAND...: MB/s of a command that moves the whole disk, by the guest's clock, median of the rounds.
-rate() {
-  local round began
-  for ((round = 0; round < rounds; round++)); do
-    began=$EPOCHREALTIME
-    "$@" >/dev/null 2>&1
-    awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.3f\n", 16777216 / (b - a) / 1e6 }'
-  done | sort -n | sed -n "$(((rounds + 1) / 2))p"
+# Of numbers, one a line: the median, and from the smallest to the largest.
+median() { sort -n | awk '{ v[NR] = $1 } END { printf "%.4g", v[int((NR + 1) / 2)] }'; }
+spread() { sort -n | awk 'NR == 1 { low = $1 } END { printf "%s to %s", low, $1 }'; }
+
+# Waits until the kernel's driver has the disk of a port again and has done with looking at it.
+settled() {
+  until_true 20 has_disk "$1"
+  sleep 0.5
 }
 
-# ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport over the same bytes, median of the rounds.
-ours() {
-  local round
-  for ((round = 0; round < rounds; round++)); do
-    "$disk_rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" 256 | sed 's/.*, \(.*\) MB.*/\1/'
-  done | sort -n | sed -n "$(((rounds + 1) / 2))p"
+# ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport. It times the transfers alone.
+ours() { "$disk_rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
+
+# theirs PORT DIRECTION COMMAND...: MB/s of sg_dd or sgp_dd over the same bytes. It times the transfers alone, too.
+theirs() {
+  local port=$1 direction=$2
+  shift 2
+  if [ "$direction" = write ]; then set -- "$@" if=/dev/zero of="$(sg_of "$port")"; else set -- "$@" if="$(sg_of "$port")" of=/dev/null; fi
+  "$@" bs=512 bpt=128 cdbsz=16 count="$blocks" time=1 2>&1 | sed -n 's/.*[ ,]\([0-9.]*\) MB\/sec.*/\1/p'
 }
 
-compare() { say "$1: asmpatch $2 MB/s, kernel and $3 $4 MB/s, ratio $(awk -v a="$2" -v b="$4" 'BEGIN { printf "%.2f", a / b }')"; }
+# compare PORT TRANSPORT DIRECTION DEPTH COMMAND...: both in turn, round after round.
+compare() {
+  local port=$1 transport=$2 direction=$3 depth=$4 round
+  shift 4
+  rm -f ours theirs
+  for ((round = 0; round < rounds; round++)); do
+    settled "$port"
+    ours "$port" "$transport" "$direction" "$depth" >>ours
+    settled "$port"
+    theirs "$port" "$direction" "$@" >>theirs
+  done
+  say "$transport $direction(16) 64 KiB, depth $depth: asmpatch $(median <ours) MB/s ($(spread <ours)), $* $(median <theirs) MB/s ($(spread <theirs)), ratio $(awk -v a="$(median <ours)" -v b="$(median <theirs)" 'BEGIN { printf "%.2f", a / b }')"
+}
 
 e4_at_31_tags_against_one() {
-  local depth
+  local depth round
   unit gpu
   plug 0 gpu
   until_true 20 is_bound 0 uas
-  for depth in 1 31; do
-    "$asmpatch" bench --device "$(port_path 0)" --transport uas --path e4-255 --depth "$depth" --seconds 2 --repetitions 3 --json >"e4-$depth.json"
-    say "E4-255 over UAS, depth $depth: $(grep -A 1 '"commands_per_s"' "e4-$depth.json" | sed -n 's/.*"median": \([0-9.]*\).*/\1/p') commands/s"
+  rm -f e4-1 e4-31
+  for ((round = 0; round < rounds; round++)); do
+    for depth in 1 31; do
+      until_true 20 is_bound 0 uas
+      "$asmpatch" bench --device "$(port_path 0)" --transport uas --path e4-255 --depth "$depth" --seconds 1 --repetitions 3 --json >e4.json
+      grep -A 1 '"commands_per_s"' e4.json | sed -n 's/.*"median": \([0-9.]*\).*/\1/p' >>"e4-$depth"
+    done
   done
+  for depth in 1 31; do say "E4-255 over UAS, depth $depth: $(median <"e4-$depth") commands/s ($(spread <"e4-$depth"))"; done
+  say "ratio $(awk -v a="$(median <e4-31)" -v b="$(median <e4-1)" 'BEGIN { printf "%.2f", a / b }')"
   unplug 0
 }
 
 uas_against_the_kernels() {
-  local pattern=/mnt/pattern depth
+  local direction depth
   unit fast "$expendable"
   plug 0 fast
-  until_true 20 has_disk 0
-  local node
-  head -c 16777216 /dev/urandom >"$pattern"
-  node=$(sg_of 0)
-  compare 'UAS, WRITE(16) 64 KiB, depth 1' "$(ours 0 uas write 1)" 'sg_dd' \
-    "$(until_true 20 has_disk 0; rate sg_dd if="$pattern" of="$(sg_of 0)" bs=512 bpt=128 cdbsz=16 count=$blocks)"
-  compare 'UAS, READ(16) 64 KiB, depth 1' "$(ours 0 uas read 1)" 'sg_dd' \
-    "$(until_true 20 has_disk 0; rate sg_dd if="$(sg_of 0)" of=/dev/null bs=512 bpt=128 cdbsz=16 count=$blocks)"
-  for depth in 8 16; do
-    compare "UAS, WRITE(16) 64 KiB, depth $depth" "$(ours 0 uas write $depth)" "sgp_dd thr=$depth" \
-      "$(until_true 20 has_disk 0; rate sgp_dd if="$pattern" of="$(sg_of 0)" bs=512 bpt=128 cdbsz=16 count=$blocks thr=$depth)"
-    compare "UAS, READ(16) 64 KiB, depth $depth" "$(ours 0 uas read $depth)" "sgp_dd thr=$depth" \
-      "$(until_true 20 has_disk 0; rate sgp_dd if="$(sg_of 0)" of=/dev/null bs=512 bpt=128 cdbsz=16 count=$blocks thr=$depth)"
+  for direction in write read; do
+    compare 0 uas "$direction" 1 sg_dd
+    for depth in 8 16; do compare 0 uas "$direction" "$depth" sgp_dd "thr=$depth"; done
   done
   unplug 0
 }
 
 bulk_only_against_usb_storage() {
+  local direction
   unit plain "$expendable"
   plug n plain
-  until_true 20 has_disk n
-  [ -e pattern ] || head -c 16777216 /dev/urandom >pattern
-  compare 'Bulk-Only, WRITE(16) 64 KiB' "$(ours n bot write 1)" 'sg_dd' \
-    "$(until_true 20 has_disk n; rate sg_dd if=pattern of="$(sg_of n)" bs=512 bpt=128 cdbsz=16 count=$blocks)"
-  compare 'Bulk-Only, READ(16) 64 KiB' "$(ours n bot read 1)" 'sg_dd' \
-    "$(until_true 20 has_disk n; rate sg_dd if="$(sg_of n)" of=/dev/null bs=512 bpt=128 cdbsz=16 count=$blocks)"
+  for direction in write read; do compare n bot "$direction" 1 sg_dd; done
   unplug n
 }
 
+# cpu COMMAND...: user and system seconds of a command.
+cpu() { local TIMEFORMAT='%U %S'; { time "$@" >/dev/null 2>&1; } 2>&1; }
+
+# Of many small reads, less what the same program takes for none.
+processor_time_per_command() {
+  local transport depth count=4000
+  unit busy "$expendable"
+  plug 0 busy
+  for transport in uas bot; do
+    for depth in 1 16; do
+      [ "$transport $depth" != 'bot 16' ] || continue
+      rm -f many none
+      for ((round = 0; round < rounds; round++)); do
+        settled 0
+        cpu "$disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" "$count" >>many
+        settled 0
+        cpu "$disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" 0 >>none
+      done
+      cpu_line "asmpatch, $transport, depth $depth" "$count"
+    done
+  done
+  settled 0
+  rm -f many none
+  for ((round = 0; round < rounds; round++)); do
+    cpu sg_dd if="$(sg_of 0)" of=/dev/null bs=512 bpt=1 cdbsz=16 count="$count" >>many
+    cpu sg_dd if="$(sg_of 0)" of=/dev/null bs=512 bpt=1 cdbsz=16 count=1 >>none
+  done
+  cpu_line 'kernel uas and sg_dd, depth 1' "$count"
+  unplug 0
+}
+cpu_line() {
+  say "CPU per READ(16) of 512 bytes, $1: $(awk -v n="$2" -v u="$(cut -d ' ' -f 1 many | median)" -v s="$(cut -d ' ' -f 2 many | median)" -v u0="$(cut -d ' ' -f 1 none | median)" -v s0="$(cut -d ' ' -f 2 none | median)" 'BEGIN { printf "user %.1f us, system %.1f us", (u - u0) / n * 1e6, (s - s0) / n * 1e6 }')"
+}
+
+# A unit that came back before the kernel has seen it leave would cost 5 s each: QEMU's xHCI answers no transfer to what
+# was there before, and the hub's only worker waits for it.
 eight_units_flashed_at_once_against_one() {
   local timing='[timing]
 erase-sector-ms = 45
-program-page-us = 400' port one began
+program-page-us = 400
+reenumerate-ms = 1000' port began count
   unit source
   plug 0 source
   until_true 20 is_bound 0 uas
@@ -90,14 +135,13 @@ $timing"
     for ((port = 0; port < count; port++)); do until_true 30 is_bound "$port" uas; done
     began=$EPOCHREALTIME
     "$asmpatch" flash patched.bin --all --yes
-    one=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }')
-    say "flash --all of $count: $one s"
+    say "flash --all of $count: $(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }') s"
     for ((port = 0; port < count; port++)); do unplug "$port"; done
   done
 }
 
 for figure in e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
-  eight_units_flashed_at_once_against_one; do
+  processor_time_per_command eight_units_flashed_at_once_against_one; do
   run_case "$figure"
 done
 finish

@@ -155,6 +155,8 @@ host_file() { base64 -d <<<"$3" >"$work/units/$1/$2"; }
 host_plug() {
   local port=$1 unit=$2
   shift 2
+  # A case that failed may have left its unit there.
+  [ ! -f "$work/port$port.pid" ] || host_unplug "$port"
   rm -f "$work/port$port.sock"
   "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@" \
     </dev/null >"$work/units/$unit.server.log" 2>&1 9>&- 8>&- &

@@ -5,11 +5,24 @@ use thiserror::Error;
 
 use crate::bridge::{CommandError, TransportError};
 use crate::failure::{Exit, Failure};
+use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
 
 /// Why a bench gives no report.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BenchError {
+    /// What runs on the unit has none of the paths.
+    #[error("the unit runs its {state}, which has none of the paths that a bench measures")]
+    #[diagnostic(
+        code(asmpatch::bench::no_firmware),
+        help(
+            "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or `asmpatch patch`"
+        )
+    )]
+    NoFirmware {
+        /// What runs on it.
+        state: BridgeState,
+    },
     /// WRITE(16) would overwrite an SSD.
     #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
     #[diagnostic(
@@ -53,7 +66,7 @@ impl Failure for BenchError {
     fn exit(&self) -> Exit {
         match self {
             Self::SsdBehind { .. } | Self::CannotTell(_) => Exit::Refused,
-            Self::NotRecovered { .. } | Self::Transport(_) => Exit::Device,
+            Self::NoFirmware { .. } | Self::NotRecovered { .. } | Self::Transport(_) => Exit::Device,
             Self::Interrupted(interrupted) => interrupted.exit(),
         }
     }

@@ -24,3 +24,4 @@ pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
 pub use report::{Figures, Integrity, Outcome, Report, Row, SCHEMA, Spread, Unit};
 pub use run::{Plan, Progress, run};
+pub use survey::runs_firmware;

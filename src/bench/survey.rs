@@ -5,7 +5,20 @@ use std::time::Duration;
 use super::error::BenchError;
 use super::path::WINDOW_AT;
 use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
+use crate::firmware::BridgeState;
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
+
+/// Lets pass only what runs the vendor's firmware: the boot loader takes the commands that write the flash and no
+/// others, the open firmware control requests in place of SCSI. Source: the reference's table of states.
+///
+/// # Errors
+/// [`BenchError::NoFirmware`].
+pub const fn runs_firmware(state: BridgeState) -> Result<(), BenchError> {
+    match state {
+        BridgeState::Stock | BridgeState::Patched => Ok(()),
+        BridgeState::BootLoader | BridgeState::OpenFirmware => Err(BenchError::NoFirmware { state }),
+    }
+}
 
 /// What READ CAPACITY and E6 Identify tell of what is behind the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +36,7 @@ pub enum Behind {
 pub fn survey<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, BenchError> {
     match bridge.read_capacity() {
         Ok(Some(capacity)) if capacity.blocks > 0 && capacity.block_len > 0 => {
-            return Ok(Behind::Ssd(format!("{:.1} GB", capacity.bytes() as f64 / 1e9)));
+            return Ok(Behind::Ssd(decimal_bytes(capacity.bytes())));
         }
         Ok(_) => {}
         Err(error) => return Err(BenchError::CannotTell(error)),
@@ -58,4 +71,52 @@ pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration)
     let command = Command::XdataRead { from: XdataAddress::main(WINDOW_AT), len: 256 };
     let completion = bridge.execute(command, DataPhase::In(&mut data), timeout)?;
     Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
+}
+
+/// A capacity as SSDs are sold by it: in powers of 1000, the largest unit that it has at least one of.
+fn decimal_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    // From 999.95 on, one decimal would make it 1000.0 of the smaller unit.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_is_told_in_the_unit_that_fits() {
+        for (bytes, text) in [
+            (512, "512 bytes"),
+            (1000, "1.0 kB"),
+            (999_949, "999.9 kB"),
+            (999_950, "1.0 MB"),
+            (1_048_576, "1.0 MB"),
+            (500_107_862_016, "500.1 GB"),
+            (2_000_398_934_016, "2.0 TB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(decimal_bytes(bytes), text);
+        }
+    }
+
+    #[test]
+    fn only_the_vendors_firmware_is_measured() {
+        for state in [BridgeState::Stock, BridgeState::Patched] {
+            assert!(runs_firmware(state).is_ok());
+        }
+        for state in [BridgeState::BootLoader, BridgeState::OpenFirmware] {
+            let error = runs_firmware(state).unwrap_err();
+            assert!(error.to_string().contains(&state.to_string()), "{error}");
+        }
+    }
 }

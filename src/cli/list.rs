@@ -18,6 +18,11 @@ pub struct Args {
     #[arg(long)]
     probe: bool,
 
+    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
+    /// only where it is named. May be given more than once.
+    #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
+    devices: Vec<Selector>,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -37,9 +42,10 @@ struct Row {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where USB can't be used.
+/// Where USB can't be used, or a named unit is not there.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let rows: Vec<Row> = unit::list()?.into_iter().map(|unit| row(unit, args.probe)).collect();
+    let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
+    let rows: Vec<Row> = units.into_iter().map(|unit| row(unit, args.probe)).collect();
     if args.json {
         let text = serde_json::to_string_pretty(&rows).expect("units serialise: their keys are strings");
         anstream::println!("{text}");

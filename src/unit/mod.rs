@@ -43,6 +43,24 @@ pub fn list() -> Result<Vec<UnitInfo>, UsbError> {
     Ok(usb::discover()?.into_iter().map(|found| found.info).collect())
 }
 
+/// What the named units say of themselves, each once, in the order in which they are named.
+///
+/// # Errors
+/// [`OpenError`], as for opening one; nothing is taken from the system.
+pub fn named(selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
+    let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
+    for selector in selectors {
+        let unit = match selector {
+            Selector::Virtual(dir) => virtual_unit::info(dir.clone())?,
+            _ => chosen(usb::discover()?, Some(selector))?.info,
+        };
+        if units.iter().all(|known| known.location != unit.location) {
+            units.push(unit);
+        }
+    }
+    Ok(units)
+}
+
 /// Opens the chosen unit; without a choice the only one there is.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use super::error::OpenError;
 use super::selector::TransportChoice;
 use crate::bridge::{Bridge, Location, Speed, UnitInfo};
 use crate::usb::DescriptorFault;
-use crate::virtual_bridge::{LinkSpeed, VirtualPort};
+use crate::virtual_bridge::{LinkSpeed, SharedBridge, VirtualPort};
 
 /// The port of the unit in `dir`; without one, of the unit in the user's data folder.
 ///
@@ -17,6 +17,18 @@ use crate::virtual_bridge::{LinkSpeed, VirtualPort};
 /// [`OpenError::Virtual`], [`OpenError::NoDataFolder`].
 pub(super) fn port(dir: Option<PathBuf>) -> Result<VirtualPort, OpenError> {
     Ok(VirtualPort::open_dir(&folder(dir)?)?)
+}
+
+/// What the unit in `dir` says of itself.
+///
+/// # Errors
+/// As [`port`]; [`OpenError::Absent`].
+pub(super) fn info(dir: Option<PathBuf>) -> Result<UnitInfo, OpenError> {
+    let dir = folder(dir)?;
+    let mut port = VirtualPort::open_dir(&dir)?;
+    // Only a unit on the bus has a transport, and descriptors to read.
+    port.transport()?;
+    Ok(told_by(port.unit(), dir))
 }
 
 /// Opens the unit: over UAS where it offers it, unless Bulk-Only is asked for.
@@ -27,23 +39,7 @@ pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit
     let dir = folder(dir)?;
     let mut port = VirtualPort::open_dir(&dir)?;
     let bulk_only = port.transport()?;
-    let unit = port.unit().lock();
-    let descriptors = unit.descriptors();
-    let identity = &descriptors.identity;
-    let info = UnitInfo {
-        location: Location::Virtual(dir),
-        id: identity.id,
-        state: descriptors.state,
-        manufacturer: identity.manufacturer.clone(),
-        product: identity.product.clone(),
-        serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
-        speed: match descriptors.speed {
-            LinkSpeed::High => Speed::High,
-            LinkSpeed::Super => Speed::Super,
-        },
-        driver: None,
-    };
-    drop(unit);
+    let info = told_by(port.unit(), dir);
     let streams = match choice {
         TransportChoice::Bot => None,
         TransportChoice::Auto | TransportChoice::Uas => port.uas()?,
@@ -57,6 +53,25 @@ pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit
         (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
     };
     Ok(Unit { info, bridge: Bridge::new(transport) })
+}
+
+fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {
+    let unit = unit.lock();
+    let descriptors = unit.descriptors();
+    let identity = &descriptors.identity;
+    UnitInfo {
+        location: Location::Virtual(dir),
+        id: identity.id,
+        state: descriptors.state,
+        manufacturer: identity.manufacturer.clone(),
+        product: identity.product.clone(),
+        serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
+        speed: match descriptors.speed {
+            LinkSpeed::High => Speed::High,
+            LinkSpeed::Super => Speed::Super,
+        },
+        driver: None,
+    }
 }
 
 fn folder(dir: Option<PathBuf>) -> Result<PathBuf, OpenError> {

@@ -196,12 +196,13 @@ impl Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, an SSD behind it, a failure on the wire, a floor that was missed.
+/// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Read first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     let mut unit = args.device.open()?;
     let info = unit.info();
+    bench::runs_firmware(info.state)?;
     let who = Unit {
         device: info.location.to_string(),
         is_virtual: info.is_virtual(),

@@ -258,9 +258,11 @@ impl Pair {
             0x0000, 0x3000, 0x5FFF, 0x7000, 0x7800, 0x7FF8, 0x7FF9, 0x7FFF, 0x8000, 0x8008, 0x9000, 0xB200, 0xF000,
             0xFFFF,
         ];
-        for (mode, addr, len) in [0x50, 0x51]
-            .into_iter()
-            .flat_map(|mode| addrs.into_iter().flat_map(move |addr| lens.map(|len| (mode, addr, len))))
+        let at_edges = addrs.into_iter().flat_map(|addr| lens.map(|len| (addr, len)));
+        let every_length = (256..=4096).map(|len| (0x3000, len));
+        let places: Vec<(u16, u16)> = at_edges.chain(every_length).collect();
+        for (mode, (addr, len)) in
+            [0x50, 0x51].into_iter().flat_map(|mode| places.iter().map(move |place| (mode, *place)))
         {
             let command = E4 { len, mode, addr, bulk_only: len % 2 == 0 };
             let after = self.extended.run(command);
@@ -286,7 +288,9 @@ impl Pair {
     pub fn more_than_the_buffer_holds_is_refused_with_no_register_touched(&mut self) {
         for bulk_only in [false, true] {
             let reference = self.stock.run(E4 { len: 1, mode: 0x52, addr: 0x3000, bulk_only });
-            for len in [0x1001, 0x10FF, 0x1100, 0x1FFF, 0x2000, 0x8000, 0xF000, 0xFF00, 0xFFFF] {
+            let edges = [0x1001, 0x10FF, 0x1100, 0x1FFF, 0x2000, 0x8000, 0xF000, 0xFF00, 0xFFFF];
+            // A prime step meets every value of both CDB bytes.
+            for len in edges.into_iter().chain((0x1002..=0xFFFF).step_by(31)) {
                 for mode in [0x50, 0x51] {
                     let after = self.extended.run(E4 { len, mode, addr: 0x9000, bulk_only });
                     assert_eq!(after.outcome.r7, 5);

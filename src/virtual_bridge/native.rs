@@ -11,8 +11,9 @@ use crate::scsi::{ResetMode, Sense, SenseKey, XdataAddress, XdataPage};
 const MAX_FLASH_READ: u32 = 0x1_0000;
 /// How far the second slot stands behind the first.
 const SECOND_SLOT: u32 = 0x02_0000;
-/// Where MOV R7,#status; RET, the end of the routine that queues a write, can stand: 240417, the practice image.
-const WRITE_STATUS: [u16; 2] = [0x2A0D, 0x2A0E];
+/// Where MOV R7,#status; RET stands, the end of the routine that queues a write. Source: image 240417, whose address the
+/// practice image keeps.
+const WRITE_STATUS: u16 = 0x2A0D;
 const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
 
 /// The vendor's handlers, rewritten; E4 takes its length from CDB byte 1 alone.
@@ -25,11 +26,10 @@ impl NativeFirmware {
     /// Behaves as `image` would: its status byte decides how a write with no SSD behind the bridge ends.
     pub fn new(image: &Image) -> Self {
         let code = |addr| CodeAddress::new(Bank::Common, addr).and_then(|at| image.code(at));
-        let status = |addr: u16| match [code(addr), code(addr + 1), code(addr + 2)] {
-            [Some(0x7F), Some(status), Some(0x22)] => Some(status),
-            _ => None,
+        let byte = match [code(WRITE_STATUS), code(WRITE_STATUS + 1), code(WRITE_STATUS + 2)] {
+            [Some(0x7F), Some(status), Some(0x22)] => status,
+            _ => 0x0A,
         };
-        let byte = WRITE_STATUS.into_iter().find_map(status).unwrap_or(0x0A);
         Self { write_status: TransferStatus::from_status_byte(byte) }
     }
 }

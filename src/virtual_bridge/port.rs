@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::handle::SharedBridge;
+use super::handle::{SharedBridge, VirtualPipes};
 use super::open::OpenError;
 use super::streams::VirtualStreams;
 use super::unit::{BusEvent, VirtualBridge};
@@ -68,6 +68,21 @@ impl VirtualPort {
     /// # Errors
     /// [`Absent`].
     pub fn transport(&mut self) -> Result<AnyTransport, Absent> {
+        Ok(Box::new(BulkOnly::new(self.claim()?)))
+    }
+
+    /// UAS over the unit's streams, as it is attached now; `None` in the boot loader, which has Bulk-Only alone.
+    ///
+    /// # Errors
+    /// [`Absent`].
+    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Absent> {
+        let streams = VirtualStreams::open(self.claim()?).ok();
+        let uas = streams.and_then(|streams| Uas::new(streams).ok());
+        Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
+    }
+
+    /// Claims the interface of the unit as it is attached now.
+    fn claim(&mut self) -> Result<VirtualPipes, Absent> {
         let mut unit = self.unit.lock();
         while unit.poll_event().is_some() {}
         if unit.is_attached() {
@@ -76,19 +91,7 @@ impl VirtualPort {
         }
         self.opened = unit.attachments();
         drop(unit);
-        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
-        Ok(Box::new(BulkOnly::new(pipes)))
-    }
-
-    /// UAS over the unit's streams, as it is attached now; `None` in the boot loader, which has Bulk-Only alone.
-    ///
-    /// # Errors
-    /// [`Absent`].
-    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Absent> {
-        self.transport()?;
-        let pipes = self.unit.open_pipes().ok_or_else(|| self.absent())?;
-        let uas = VirtualStreams::open(pipes).ok().and_then(|streams| Uas::new(streams).ok());
-        Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
+        self.unit.open_pipes().ok_or_else(|| self.absent())
     }
 
     fn absent(&self) -> Absent {

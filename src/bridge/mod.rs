@@ -1,7 +1,7 @@
 //! A bridge, whatever carries its commands: typed commands above, a transport below.
 //!
 //! [`Bridge`] turns [`Command`](crate::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
-//! ([`bulk_only`]) over any [`BulkPipes`], [`uas`] over any [`StreamPipes`]. [`crate::usb`] gives pipes to real devices,
+//! ([`bulk_only`]) and [`uas`], both over any [`Pipes`]. [`crate::usb`] gives pipes to real devices,
 //! [`crate::virtual_bridge`] to virtual ones: everything above the pipes is the same code.
 
 pub mod bulk_only;
@@ -10,7 +10,7 @@ mod command_error;
 mod error;
 mod pipes;
 mod port;
-mod stream_pipes;
+mod single;
 mod transport;
 pub mod uas;
 mod unit_info;
@@ -19,9 +19,8 @@ pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
 pub use command_error::CommandError;
 pub use error::TransportError;
-pub use pipes::{BulkPipes, Endpoint, PipeError};
+pub use pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 pub use port::{Attached, Port};
-pub use stream_pipes::{Reaped, StreamPipes, TransferEnd, TransferId};
 pub use transport::{AnyTransport, Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};

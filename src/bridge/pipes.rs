@@ -1,4 +1,4 @@
-//! What Bulk-Only needs from a device: two bulk pipes, and three ways to recover them.
+//! What a transport needs from a device: many transfers in flight on its bulk pipes, and the ways to recover them.
 
 use std::time::Duration;
 
@@ -43,15 +43,12 @@ impl Endpoint {
 /// Why a transfer did not complete.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PipeError {
-    /// The endpoint is halted; [`BulkPipes::clear_halt`] frees it.
+    /// The endpoint is halted; [`Pipes::clear_halt`] frees it.
     #[error("the endpoint stalled")]
     Stall,
-    /// Nothing, or not everything, within the time given.
-    #[error("no answer in time ({transferred} bytes moved)")]
-    Timeout {
-        /// Bytes moved before.
-        transferred: usize,
-    },
+    /// Nothing within the time given.
+    #[error("no answer in time")]
+    Timeout,
     /// More than was asked for.
     #[error("the device sent more than was asked for")]
     Overflow,
@@ -63,35 +60,92 @@ pub enum PipeError {
     Other(String),
 }
 
-/// A device's two Bulk-Only pipes.
+/// One of a device's transfers: a buffer that is used again and again. Transfers are numbered from 0 in the order in
+/// which they were added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TransferId(pub usize);
+
+/// How a transfer ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransferEnd {
+    /// The device took or sent all, or ended it with a short packet.
+    Completed,
+    /// It was cancelled.
+    Cancelled,
+    /// It failed.
+    Failed(PipeError),
+}
+
+/// A transfer that is back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reaped {
+    /// Which.
+    pub transfer: TransferId,
+    /// Bytes moved, however it ended.
+    pub moved: usize,
+    /// How it ended.
+    pub end: TransferEnd,
+}
+
+/// A device's bulk pipes: transfers are submitted, and come back in any order. On one stream of one endpoint they move
+/// in the order in which they were submitted.
 ///
-/// A zero-length or short packet ends an IN transfer: the count returned is then less than asked.
-pub trait BulkPipes {
-    /// Sends all of `data` on 0x02; returns the bytes that the device took.
+/// Where an endpoint halts, the transfers behind the one that stalled may come back stalled, too, or stay; before the
+/// halt is cleared, all of them are taken back.
+///
+/// Buffers belong to the pipes, which may keep them where the host controller reaches them without a copy. Submitting
+/// and reaping allocate nothing.
+pub trait Pipes {
+    /// Streams on the data and status pipes, numbered from 1; 0 where there are none (Bulk-Only, or high speed).
+    fn streams(&self) -> u16;
+
+    /// Adds a transfer with a buffer of `capacity` bytes.
     ///
     /// # Errors
     /// [`PipeError`].
-    fn write(&mut self, data: &[u8], timeout: Duration) -> Result<usize, PipeError>;
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError>;
 
-    /// Receives up to `buffer.len()` bytes on 0x81.
+    /// Gives a transfer that is not in flight a buffer of at least `capacity` bytes; what was in it is lost.
     ///
     /// # Errors
     /// [`PipeError`].
-    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, PipeError>;
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError>;
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT), and the data toggle or sequence number back to 0.
+    /// A transfer's buffer; empty while it is in flight.
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8];
+
+    /// Sends the first `len` bytes of the transfer's buffer, or receives up to `len` bytes into it. `stream` is 0
+    /// where the pipe has none.
+    ///
+    /// # Errors
+    /// [`PipeError`]; the transfer is then not in flight.
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError>;
+
+    /// The next transfer that is back, or `None` when `timeout` has passed.
+    ///
+    /// # Errors
+    /// [`PipeError::Timeout`] where nothing in flight will come back by itself in that time, as pipes without a real
+    /// device know; any other where the system can't tell.
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError>;
+
+    /// Asks for a transfer back. It is reaped like any other; one that is not in flight is left alone.
+    fn cancel(&mut self, transfer: TransferId);
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT), and the data toggle or sequence number back to 0. Nothing may be in flight on the
+    /// endpoint.
     ///
     /// # Errors
     /// [`PipeError`].
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError>;
 
-    /// The class request Bulk-Only Mass Storage Reset (0xFF), the first step of reset recovery.
+    /// The class request Bulk-Only Mass Storage Reset (0xFF), the first step of Bulk-Only's reset recovery. Nothing may
+    /// be in flight.
     ///
     /// # Errors
     /// [`PipeError`].
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError>;
 
-    /// Resets the port and configures the device as before: the last resort.
+    /// Resets the port and sets the pipes up as before: the last resort. Nothing may be in flight.
     ///
     /// # Errors
     /// [`PipeError`]; [`PipeError::Disconnected`] where the device came back as another.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::error::TransportError;
+use super::pipes::Endpoint;
+use super::single::Single;
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
 /// The data of one command.
@@ -97,6 +99,17 @@ pub enum JobData {
     Out(usize),
 }
 
+impl JobData {
+    /// The endpoint that the data moves on, and how much; `None` where nothing moves.
+    pub(super) const fn transfer(self) -> Option<(Endpoint, usize)> {
+        match self {
+            Self::None | Self::In(0) | Self::Out(0) => None,
+            Self::In(len) => Some((Endpoint::DataIn, len)),
+            Self::Out(len) => Some((Endpoint::DataOut, len)),
+        }
+    }
+}
+
 /// One queued command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
@@ -106,6 +119,18 @@ pub struct Job {
     pub data: JobData,
     /// The workload's own number for it.
     pub id: u64,
+}
+
+impl Job {
+    /// The same command, moving no more than a slot's buffer holds.
+    pub(super) fn clamped(mut self, buffer_len: usize) -> Self {
+        self.data = match self.data {
+            JobData::None => JobData::None,
+            JobData::In(wanted) => JobData::In(wanted.min(buffer_len)),
+            JobData::Out(wanted) => JobData::Out(wanted.min(buffer_len)),
+        };
+        self
+    }
 }
 
 /// A stream of commands, pulled by the transport whenever a slot is free.
@@ -135,7 +160,14 @@ pub trait Transport {
     ///
     /// # Errors
     /// [`TransportError`] where the wire failed; the transport has then already tried to recover the device.
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError>;
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+        let mut single = Single::new(*cdb, data);
+        self.run(&mut single, 1, timeout)?;
+        single.completion().ok_or_else(|| TransportError::Protocol {
+            command: cdb.name(),
+            what: "the queue ended without an answer".to_owned(),
+        })
+    }
 
     /// Runs a stream of commands with up to `depth` in flight.
     ///

@@ -1,12 +1,12 @@
 //! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
 
 use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
-use crate::bridge::{BulkPipes, Endpoint, PipeError, PortPath};
+use crate::bridge::{Endpoint, PipeError, PortPath};
 
 /// The interface of every state of a bridge.
 const INTERFACE: u8 = 0;
@@ -92,42 +92,11 @@ impl Device {
     pub(super) fn clear_halt_of(&self, endpoint: Endpoint) -> Result<(), PipeError> {
         self.handle.clear_halt(endpoint.address()).map_err(pipe_error)
     }
-}
 
-/// libusb gives a transfer that timed out after some bytes as a success: the clock tells.
-fn moved(transferred: usize, asked: usize, started: Instant, timeout: Duration) -> Result<usize, PipeError> {
-    if transferred < asked && started.elapsed() >= timeout {
-        Err(PipeError::Timeout { transferred })
-    } else {
-        Ok(transferred)
-    }
-}
-
-impl BulkPipes for Device {
-    fn write(&mut self, data: &[u8], timeout: Duration) -> Result<usize, PipeError> {
-        let started = Instant::now();
-        let sent = self.handle.write_bulk(Endpoint::DataOut.address(), data, timeout).map_err(pipe_error)?;
-        moved(sent, data.len(), started, timeout)
-    }
-
-    fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, PipeError> {
-        let (started, asked) = (Instant::now(), buffer.len());
-        let received = self.handle.read_bulk(Endpoint::DataIn.address(), buffer, timeout).map_err(pipe_error)?;
-        moved(received, asked, started, timeout)
-    }
-
-    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        self.clear_halt_of(endpoint)
-    }
-
-    fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
+    pub(super) fn mass_storage_reset(&self, timeout: Duration) -> Result<(), PipeError> {
         self.handle
             .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, u16::from(INTERFACE), &[], timeout)
             .map(drop)
             .map_err(pipe_error)
-    }
-
-    fn reset_port(&mut self) -> Result<(), PipeError> {
-        self.reset()
     }
 }

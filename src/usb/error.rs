@@ -102,7 +102,7 @@ impl Failure for UsbError {
 pub(super) fn pipe_error(error: rusb::Error) -> PipeError {
     match error {
         rusb::Error::Pipe => PipeError::Stall,
-        rusb::Error::Timeout => PipeError::Timeout { transferred: 0 },
+        rusb::Error::Timeout => PipeError::Timeout,
         rusb::Error::Overflow => PipeError::Overflow,
         rusb::Error::NoDevice | rusb::Error::NotFound => PipeError::Disconnected,
         other => PipeError::Other(other.to_string()),

@@ -11,8 +11,8 @@ mod error;
 mod hotplug;
 mod port;
 mod rules;
-mod streams;
 pub mod sysfs;
+mod transfers;
 
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
@@ -23,7 +23,7 @@ pub use port::{MountedError, UsbPort, refuse_mounted};
 pub use rules::{RULES_PATH, udev_rules};
 
 use crate::bridge::{AnyTransport, BulkOnly, Uas};
-use streams::Streams;
+use transfers::Transfers;
 
 /// Opens a device and puts an engine on it: UAS where `with_uas` and the device offers it and the system gives the
 /// streams, else Bulk-Only.
@@ -32,18 +32,24 @@ use streams::Streams;
 /// [`UsbError`].
 pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
-    let bulk_only = |device: Device| -> Result<AnyTransport, UsbError> { Ok(Box::new(BulkOnly::new(device))) };
-    let Ok(UasPipes { alternate, streams }) = layout.uas else {
-        return bulk_only(Device::open(found, layout.bulk_only)?);
-    };
-    if !with_uas {
-        return bulk_only(Device::open(found, layout.bulk_only)?);
+    if with_uas && let Ok(UasPipes { alternate, streams }) = layout.uas {
+        match Transfers::with_streams(Device::open(found, alternate)?, streams) {
+            Ok(pipes) => {
+                if let Ok(engine) = Uas::new(pipes) {
+                    return Ok(Box::new(engine));
+                }
+            }
+            Err(device) => return bulk_only(device.on_alternate(layout.bulk_only)?),
+        }
     }
-    match Streams::new(Device::open(found, alternate)?, streams) {
-        Ok(pipes) => match Uas::new(pipes) {
-            Ok(engine) => Ok(Box::new(engine)),
-            Err(_) => bulk_only(Device::open(found, layout.bulk_only)?),
-        },
-        Err(device) => bulk_only(device.on_alternate(layout.bulk_only)?),
+    bulk_only(Device::open(found, layout.bulk_only)?)
+}
+
+/// Bulk-Only on a device that is on its alternate.
+fn bulk_only(device: Device) -> Result<AnyTransport, UsbError> {
+    let port = device.port().clone();
+    match BulkOnly::new(Transfers::without_streams(device)) {
+        Ok(engine) => Ok(Box::new(engine)),
+        Err(_) => Err(UsbError::of("get transfers for", &port, rusb::Error::NoMem)),
     }
 }

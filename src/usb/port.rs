@@ -10,7 +10,7 @@ use super::discovery::{Found, discover};
 use super::error::UsbError;
 use super::hotplug::Watch;
 use super::sysfs::{DiskUse, Sysfs};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, PortPath, UnitInfo};
+use crate::bridge::{AnyTransport, Attached, Bridge, Port, PortPath, UnitInfo};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt::Interrupt;
 
@@ -89,7 +89,7 @@ impl UsbPort {
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let device = Device::open(&found, layout.bulk_only)?;
         self.seen = Some(found.address());
-        Ok(Bridge::new(Box::new(BulkOnly::new(device))))
+        Ok(Bridge::new(super::bulk_only(device)?))
     }
 }
 

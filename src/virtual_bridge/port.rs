@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::handle::{SharedBridge, VirtualPipes};
+use super::handle::SharedBridge;
 use super::open::OpenError;
-use super::streams::VirtualStreams;
+use super::pipes::VirtualPipes;
 use super::unit::{BusEvent, VirtualBridge};
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Uas};
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -68,7 +68,11 @@ impl VirtualPort {
     /// # Errors
     /// [`Absent`].
     pub fn transport(&mut self) -> Result<AnyTransport, Absent> {
-        Ok(Box::new(BulkOnly::new(self.claim()?)))
+        match BulkOnly::new(self.claim()?) {
+            Ok(engine) => Ok(Box::new(engine)),
+            // Its transfers are this process's memory: only a unit that has left refuses.
+            Err(_) => Err(self.absent()),
+        }
     }
 
     /// UAS over the unit's streams, as it is attached now; `None` in the boot loader, which has Bulk-Only alone.
@@ -76,8 +80,8 @@ impl VirtualPort {
     /// # Errors
     /// [`Absent`].
     pub fn uas(&mut self) -> Result<Option<AnyTransport>, Absent> {
-        let streams = VirtualStreams::open(self.claim()?).ok();
-        let uas = streams.and_then(|streams| Uas::new(streams).ok());
+        let pipes = self.claim()?.with_uas().ok();
+        let uas = pipes.and_then(|pipes| Uas::new(pipes).ok());
         Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
     }
 
@@ -91,7 +95,7 @@ impl VirtualPort {
         }
         self.opened = unit.attachments();
         drop(unit);
-        self.unit.open_pipes().ok_or_else(|| self.absent())
+        VirtualPipes::open(&self.unit).ok_or_else(|| self.absent())
     }
 
     fn absent(&self) -> Absent {

@@ -4,6 +4,7 @@
 //! (the status flow), 5.3.3 and 5.3.4 (what to do on a stall, an invalid status, a phase error), 6.3 (what makes a
 //! CSW valid and meaningful), 6.7 (the thirteen cases of host and device disagreeing about the data).
 
+mod flight;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -11,24 +12,30 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use super::error::TransportError;
-use super::pipes::{BulkPipes, Endpoint, PipeError};
-use super::transport::{Completion, DataPhase, JobData, Transport, TransportKind, Workload};
-use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use super::pipes::{Endpoint, PipeError, Pipes};
+use super::transport::{Completion, JobData, Transport, TransportKind, Workload};
+use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, DataLength, ScsiStatus, Sense};
+use flight::{Lane, Part};
 
 /// Fixed-format sense data (SPC-4, 4.5.3).
 const SENSE_LEN: u8 = 18;
 /// How long REQUEST SENSE may take: it comes after the command, whose own deadline may be used up.
 const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The Bulk-Only engine over a device's two pipes.
+/// The Bulk-Only engine over a device's pipes.
+///
+/// A command's wrapper, data and status are submitted together, and the host controller keeps their order on each pipe:
+/// the command does not wait for this process between them. The next command's wrapper is sent when the status of the
+/// one before is there, as the specification demands.
 ///
 /// Every method leaves the device ready for the next command, or says that nothing helped.
 #[derive(Debug)]
 pub struct BulkOnly<P> {
     pipes: P,
     tag: u32,
-    buffer: Vec<u8>,
+    /// By [`Part`].
+    lanes: [Lane; Part::COUNT],
 }
 
 /// How one command wrapper was answered.
@@ -37,10 +44,24 @@ struct Answer {
     status: CswStatus,
 }
 
-impl<P: BulkPipes> BulkOnly<P> {
+/// The data of one command wrapper: which transfer moves it, where, and how much of it.
+#[derive(Debug, Clone, Copy)]
+struct Move {
+    part: Part,
+    endpoint: Endpoint,
+    len: usize,
+}
+
+impl<P: Pipes> BulkOnly<P> {
     /// An engine over these pipes.
-    pub fn new(pipes: P) -> Self {
-        Self { pipes, tag: 0, buffer: Vec::new() }
+    ///
+    /// # Errors
+    /// [`PipeError`] where the transfers can't be had.
+    pub fn new(mut pipes: P) -> Result<Self, PipeError> {
+        let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(Lane::new);
+        // In the order of `Part`.
+        let lanes = [lane(CBW_LEN)?, lane(0)?, lane(SENSE_LEN.into())?, lane(CSW_LEN)?];
+        Ok(Self { pipes, tag: 0, lanes })
     }
 
     /// The pipes, for what is not Bulk-Only's.
@@ -48,13 +69,9 @@ impl<P: BulkPipes> BulkOnly<P> {
         &mut self.pipes
     }
 
-    /// Gives the pipes back.
-    pub fn into_pipes(self) -> P {
-        self.pipes
-    }
-
     /// One command with its data, and its sense data where it failed.
-    fn command(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+    fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<Completion, TransportError> {
+        let data = data.transfer().map(|(endpoint, len)| Move { part: Part::Data, endpoint, len });
         let answer = self.transaction(cdb, data, timeout)?;
         let (status, sense) = match answer.status {
             CswStatus::Passed => (ScsiStatus::Good, None),
@@ -68,20 +85,22 @@ impl<P: BulkPipes> BulkOnly<P> {
     }
 
     /// Command wrapper, data, status wrapper: BOT figure 1.
-    fn transaction(&mut self, cdb: &Cdb, mut data: DataPhase<'_>, timeout: Duration) -> Result<Answer, TransportError> {
+    fn transaction(&mut self, cdb: &Cdb, data: Option<Move>, timeout: Duration) -> Result<Answer, TransportError> {
         let deadline = Deadline::after(timeout);
-        let expected = data.len();
+        let expected = data.map_or(0, |data| data.len);
         let transfer_length = u32::try_from(expected).map_err(|_| TransportError::Protocol {
             command: cdb.name(),
             what: format!("{expected} bytes do not fit a command wrapper's 32-bit length"),
         })?;
         self.tag = self.tag.wrapping_add(1);
         let tag = self.tag;
-        let direction = if matches!(data, DataPhase::Out(_)) { Direction::Out } else { Direction::In };
+        let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
+        let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
+        self.buffer(Part::Wrapper)[..CBW_LEN].copy_from_slice(&wrapper.to_bytes());
 
-        self.send_wrapper(cdb, &wrapper, &deadline)?;
-        let moved = self.move_data(cdb, &mut data, &deadline)?;
+        self.send_wrapper(cdb, data, &deadline)?;
+        let moved = self.move_data(cdb, data, &deadline)?;
         let csw = self.read_status(cdb, &deadline)?;
         self.check_status(cdb, tag, transfer_length, &csw)?;
 
@@ -91,23 +110,19 @@ impl<P: BulkPipes> BulkOnly<P> {
         Ok(Answer { transferred, status: csw.status })
     }
 
+    /// Submits all three, and waits until the device has the first.
+    ///
     /// A device stalls the OUT pipe on a wrapper that it can't take (6.6.1): it has not begun the command, so one
     /// reset recovery and one more try are safe.
-    fn send_wrapper(
-        &mut self,
-        cdb: &Cdb,
-        wrapper: &CommandBlockWrapper,
-        deadline: &Deadline,
-    ) -> Result<(), TransportError> {
-        let bytes = wrapper.to_bytes();
-        let mut outcome = self.pipes.write(&bytes, deadline.left());
+    fn send_wrapper(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<(), TransportError> {
+        let mut outcome = self.submit_all(data).and_then(|()| self.wait(Part::Wrapper, deadline));
         if outcome == Err(PipeError::Stall) {
             self.reset_recovery(cdb)?;
-            outcome = self.pipes.write(&bytes, deadline.left());
+            outcome = self.submit_all(data).and_then(|()| self.wait(Part::Wrapper, deadline));
         }
         match outcome {
-            Ok(sent) if sent == bytes.len() => Ok(()),
-            Ok(sent) => Err(self.broken(cdb, format!("the unit took {sent} of the command wrapper's 31 bytes"))),
+            Ok(CBW_LEN) => Ok(()),
+            Ok(sent) => Err(self.broken(cdb, format!("the unit took {sent} of the command wrapper's {CBW_LEN} bytes"))),
             Err(error) => Err(self.failed(cdb, error, deadline)),
         }
     }
@@ -116,19 +131,13 @@ impl<P: BulkPipes> BulkOnly<P> {
     fn move_data(
         &mut self,
         cdb: &Cdb,
-        data: &mut DataPhase<'_>,
+        data: Option<Move>,
         deadline: &Deadline,
     ) -> Result<Option<usize>, TransportError> {
-        let (outcome, endpoint) = match data {
-            DataPhase::None => return Ok(Some(0)),
-            DataPhase::In([]) => return Ok(Some(0)),
-            DataPhase::Out([]) => return Ok(Some(0)),
-            DataPhase::In(buffer) => (self.pipes.read(buffer, deadline.left()), Endpoint::DataIn),
-            DataPhase::Out(data) => (self.pipes.write(data, deadline.left()), Endpoint::DataOut),
-        };
-        match outcome {
+        let Some(Move { part, endpoint, .. }) = data else { return Ok(Some(0)) };
+        match self.wait(part, deadline) {
             Ok(moved) => Ok(Some(moved)),
-            Err(PipeError::Stall) => match self.pipes.clear_halt(endpoint) {
+            Err(PipeError::Stall) => match self.clear_data_halt(endpoint) {
                 Ok(()) => Ok(None),
                 Err(error) => Err(self.failed(cdb, error, deadline)),
             },
@@ -136,26 +145,38 @@ impl<P: BulkPipes> BulkOnly<P> {
         }
     }
 
+    /// After a stall on the data: the status waits on the same pipe where the data came in, and has to be off it while
+    /// the halt is cleared.
+    fn clear_data_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        if endpoint == Endpoint::DataOut {
+            return self.pipes.clear_halt(endpoint);
+        }
+        let is_here = self.withdraw_status()?;
+        self.pipes.clear_halt(endpoint)?;
+        if is_here { Ok(()) } else { self.submit_status() }
+    }
+
     /// BOT figure 2: a stall in place of the status is cleared and the status read once more.
     fn read_status(&mut self, cdb: &Cdb, deadline: &Deadline) -> Result<CommandStatusWrapper, TransportError> {
-        let mut bytes = [0; CSW_LEN];
         let mut stalled = false;
         let mut empty = false;
         let received = loop {
-            match self.pipes.read(&mut bytes, deadline.left()) {
+            let again = match self.wait(Part::Status, deadline) {
                 // A device may end data that fill whole packets with an empty one, which then arrives here.
-                Ok(0) if !empty => empty = true,
+                Ok(0) if !empty => {
+                    empty = true;
+                    self.submit_status()
+                }
                 Ok(received) => break received,
                 Err(PipeError::Stall) if !stalled => {
                     stalled = true;
-                    if let Err(error) = self.pipes.clear_halt(Endpoint::DataIn) {
-                        return Err(self.failed(cdb, error, deadline));
-                    }
+                    self.pipes.clear_halt(Endpoint::DataIn).and_then(|()| self.submit_status())
                 }
-                Err(error) => return Err(self.failed(cdb, error, deadline)),
-            }
+                Err(error) => Err(error),
+            };
+            again.map_err(|error| self.failed(cdb, error, deadline))?;
         };
-        match CommandStatusWrapper::parse(&bytes[..received]) {
+        match CommandStatusWrapper::parse(&self.buffer(Part::Status)[..received]) {
             Ok(csw) => Ok(csw),
             Err(source) => {
                 self.reset_recovery(cdb)?;
@@ -185,11 +206,12 @@ impl<P: BulkPipes> BulkOnly<P> {
 
     /// The sense data of the command that has just failed; `None` where the unit has none to give.
     fn request_sense(&mut self, failed: &Cdb) -> Result<Option<Sense>, TransportError> {
-        let mut data = [0; SENSE_LEN as usize];
         let command = Command::RequestSense { len: SENSE_LEN };
-        let answer = self.transaction(&command.cdb(), DataPhase::In(&mut data), SENSE_TIMEOUT)?;
+        // A transfer of its own: the command's data are still in the other.
+        let data = Move { part: Part::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
+        let answer = self.transaction(&command.cdb(), Some(data), SENSE_TIMEOUT)?;
         match answer.status {
-            CswStatus::Passed => Ok(Sense::parse(&data[..answer.transferred])),
+            CswStatus::Passed => Ok(Sense::parse(&self.buffer(Part::Sense)[..answer.transferred])),
             CswStatus::Failed => Ok(None),
             CswStatus::PhaseError => {
                 self.reset_recovery(failed)?;
@@ -199,7 +221,7 @@ impl<P: BulkPipes> BulkOnly<P> {
     }
 }
 
-impl<P: BulkPipes> Transport for BulkOnly<P> {
+impl<P: Pipes> Transport for BulkOnly<P> {
     fn kind(&self) -> TransportKind {
         TransportKind::BulkOnly
     }
@@ -208,17 +230,23 @@ impl<P: BulkPipes> Transport for BulkOnly<P> {
         1
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
-        self.command(cdb, data, timeout)
-    }
-
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        // Taken out for the run, so that it can be lent together with the pipes; put back for the next one.
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.resize(buffer.len().max(workload.buffer_len()), 0);
-        let outcome = self.run_with(&mut buffer, workload, timeout);
-        self.buffer = buffer;
-        outcome
+        let len = workload.buffer_len();
+        let data = self.transfer(Part::Data);
+        self.pipes
+            .reserve(data, len)
+            .map_err(|source| TransportError::Io { command: "preparing the queue".to_owned(), source })?;
+        while let Some(job) = workload.next(&mut self.buffer(Part::Data)[..len]) {
+            let job = job.clamped(len);
+            let started = Instant::now();
+            let completion = self.command(&job.cdb, job.data, timeout)?;
+            let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
+            let data = &self.buffer(Part::Data)[..brought];
+            if !workload.complete(&job, &completion, data, started.elapsed()) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn recover(&mut self) -> Result<(), TransportError> {
@@ -226,35 +254,12 @@ impl<P: BulkPipes> Transport for BulkOnly<P> {
     }
 }
 
-impl<P: BulkPipes> BulkOnly<P> {
-    fn run_with(
-        &mut self,
-        buffer: &mut [u8],
-        workload: &mut dyn Workload,
-        timeout: Duration,
-    ) -> Result<(), TransportError> {
-        let slot = workload.buffer_len();
-        while let Some(job) = workload.next(&mut buffer[..slot]) {
-            let started = Instant::now();
-            let data = match job.data {
-                JobData::None => DataPhase::None,
-                JobData::In(len) => DataPhase::In(&mut buffer[..len.min(slot)]),
-                JobData::Out(len) => DataPhase::Out(&buffer[..len.min(slot)]),
-            };
-            let completion = self.command(&job.cdb, data, timeout)?;
-            let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
-            if !workload.complete(&job, &completion, &buffer[..brought], started.elapsed()) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
+impl<P: Pipes> BulkOnly<P> {
     /// Sends one TEST UNIT READY: whether the wire carries commands again, whatever the unit answers.
     fn probe(&mut self) -> Result<(), TransportError> {
         let command = Command::TestUnitReady;
         debug_assert_eq!(command.data(), DataLength::None);
-        self.command(&command.cdb(), DataPhase::None, SENSE_TIMEOUT).map(drop)
+        self.command(&command.cdb(), JobData::None, SENSE_TIMEOUT).map(drop)
     }
 }
 
@@ -269,8 +274,7 @@ impl Deadline {
         Self { at: Instant::now() + whole, whole }
     }
 
-    /// The time left, at least a millisecond: to libusb 0 means for ever.
     fn left(&self) -> Duration {
-        self.at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+        self.at.saturating_duration_since(Instant::now())
     }
 }

@@ -4,19 +4,22 @@ use std::time::Duration;
 
 use super::{BulkOnly, Deadline};
 use crate::bridge::error::TransportError;
-use crate::bridge::pipes::{BulkPipes, Endpoint, PipeError};
+use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::scsi::{Cdb, Command};
 
 /// How long the class reset may take. It is a control request without data.
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl<P: BulkPipes> BulkOnly<P> {
-    /// Reset recovery (BOT 5.3.4): the class reset, then both halts cleared. Where the unit does not take that, the
-    /// port is reset.
+impl<P: Pipes> BulkOnly<P> {
+    /// Reset recovery (BOT 5.3.4): the class reset, then both halts cleared. Where the unit does not take that, or the
+    /// system does not give the transfers back, the port is reset.
+    ///
+    /// The command's transfers are taken back first: what is still on a pipe would move when its halt is cleared, and
+    /// data would arrive where the device waits for a wrapper.
     pub(super) fn reset_recovery(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
         let by_class = self
-            .pipes
-            .mass_storage_reset(RESET_TIMEOUT)
+            .withdraw_all()
+            .and_then(|()| self.pipes.mass_storage_reset(RESET_TIMEOUT))
             .and_then(|()| self.pipes.clear_halt(Endpoint::DataIn))
             .and_then(|()| self.pipes.clear_halt(Endpoint::DataOut));
         match by_class {
@@ -27,7 +30,8 @@ impl<P: BulkPipes> BulkOnly<P> {
     }
 
     fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
-        self.pipes.reset_port().map_err(|error| match error {
+        // What could not be taken back before comes back with the reset.
+        self.pipes.reset_port().and_then(|()| self.withdraw_all()).map_err(|error| match error {
             PipeError::Disconnected => TransportError::Disconnected { command: cdb.name() },
             PipeError::Stall => TransportError::Stalled { command: cdb.name() },
             source => TransportError::Io { command: cdb.name(), source },
@@ -39,6 +43,8 @@ impl<P: BulkPipes> BulkOnly<P> {
     pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &Deadline) -> TransportError {
         let command = cdb.name();
         if error == PipeError::Disconnected {
+            // They come back by themselves; what does not is the pipes' to keep.
+            let _ = self.withdraw_all();
             return TransportError::Disconnected { command };
         }
         if let Err(unrecovered) = self.reset_recovery(cdb) {
@@ -46,7 +52,7 @@ impl<P: BulkPipes> BulkOnly<P> {
         }
         match error {
             PipeError::Stall => TransportError::Stalled { command },
-            PipeError::Timeout { .. } => TransportError::Timeout { command, deadline: deadline.whole },
+            PipeError::Timeout => TransportError::Timeout { command, deadline: deadline.whole },
             PipeError::Overflow => {
                 TransportError::Protocol { command, what: "the unit sent more than was asked for".to_owned() }
             }

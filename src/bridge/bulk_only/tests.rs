@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::BulkOnly;
-use crate::bridge::{BulkPipes, Completion, DataPhase, Endpoint, PipeError, Transport, TransportError};
+use crate::bridge::{
+    Completion, DataPhase, Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId, Transport, TransportError,
+};
 use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus};
 use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
 
@@ -28,18 +30,25 @@ struct Script {
     opcodes: Vec<u8>,
     written: Vec<u8>,
     log: Vec<&'static str>,
+    buffers: Vec<Vec<u8>>,
+    /// Oldest first: on each endpoint the oldest moves.
+    in_flight: Vec<(TransferId, Endpoint, usize)>,
+    back: VecDeque<Reaped>,
+    halted: Vec<Endpoint>,
+    deepest: usize,
 }
 
 impl Script {
     fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
-}
 
-impl BulkPipes for Script {
-    fn write(&mut self, data: &[u8], _timeout: Duration) -> Result<usize, PipeError> {
-        if let Some(Some(error)) = self.write_fails.pop_front() {
-            return Err(error);
+    /// `None` where the device does not answer.
+    fn write(&mut self, data: &[u8]) -> Option<Result<usize, PipeError>> {
+        match self.write_fails.pop_front() {
+            Some(Some(PipeError::Timeout)) => return None,
+            Some(Some(error)) => return Some(Err(error)),
+            Some(None) | None => {}
         }
         match CommandBlockWrapper::parse(data) {
             Ok(wrapper) => {
@@ -48,35 +57,108 @@ impl BulkPipes for Script {
             }
             Err(_) => self.written.extend_from_slice(data),
         }
-        Ok(data.len())
+        Some(Ok(data.len()))
     }
 
-    fn read(&mut self, buffer: &mut [u8], _timeout: Duration) -> Result<usize, PipeError> {
+    fn read(&mut self, buffer: &mut [u8]) -> Option<Result<usize, PipeError>> {
         let csw = |tag, residue, status| CommandStatusWrapper { tag, residue, status }.to_bytes().to_vec();
         let bytes = match self.answers.pop_front().expect("a read that the script does not foresee") {
             Data(bytes) => bytes,
             Status(status, residue) => csw(self.tag, residue, status),
             WrongTag => csw(self.tag ^ 0xFF, 0, CswStatus::Passed),
-            Fail(error) => return Err(error),
+            Fail(PipeError::Timeout) => return None,
+            Fail(error) => return Some(Err(error)),
         };
         if bytes.len() > buffer.len() {
-            return Err(PipeError::Overflow);
+            return Some(Err(PipeError::Overflow));
         }
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        Ok(bytes.len())
+        Some(Ok(bytes.len()))
+    }
+
+    /// The oldest transfer moves, as its pipe lets it. A command's wrapper is the oldest, its status the youngest.
+    fn advance(&mut self) -> Option<Reaped> {
+        let (transfer, endpoint, len) = *self.in_flight.first()?;
+        let mut buffer = std::mem::take(&mut self.buffers[transfer.0]);
+        let outcome = if self.halted.contains(&endpoint) {
+            Some(Err(PipeError::Stall))
+        } else if endpoint == Endpoint::DataOut {
+            self.write(&buffer[..len])
+        } else {
+            self.read(&mut buffer[..len])
+        };
+        self.buffers[transfer.0] = buffer;
+        let outcome = outcome?;
+        self.in_flight.remove(0);
+        if outcome == Err(PipeError::Stall) {
+            self.halted.push(endpoint);
+        }
+        Some(match outcome {
+            Ok(moved) => Reaped { transfer, moved, end: TransferEnd::Completed },
+            Err(error) => Reaped { transfer, moved: 0, end: TransferEnd::Failed(error) },
+        })
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && self.back.is_empty()
+    }
+}
+
+impl Pipes for Script {
+    fn streams(&self) -> u16 {
+        0
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.buffers.push(vec![0; capacity]);
+        Ok(TransferId(self.buffers.len() - 1))
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        self.buffers[transfer.0].resize(capacity, 0);
+        Ok(())
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        assert!(self.in_flight.iter().all(|(id, ..)| *id != transfer), "a buffer is used that is in flight");
+        &mut self.buffers[transfer.0]
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, _stream: u16, len: usize) -> Result<(), PipeError> {
+        self.in_flight.push((transfer, endpoint, len));
+        self.deepest = self.deepest.max(self.in_flight.len());
+        Ok(())
+    }
+
+    fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let reaped = self.back.pop_front().or_else(|| self.advance());
+        reaped.map(Some).ok_or(PipeError::Timeout)
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        if let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) {
+            self.in_flight.remove(at);
+            self.back.push_back(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled });
+        }
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        let is_free = self.in_flight.iter().all(|(_, on, _)| *on != endpoint);
+        assert!(is_free, "a halt is cleared with a transfer behind it");
+        self.halted.retain(|halted| *halted != endpoint);
         self.log.push(if endpoint == Endpoint::DataIn { "clear IN" } else { "clear OUT" });
         Ok(())
     }
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
+        assert!(self.is_quiet(), "a device is reset with transfers in flight");
         self.log.push("class reset");
         self.reset_fails.clone().map_or(Ok(()), Err)
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
+        assert!(self.is_quiet(), "a port is reset with transfers in flight");
+        self.halted.clear();
         self.log.push("port reset");
         self.port_fails.clone().map_or(Ok(()), Err)
     }
@@ -89,12 +171,23 @@ fn cdb() -> Cdb {
     Command::Inquiry { len: 8 }.cdb()
 }
 
+fn over(script: Script) -> BulkOnly<Script> {
+    BulkOnly::new(script).unwrap()
+}
+
+/// The device as an engine leaves it, which is never in the middle of something.
+fn left_by(mut engine: BulkOnly<Script>) -> Script {
+    let script = std::mem::take(engine.pipes_mut());
+    assert!(script.is_quiet(), "transfers left behind: {:?}", script.in_flight);
+    script
+}
+
 /// Reads 8 bytes; gives the outcome, the bytes, and the device as it was left.
 fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script) {
-    let mut engine = BulkOnly::new(script);
+    let mut engine = over(script);
     let mut buffer = [0; 8];
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
-    let script = engine.into_pipes();
+    let script = left_by(engine);
     assert!(script.answers.is_empty(), "answers nobody read: {:?}", script.answers);
     (outcome, buffer, script)
 }
@@ -116,10 +209,57 @@ fn a_command_moves_its_data_and_ends_good() {
 }
 
 #[test]
-fn data_out_reach_the_device_whole() {
-    let mut engine = BulkOnly::new(Script::new([passed(0)]));
+fn wrapper_data_and_status_are_on_their_way_together_and_sense_data_after_them() {
+    assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(0)])).2.deepest, 3);
+    let failed = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
+    assert_eq!(read8(failed).2.deepest, 3);
+}
+
+#[test]
+fn data_of_a_failed_command_survive_its_request_sense() {
+    let sense = Sense::INVALID_FIELD_IN_CDB;
+    let answers = [Data(vec![7; 5]), Status(CswStatus::Failed, 3), Data(sense.to_fixed().to_vec()), passed(0)];
+    let (outcome, bytes, _) = read8(Script::new(answers));
+    assert_eq!(outcome.unwrap().transferred, 5);
+    assert_eq!(bytes, [7, 7, 7, 7, 7, 0, 0, 0]);
+}
+
+#[test]
+fn a_stall_on_data_does_not_use_up_the_one_that_the_status_may_have() {
+    let stall = || Fail(PipeError::Stall);
+    let (outcome, _, script) = read8(Script::new([stall(), stall(), passed(8)]));
+    assert_eq!(outcome, good(0));
+    assert_eq!(script.log, ["clear IN", "clear IN"]);
+}
+
+#[test]
+fn a_stalled_wrapper_takes_its_data_along_and_both_are_sent_again() {
+    let mut script = Script::new([passed(0)]);
+    script.write_fails = [Some(PipeError::Stall)].into();
+    let mut engine = over(script);
     assert_eq!(engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND), good(3));
-    assert_eq!(engine.into_pipes().written, [1, 2, 3]);
+    let script = left_by(engine);
+    assert_eq!((script.written, script.opcodes), (vec![1, 2, 3], vec![0x12]));
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn a_device_that_takes_no_wrapper_is_recovered_and_gets_no_data() {
+    let mut script = Script::new([]);
+    script.write_fails = [Some(PipeError::Timeout)].into();
+    let mut engine = over(script);
+    let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND);
+    assert!(matches!(outcome, Err(TransportError::Timeout { .. })));
+    let script = left_by(engine);
+    assert!(script.written.is_empty());
+    assert_eq!(script.log, RECOVERY);
+}
+
+#[test]
+fn data_out_reach_the_device_whole() {
+    let mut engine = over(Script::new([passed(0)]));
+    assert_eq!(engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND), good(3));
+    assert_eq!(left_by(engine).written, [1, 2, 3]);
 }
 
 #[test]
@@ -141,10 +281,10 @@ fn a_stall_on_data_out_is_cleared_on_the_out_pipe() {
     let mut script = Script::new([Status(CswStatus::Failed, 3), Data(Sense::INVALID_FIELD_IN_CDB.to_fixed().to_vec())]);
     script.answers.push_back(passed(0));
     script.write_fails = [None, Some(PipeError::Stall)].into();
-    let mut engine = BulkOnly::new(script);
+    let mut engine = over(script);
     let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND).unwrap();
     assert_eq!((outcome.transferred, outcome.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
-    assert_eq!(engine.into_pipes().log, ["clear OUT"]);
+    assert_eq!(left_by(engine).log, ["clear OUT"]);
 }
 
 #[test]
@@ -247,7 +387,7 @@ fn a_device_that_goes_on_with_data_where_its_status_belongs_is_reset() {
 
 #[test]
 fn silence_ends_in_reset_recovery() {
-    let timeout = || Fail(PipeError::Timeout { transferred: 0 });
+    let timeout = || Fail(PipeError::Timeout);
     for answers in [vec![timeout()], vec![Data(vec![7; 8]), timeout()]] {
         let (outcome, _, script) = read8(Script::new(answers));
         assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SECOND, .. })));
@@ -257,8 +397,8 @@ fn silence_ends_in_reset_recovery() {
 
 #[test]
 fn a_device_that_does_not_take_the_class_reset_gets_its_port_reset() {
-    let mut script = Script::new([Fail(PipeError::Timeout { transferred: 0 })]);
-    script.reset_fails = Some(PipeError::Timeout { transferred: 0 });
+    let mut script = Script::new([Fail(PipeError::Timeout)]);
+    script.reset_fails = Some(PipeError::Timeout);
     let (outcome, _, script) = read8(script);
     assert!(matches!(outcome, Err(TransportError::Timeout { .. })));
     assert_eq!(script.log, ["class reset", "port reset"]);
@@ -273,7 +413,7 @@ fn a_device_that_is_gone_is_reported_as_gone_and_left_alone() {
 
 #[test]
 fn a_device_that_goes_during_recovery_is_reported_as_gone() {
-    let mut script = Script::new([Fail(PipeError::Timeout { transferred: 0 })]);
+    let mut script = Script::new([Fail(PipeError::Timeout)]);
     script.reset_fails = Some(PipeError::Stall);
     script.port_fails = Some(PipeError::Disconnected);
     assert!(matches!(read8(script).0, Err(TransportError::Disconnected { .. })));
@@ -281,11 +421,11 @@ fn a_device_that_goes_during_recovery_is_reported_as_gone() {
 
 #[test]
 fn recovering_proves_itself_with_a_command_and_else_resets_the_port() {
-    let mut engine = BulkOnly::new(Script::new([passed(0)]));
+    let mut engine = over(Script::new([passed(0)]));
     engine.recover().unwrap();
-    assert_eq!(engine.into_pipes().log, RECOVERY);
+    assert_eq!(left_by(engine).log, RECOVERY);
 
-    let mut engine = BulkOnly::new(Script::new([Fail(PipeError::Timeout { transferred: 0 }), passed(0)]));
+    let mut engine = over(Script::new([Fail(PipeError::Timeout), passed(0)]));
     engine.recover().unwrap();
-    assert_eq!(engine.into_pipes().log.last(), Some(&"port reset"));
+    assert_eq!(left_by(engine).log.last(), Some(&"port reset"));
 }

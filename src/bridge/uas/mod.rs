@@ -13,11 +13,10 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use super::error::TransportError;
-use super::pipes::{Endpoint, PipeError};
-use super::stream_pipes::{Reaped, StreamPipes, TransferEnd, TransferId};
-use super::transport::{Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
+use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use super::transport::{Job, Transport, TransportKind, Workload};
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
-use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
+use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};
 
 /// Commands in flight: one stream is left for task management.
@@ -70,7 +69,7 @@ struct SharedStatus {
     is_out: bool,
 }
 
-impl<P: StreamPipes> Uas<P> {
+impl<P: Pipes> Uas<P> {
     /// An engine over these pipes.
     ///
     /// # Errors
@@ -134,7 +133,7 @@ impl<P: StreamPipes> Uas<P> {
         match status {
             Some(status) => {
                 self.submit(at, status, Endpoint::Status, stream, STATUS_LEN, Pending::STATUS)?;
-                if let Some((endpoint, len)) = data_of(&job) {
+                if let Some((endpoint, len)) = job.data.transfer() {
                     self.submit(at, data, endpoint, stream, len, Pending::DATA)?;
                 }
             }
@@ -223,7 +222,7 @@ impl<P: StreamPipes> Uas<P> {
             TransferEnd::Completed | TransferEnd::Cancelled => Ok(ended),
             // The device has no more to say on this pipe; its status tells why.
             TransferEnd::Failed(PipeError::Stall) => {
-                let endpoint = data_of(&busy.job).map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
+                let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 self.pipes.clear_halt(endpoint).map_err(|error| lost(self.name_of(at), error))?;
                 Ok(ended)
             }
@@ -325,7 +324,7 @@ impl<P: StreamPipes> Uas<P> {
     fn data_is_ready(&mut self, at: usize, endpoint: Endpoint) -> Result<Option<usize>, TransportError> {
         let data = self.slots[at].data;
         let wanted = self.slots[at].busy.as_mut().and_then(|busy| {
-            let wanted = data_of(&busy.job).filter(|(wanted, _)| *wanted == endpoint && !busy.data_was_ready);
+            let wanted = busy.job.data.transfer().filter(|(wanted, _)| *wanted == endpoint && !busy.data_was_ready);
             busy.data_was_ready = true;
             wanted
         });
@@ -346,22 +345,13 @@ impl<P: StreamPipes> Uas<P> {
     }
 }
 
-impl<P: StreamPipes> Transport for Uas<P> {
+impl<P: Pipes> Transport for Uas<P> {
     fn kind(&self) -> TransportKind {
         if self.has_streams() { TransportKind::UasStreams } else { TransportKind::Uas }
     }
 
     fn max_depth(&self) -> usize {
         self.slots.len()
-    }
-
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
-        let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
-        self.run(&mut single, 1, timeout)?;
-        single.completion.ok_or_else(|| TransportError::Protocol {
-            command: cdb.name(),
-            what: "the queue ended without an answer".to_owned(),
-        })
     }
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
@@ -376,43 +366,6 @@ impl<P: StreamPipes> Transport for Uas<P> {
     }
 }
 
-/// One command as a workload: the only copy is between the caller's data and the transfer's buffer.
-struct Single<'a> {
-    cdb: Cdb,
-    data: DataPhase<'a>,
-    was_sent: bool,
-    completion: Option<Completion>,
-}
-
-impl Workload for Single<'_> {
-    fn buffer_len(&self) -> usize {
-        self.data.len()
-    }
-
-    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
-        if std::mem::replace(&mut self.was_sent, true) {
-            return None;
-        }
-        let data = match &self.data {
-            DataPhase::None => JobData::None,
-            DataPhase::In(wanted) => JobData::In(wanted.len()),
-            DataPhase::Out(data) => {
-                buffer[..data.len()].copy_from_slice(data);
-                JobData::Out(data.len())
-            }
-        };
-        Some(Job { cdb: self.cdb, data, id: 0 })
-    }
-
-    fn complete(&mut self, _job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
-        if let DataPhase::In(wanted) = &mut self.data {
-            wanted[..data.len()].copy_from_slice(data);
-        }
-        self.completion = Some(*completion);
-        true
-    }
-}
-
 const fn tag_of(slot: usize) -> Tag {
     Tag(slot as u16 + 1)
 }
@@ -423,14 +376,6 @@ const fn tag_in(unit: &StatusIu) -> Tag {
         | StatusIu::Response { tag, .. }
         | StatusIu::ReadReady(tag)
         | StatusIu::WriteReady(tag) => *tag,
-    }
-}
-
-const fn data_of(job: &Job) -> Option<(Endpoint, usize)> {
-    match job.data {
-        JobData::None | JobData::In(0) | JobData::Out(0) => None,
-        JobData::In(len) => Some((Endpoint::DataIn, len)),
-        JobData::Out(len) => Some((Endpoint::DataOut, len)),
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 use super::slot::Busy;
 use super::{Uas, lost};
 use crate::bridge::error::TransportError;
-use crate::bridge::pipes::PipeError;
-use crate::bridge::stream_pipes::StreamPipes;
+use crate::bridge::pipes::{PipeError, Pipes};
 use crate::bridge::transport::{Completion, JobData, Workload};
 
 /// How long a cancelled transfer may take to come back.
@@ -14,7 +13,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nothing in flight needs a look before this.
 const IDLE: Duration = Duration::from_secs(1);
 
-impl<P: StreamPipes> Uas<P> {
+impl<P: Pipes> Uas<P> {
     pub(super) fn run_queue(
         &mut self,
         workload: &mut dyn Workload,
@@ -35,7 +34,7 @@ impl<P: StreamPipes> Uas<P> {
                 match workload.next(&mut self.pipes.buffer(data)[..len]) {
                     Some(job) => {
                         self.free.pop();
-                        self.start(at, clamped(job, len), timeout)?;
+                        self.start(at, job.clamped(len), timeout)?;
                     }
                     None => has_more = false,
                 }
@@ -56,7 +55,7 @@ impl<P: StreamPipes> Uas<P> {
                     }
                 }
                 Ok(None) => {}
-                Err(PipeError::Timeout { .. }) => self.expire(next)?,
+                Err(PipeError::Timeout) => self.expire(next)?,
                 Err(error) => return Err(lost("the queue".to_owned(), error)),
             }
         }
@@ -94,14 +93,4 @@ impl<P: StreamPipes> Uas<P> {
         }
         Ok(())
     }
-}
-
-/// A job can't move more than its slot's buffer.
-fn clamped(mut job: super::Job, len: usize) -> super::Job {
-    job.data = match job.data {
-        JobData::None => JobData::None,
-        JobData::In(wanted) => JobData::In(wanted.min(len)),
-        JobData::Out(wanted) => JobData::Out(wanted.min(len)),
-    };
-    job
 }

@@ -3,10 +3,12 @@
 use std::time::{Duration, Instant};
 
 use super::slot::Pending;
-use super::{Command, DataPhase, PROBE_TIMEOUT, STATUS_LEN, Single, Uas, lost, tag_of};
+use super::{PROBE_TIMEOUT, STATUS_LEN, Uas, lost, tag_of};
 use crate::bridge::error::TransportError;
-use crate::bridge::pipes::{Endpoint, PipeError};
-use crate::bridge::stream_pipes::StreamPipes;
+use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
+use crate::bridge::single::Single;
+use crate::bridge::transport::DataPhase;
+use crate::scsi::Command;
 use crate::scsi::uas::{TASK_IU_LEN, Tag, TaskFunction, TaskIu};
 
 /// How long a task management request may take.
@@ -17,7 +19,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const COMPLETE: u8 = 0x00;
 const SUCCEEDED: u8 = 0x08;
 
-impl<P: StreamPipes> Uas<P> {
+impl<P: Pipes> Uas<P> {
     /// Ends everything in flight after an error, and gives what the caller is to report: the error, or that the unit
     /// went away meanwhile.
     pub(super) fn failed(&mut self, error: TransportError) -> TransportError {
@@ -178,8 +180,7 @@ impl<P: StreamPipes> Uas<P> {
 
     /// Sends one TEST UNIT READY: whether the wire carries commands again, whatever the unit answers.
     fn probe(&mut self) -> Result<(), TransportError> {
-        let mut single =
-            Single { cdb: Command::TestUnitReady.cdb(), data: DataPhase::None, was_sent: false, completion: None };
+        let mut single = Single::new(Command::TestUnitReady.cdb(), DataPhase::None);
         match self.run_queue(&mut single, 1, PROBE_TIMEOUT) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.failed(error)),

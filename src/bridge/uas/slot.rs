@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bridge::stream_pipes::TransferId;
+use crate::bridge::pipes::TransferId;
 use crate::bridge::transport::Job;
 use crate::scsi::{ScsiStatus, Sense};
 

@@ -8,7 +8,7 @@ use super::Uas;
 use crate::bridge::{Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportKind, Workload};
 use crate::scsi::uas::{StatusIu, Tag};
 use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
-use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualStreams};
+use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
 use liar::{Liar, Plan};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -20,8 +20,8 @@ fn unit(scenario: &str) -> SharedBridge {
     SharedBridge::new(VirtualBridge::in_memory(scenario, b"uas", None).unwrap())
 }
 
-fn engine(unit: &SharedBridge) -> Uas<VirtualStreams> {
-    Uas::new(VirtualStreams::open(unit.open_pipes().unwrap()).unwrap()).unwrap()
+fn engine(unit: &SharedBridge) -> Uas<VirtualPipes> {
+    Uas::new(VirtualPipes::open(unit).unwrap().with_uas().unwrap()).unwrap()
 }
 
 /// Reads `count` pieces of the data buffer's window, and checks that each is the piece that was asked for.
@@ -128,7 +128,7 @@ fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
 #[test]
 fn the_boot_loader_has_no_uas() {
     let unit = unit("state = \"boot-loader\"\n");
-    assert!(VirtualStreams::open(unit.open_pipes().unwrap()).is_err());
+    assert!(VirtualPipes::open(&unit).unwrap().with_uas().is_err());
 }
 
 /// Sends one INQUIRY of 36 bytes to a device that answers as planned.

@@ -34,7 +34,7 @@ fn patched_image() -> Image {
 }
 
 fn bulk_only(unit: VirtualBridge) -> Bridge<BulkOnly<VirtualPipes>> {
-    Bridge::new(BulkOnly::new(SharedBridge::new(unit).open_pipes().unwrap()))
+    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedBridge::new(unit)).unwrap()).unwrap())
 }
 
 fn port(unit: VirtualBridge) -> VirtualPort {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::bridge::{Endpoint, PipeError, Reaped, StreamPipes, TransferEnd, TransferId};
+use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// What comes on each pipe, once.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Liar {
     }
 }
 
-impl StreamPipes for Liar {
+impl Pipes for Liar {
     fn streams(&self) -> u16 {
         self.plan.streams
     }
@@ -84,7 +84,7 @@ impl StreamPipes for Liar {
     }
 
     fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        self.back.pop_front().map(Some).ok_or(PipeError::Timeout { transferred: 0 })
+        self.back.pop_front().map(Some).ok_or(PipeError::Timeout)
     }
 
     fn cancel(&mut self, transfer: TransferId) {
@@ -96,6 +96,10 @@ impl StreamPipes for Liar {
 
     fn clear_halt(&mut self, _endpoint: Endpoint) -> Result<(), PipeError> {
         Ok(())
+    }
+
+    fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
+        panic!("UAS knows no mass storage reset");
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {

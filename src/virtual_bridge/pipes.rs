@@ -1,27 +1,46 @@
-//! A virtual bridge in this process, as UAS's pipes.
+//! A virtual bridge in this process, as a transport's pipes.
 
 use std::collections::VecDeque;
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::descriptors::{LinkSpeed, STREAMS};
-use super::handle::{SharedBridge, VirtualPipes};
-use super::unit::{InReply, NoSuchAlternate, OutReply};
-use crate::bridge::{Endpoint, PipeError, Reaped, StreamPipes, TransferEnd, TransferId};
+use super::handle::SharedBridge;
+use super::unit::{InReply, NoSuchAlternate, OutReply, VirtualBridge};
+use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The alternate setting of UAS.
 const UAS: u8 = 1;
 
-/// One attachment's UAS pipes.
+/// One attachment's pipes, on one of its alternates. Once the unit has left the bus they are disconnected for good, and
+/// new ones are opened.
 ///
-/// What would never be answered ends in [`PipeError::Timeout`] at once, as [`VirtualPipes`] does it.
+/// What would never be answered ends in [`PipeError::Timeout`] at once: nothing waits for a time that is not its own.
+/// Only where the unit is busy (the scenario's timing) is there a wait, of as long as it takes.
 #[derive(Debug)]
-pub struct VirtualStreams {
-    pipes: VirtualPipes,
+pub struct VirtualPipes {
+    attachment: Attachment,
+    alternate: u8,
     streams: u16,
     transfers: Vec<Transfer>,
     /// What is submitted, oldest first: on one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
+}
+
+/// A unit, and which of its times on the bus this is.
+#[derive(Debug)]
+struct Attachment {
+    unit: SharedBridge,
+    number: u64,
+}
+
+impl Attachment {
+    /// Locks the unit, where this is still the attachment that was opened.
+    fn lock(&self) -> Result<MutexGuard<'_, VirtualBridge>, PipeError> {
+        let unit = self.unit.lock();
+        if unit.is_attached() && unit.attachments() == self.number { Ok(unit) } else { Err(PipeError::Disconnected) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -38,36 +57,50 @@ struct Flight {
     moved: usize,
 }
 
-impl VirtualStreams {
-    /// Selects UAS on a unit.
+impl VirtualPipes {
+    /// The pipes of a unit on the alternate that it is on, Bulk-Only's; `None` while it is away.
+    pub fn open(unit: &SharedBridge) -> Option<Self> {
+        let locked = unit.lock();
+        locked.is_attached().then(|| Self {
+            attachment: Attachment { unit: unit.clone(), number: locked.attachments() },
+            alternate: 0,
+            streams: 0,
+            transfers: Vec::new(),
+            submitted: VecDeque::new(),
+            back: VecDeque::new(),
+        })
+    }
+
+    /// The same unit on its UAS alternate.
     ///
     /// # Errors
     /// [`NoSuchAlternate`] in the boot loader.
-    pub fn open(pipes: VirtualPipes) -> Result<Self, NoSuchAlternate> {
-        let mut unit = pipes.unit().lock();
+    pub fn with_uas(mut self) -> Result<Self, NoSuchAlternate> {
+        let mut unit = self.unit().lock();
         unit.set_alternate(UAS)?;
         let streams = if unit.descriptors().speed == LinkSpeed::Super { STREAMS } else { 0 };
         drop(unit);
-        Ok(Self { pipes, streams, transfers: Vec::new(), submitted: VecDeque::new(), back: VecDeque::new() })
+        (self.alternate, self.streams) = (UAS, streams);
+        Ok(self)
     }
 
     /// The unit.
     pub fn unit(&self) -> &SharedBridge {
-        self.pipes.unit()
+        &self.attachment.unit
     }
 
-    /// Offers every transfer that may move to the unit, once. `true` where one came back.
+    /// Offers every transfer that may move to the unit, once. `true` where anything moved or came back.
     fn offer(&mut self) -> bool {
-        let unit = self.pipes.attached();
-        let mut came_back = false;
+        let unit = self.attachment.lock();
+        let mut has_moved = false;
         let Ok(mut unit) = unit else {
             for id in self.submitted.drain(..) {
                 let flight = self.transfers[id.0].flight.take();
                 let moved = flight.map_or(0, |flight| flight.moved);
                 self.back.push_back(Reaped { transfer: id, moved, end: TransferEnd::Failed(PipeError::Disconnected) });
-                came_back = true;
+                has_moved = true;
             }
-            return came_back;
+            return has_moved;
         };
         let mut at = 0;
         while let Some(&id) = self.submitted.get(at) {
@@ -85,6 +118,7 @@ impl VirtualStreams {
                 Endpoint::DataOut | Endpoint::Command => match unit.bulk_out(flight.endpoint, flight.stream, rest) {
                     OutReply::Accepted(count) => {
                         flight.moved += count;
+                        has_moved |= count > 0;
                         (flight.moved == flight.len).then_some(TransferEnd::Completed)
                     }
                     OutReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
@@ -107,16 +141,16 @@ impl VirtualStreams {
                     transfer.flight = None;
                     self.submitted.remove(at);
                     self.back.push_back(Reaped { transfer: id, moved, end });
-                    came_back = true;
+                    has_moved = true;
                 }
                 None => at += 1,
             }
         }
-        came_back
+        has_moved
     }
 }
 
-impl StreamPipes for VirtualStreams {
+impl Pipes for VirtualPipes {
     fn streams(&self) -> u16 {
         self.streams
     }
@@ -140,7 +174,7 @@ impl StreamPipes for VirtualStreams {
     }
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
-        drop(self.pipes.attached()?);
+        drop(self.attachment.lock()?);
         let slot = &mut self.transfers[transfer.0];
         if slot.flight.is_some() || len > slot.buffer.len() {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
@@ -161,12 +195,11 @@ impl StreamPipes for VirtualStreams {
             if self.offer() {
                 continue;
             }
-            let Some(busy) = busy else { return Err(PipeError::Timeout { transferred: 0 }) };
             let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return Ok(None);
+            match busy {
+                Some(busy) if busy <= rest => std::thread::sleep(busy),
+                Some(_) | None => return Err(PipeError::Timeout),
             }
-            std::thread::sleep(busy.min(rest));
         }
     }
 
@@ -178,13 +211,17 @@ impl StreamPipes for VirtualStreams {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        self.pipes.attached()?.clear_halt(endpoint);
+        self.attachment.lock()?.clear_halt(endpoint);
         Ok(())
     }
 
+    fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
+        if self.attachment.lock()?.mass_storage_reset() { Ok(()) } else { Err(PipeError::Stall) }
+    }
+
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        let mut unit = self.pipes.attached()?;
+        let mut unit = self.attachment.lock()?;
         unit.bus_reset();
-        unit.set_alternate(UAS).map_err(|_| PipeError::Disconnected)
+        unit.set_alternate(self.alternate).map_err(|_| PipeError::Disconnected)
     }
 }

@@ -2,11 +2,11 @@
 //! does not wrap, behind a safe type. The only file with `unsafe` code.
 //!
 //! What the safety of all of it rests on:
-//! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Streams`] until the transfer is back, and
+//! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Transfers`] until the transfer is back, and
 //!   for ever where it never comes back: those are leaked, not freed.
 //! - libusb and the kernel touch a buffer only between `libusb_submit_transfer` and the callback. In that time
 //!   [`Transfer::is_out`] is set, and no reference to the buffer is given out.
-//! - The device's handle is closed after all of that: [`Streams`] owns it.
+//! - The device's handle is closed after all of that: [`Transfers`] owns it.
 //!
 //! Source: libusb 1.0.27's documentation of its asynchronous API, "Considerations for object lifetime" among it.
 #![allow(unsafe_code)]
@@ -22,7 +22,7 @@ use libusb1_sys::constants as code;
 use rusb::UsbContext as _;
 
 use super::device::Device;
-use crate::bridge::{Endpoint, PipeError, Reaped, StreamPipes, TransferEnd, TransferId};
+use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The pipes with streams.
 const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status];
@@ -65,7 +65,7 @@ enum Buffer {
 impl Buffer {
     fn new(handle: *mut ffi::libusb_device_handle, len: usize) -> Self {
         if len >= DEVICE_MEMORY_FROM {
-            // SAFETY: `handle` is the open handle that `Streams` owns.
+            // SAFETY: `handle` is the open handle that `Transfers` owns.
             let start = unsafe { libusb_dev_mem_alloc(handle, len) };
             if let Some(start) = NonNull::new(start) {
                 return Self::Mapped { start, len };
@@ -110,8 +110,8 @@ struct Transfer {
     is_out: bool,
 }
 
-/// A device's UAS pipes: see the module's text for what keeps them safe.
-pub(super) struct Streams {
+/// A device's bulk pipes: see the module's text for what keeps them safe.
+pub(super) struct Transfers {
     transfers: Vec<Transfer>,
     back: Arc<Mutex<VecDeque<usize>>>,
     streams: u16,
@@ -121,25 +121,37 @@ pub(super) struct Streams {
 
 // SAFETY: libusb may be called from any thread; the pointers are to what this value alone owns. The callback can run
 // on another thread that handles the context's events: what it shares is behind the mutex.
-unsafe impl Send for Streams {}
+unsafe impl Send for Transfers {}
 
-impl std::fmt::Debug for Streams {
+impl std::fmt::Debug for Transfers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streams").field("device", &self.device).field("streams", &self.streams).finish_non_exhaustive()
+        f.debug_struct("Transfers")
+            .field("device", &self.device)
+            .field("streams", &self.streams)
+            .finish_non_exhaustive()
     }
 }
 
-impl Streams {
+impl Transfers {
+    /// The pipes of a device on an alternate that has no streams.
+    pub(super) fn without_streams(device: Device) -> Self {
+        Self::new(device, 0, 0)
+    }
+
     /// The pipes of a device on its UAS alternate. `offered` is how many streams its descriptors tell, 0 for none.
     ///
     /// # Errors
     /// The device back, where streams are offered and can't be had.
-    pub(super) fn new(device: Device, offered: u16) -> Result<Self, Box<Device>> {
+    pub(super) fn with_streams(device: Device, offered: u16) -> Result<Self, Box<Device>> {
         let wanted = offered.min(WANTED_STREAMS);
         match alloc_streams(&device, wanted) {
-            Ok(streams) => Ok(Self { transfers: Vec::new(), back: Arc::default(), streams, wanted, device }),
+            Ok(streams) => Ok(Self::new(device, streams, wanted)),
             Err(_) => Err(Box::new(device)),
         }
+    }
+
+    fn new(device: Device, streams: u16, wanted: u16) -> Self {
+        Self { transfers: Vec::new(), back: Arc::default(), streams, wanted, device }
     }
 
     fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
@@ -185,7 +197,7 @@ impl Streams {
     }
 }
 
-impl Drop for Streams {
+impl Drop for Transfers {
     fn drop(&mut self) {
         self.take_all_back(DROP_TIMEOUT);
         let handle = self.raw_handle();
@@ -203,7 +215,7 @@ impl Drop for Streams {
     }
 }
 
-impl StreamPipes for Streams {
+impl Pipes for Transfers {
     fn streams(&self) -> u16 {
         self.streams
     }
@@ -321,6 +333,10 @@ impl StreamPipes for Streams {
         self.device.clear_halt_of(endpoint)
     }
 
+    fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
+        self.device.mass_storage_reset(timeout)
+    }
+
     fn reset_port(&mut self) -> Result<(), PipeError> {
         free_streams(&self.device, self.streams);
         self.device.reset()?;
@@ -367,7 +383,7 @@ fn error_of(error: c_int) -> PipeError {
     match error {
         code::LIBUSB_ERROR_NO_DEVICE | code::LIBUSB_ERROR_NOT_FOUND => PipeError::Disconnected,
         code::LIBUSB_ERROR_PIPE => PipeError::Stall,
-        code::LIBUSB_ERROR_TIMEOUT => PipeError::Timeout { transferred: 0 },
+        code::LIBUSB_ERROR_TIMEOUT => PipeError::Timeout,
         code::LIBUSB_ERROR_OVERFLOW => PipeError::Overflow,
         other => PipeError::Other(format!("libusb reports error {other}")),
     }

@@ -39,27 +39,51 @@ impl Found {
 /// # Errors
 /// [`UsbError::Unavailable`] where libusb can't work.
 pub fn discover() -> Result<Vec<Found>, UsbError> {
-    let unavailable = |source| UsbError::Unavailable { source };
-    let context = Context::new().map_err(unavailable)?;
-    let devices = context.devices().map_err(unavailable)?;
-    let mut found: Vec<Found> = devices.iter().filter_map(|device| look_at(device, &Sysfs::system())).collect();
+    let mut found: Vec<Found> = devices(&new_context()?)?.iter().filter_map(look_at).collect();
     found.sort_by(|a, b| a.port.cmp(&b.port));
     Ok(found)
 }
 
+/// The bridge at a port, where there is one. The other devices on the buses are not looked at.
+///
+/// # Errors
+/// As for [`discover`].
+pub(super) fn find_at(port: &PortPath) -> Result<Option<Found>, UsbError> {
+    find_in(&new_context()?, port)
+}
+
+/// The same through a context that is there already.
+pub(super) fn find_in(context: &Context, port: &PortPath) -> Result<Option<Found>, UsbError> {
+    Ok(devices(context)?.iter().filter(|device| port_of(device).as_ref() == Some(port)).find_map(look_at))
+}
+
+/// A context of libusb's, in which devices are looked for.
+pub(super) fn new_context() -> Result<Context, UsbError> {
+    Context::new().map_err(|source| UsbError::Unavailable { source })
+}
+
+fn devices(context: &Context) -> Result<rusb::DeviceList<Context>, UsbError> {
+    context.devices().map_err(|source| UsbError::Unavailable { source })
+}
+
+fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
+    PortPath::new(device.bus_number(), device.port_numbers().ok()?)
+}
+
 /// `None` for what is no bridge, and for one that left while it was looked at.
-fn look_at(device: rusb::Device<Context>, sysfs: &Sysfs) -> Option<Found> {
+fn look_at(device: rusb::Device<Context>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
     if !id.is_bridge() {
         return None;
     }
-    let port = PortPath::new(device.bus_number(), device.port_numbers().ok()?)?;
+    let port = port_of(&device)?;
+    let sysfs = Sysfs::system();
     let speed = speed(device.speed());
     let layout = alternates(&device)
         .map_err(|source| UsbError::of("read the descriptors of", &port, source))
         .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
-    let strings = Strings::of(&device, &descriptor, &port, sysfs);
+    let strings = Strings::of(&device, &descriptor, &port, &sysfs);
     let count = layout.as_ref().map_or(1, |layout| layout.alternates);
     let state = BridgeState::from_descriptors(id, &strings.product, count)?;
     let info = UnitInfo {

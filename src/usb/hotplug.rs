@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
+use super::discovery::new_context;
 use super::error::UsbError;
 
 /// Tells when a device has arrived or left; where the system has no such events it is a clock.
@@ -38,11 +39,16 @@ impl Watch {
     /// # Errors
     /// [`UsbError::Unavailable`].
     pub fn new() -> Result<Self, UsbError> {
-        let context = Context::new().map_err(|source| UsbError::Unavailable { source })?;
+        let context = new_context()?;
         let changed = Arc::new(AtomicBool::new(false));
         let bell = Box::new(Bell(changed.clone()));
         let events = if rusb::has_hotplug() { HotplugBuilder::new().register(&context, bell).ok() } else { None };
         Ok(Self { context, changed, events })
+    }
+
+    /// The context that it watches in: its list of devices is as of now.
+    pub(super) const fn context(&self) -> &Context {
+        &self.context
     }
 
     /// Returns at the first change, and after `longest` at the latest. A change before the call counts.

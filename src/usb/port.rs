@@ -6,7 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::device::Device;
-use super::discovery::{Found, discover};
+use super::discovery::{Found, find_at, find_in};
 use super::error::UsbError;
 use super::hotplug::Watch;
 use super::sysfs::{DiskUse, Sysfs};
@@ -76,16 +76,12 @@ impl UsbPort {
         &self.port
     }
 
-    fn look(&self) -> Result<Option<Found>, UsbError> {
-        Ok(discover()?.into_iter().find(|found| found.port == self.port))
-    }
-
     fn gone(&self) -> UsbError {
         UsbError::Gone { port: self.port.clone() }
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
-        let found = self.look()?.ok_or_else(|| self.gone())?;
+        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let device = Device::open(&found, layout.bulk_only)?;
         self.seen = Some(found.address());
@@ -109,7 +105,7 @@ impl Port for UsbPort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        let found = self.look()?.ok_or_else(|| self.gone())?;
+        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
     }
@@ -140,7 +136,7 @@ impl Port for UsbPort {
         let until = Instant::now() + deadline;
         let mut left = false;
         loop {
-            match self.look()? {
+            match find_in(watch.context(), &self.port)? {
                 Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
                 Some(_) => {}
                 None => left = true,

@@ -294,16 +294,19 @@ impl Pipes for Transfers {
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        let until = Instant::now() + timeout;
+        let mut rest = timeout;
+        let mut until = None;
         let at = loop {
             if let Some(at) = self.pop_back() {
                 break at;
             }
-            let rest = until.saturating_duration_since(Instant::now());
             if rest.is_zero() {
                 return Ok(None);
             }
+            // The clock is read only where something has to be waited for.
+            let until = *until.get_or_insert_with(|| Instant::now() + timeout);
             self.handle_events(rest)?;
+            rest = until.saturating_duration_since(Instant::now());
         };
         let transfer = &mut self.transfers[at];
         transfer.is_out = false;

@@ -60,24 +60,26 @@ impl<'a> Session<'a> {
         Ok(Self { args, context, interrupt, ports })
     }
 
-    /// Reads each unit and makes its plan. Nothing is written yet.
+    /// Reads all units at once and makes their plans. Nothing is written yet.
     ///
     /// # Errors
     /// What keeps any of them from being written: then none is.
     pub fn prepare(
         self,
-        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure>,
+        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
     ) -> Result<Prepared<'a>, AnyFailure> {
         let Self { args, context, interrupt, ports } = self;
-        let mut units = Vec::new();
-        for mut port in ports {
+        let prepare_one = |mut port: Box<dyn Port>| {
             interrupt.check()?;
             let attached = port.attached()?;
             guard::backup_is_possible(&port.device(), attached.state, !args.no_backup)?;
             // Given back to the system while the question is asked.
             let blocks = read::blocks(&mut port.open()?, attached.state)?;
-            units.push((port, make(attached, blocks)?));
-        }
+            let plan = make(attached, blocks)?;
+            Ok((port, plan))
+        };
+        let prepared = at_once(ports, &prepare_one);
+        let units = prepared.into_iter().collect::<Result<Vec<_>, AnyFailure>>()?;
         let named: Vec<(String, &Plan)> = units.iter().map(|(port, plan)| (port.device(), plan)).collect();
         guard::serials_differ(named.iter().map(|(device, plan)| (device.as_str(), *plan)))?;
         Ok(Prepared { args, context, interrupt, units })
@@ -103,19 +105,8 @@ impl Prepared<'_> {
         }
 
         let bars = Bars::new(context, units.len(), !args.json);
-        let outcomes: Vec<(Report, Option<FlashFailure>)> = thread::scope(|scope| {
-            let running: Vec<_> = units
-                .into_iter()
-                .map(|(mut port, plan)| {
-                    let bars = &bars;
-                    scope.spawn(move || write_one(&mut *port, &plan, backup_into, bars, origin, interrupt))
-                })
-                .collect();
-            // A unit's thread does not panic; if it did, that panic is this process's.
-            running
-                .into_iter()
-                .map(|unit| unit.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
+        let outcomes = at_once(units, &|(mut port, plan): (Box<dyn Port>, Plan)| {
+            write_one(&mut *port, &plan, backup_into, &bars, origin, interrupt)
         });
 
         if args.json {
@@ -136,6 +127,15 @@ impl Prepared<'_> {
         }
         Ok(exit)
     }
+}
+
+/// Works on each on a thread of its own; gives the outcomes in the same order.
+fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
+    thread::scope(|scope| {
+        let running: Vec<_> = all.into_iter().map(|one| scope.spawn(move || work(one))).collect();
+        // A unit's thread does not panic; if it did, that panic is this process's.
+        running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
 }
 
 fn write_one(

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::firmware::FlashAddress;
 
@@ -48,8 +48,20 @@ pub struct NorFlash {
     file: Option<File>,
     timing: FlashTiming,
     busy: Duration,
+    /// What was done since the time that it took was last asked for. Each ends so long after that moment.
+    underway: Vec<(Duration, Change)>,
+    /// What was done, and when it ends. The cells have it at once, as nobody sees them while the unit is busy; a power
+    /// loss before that moment takes it back.
+    unfinished: Vec<(Instant, Change)>,
     /// Bytes that can still be programmed before the power goes.
     power_left: Option<u64>,
+}
+
+/// What cells held before they were erased or programmed.
+#[derive(Debug)]
+struct Change {
+    start: usize,
+    before: Vec<u8>,
 }
 
 impl NorFlash {
@@ -65,7 +77,15 @@ impl NorFlash {
 
     /// These cells; what changes goes to `file` too.
     pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
-        Self { cells, file, timing: FlashTiming::default(), busy: Duration::ZERO, power_left: None }
+        Self {
+            cells,
+            file,
+            timing: FlashTiming::default(),
+            busy: Duration::ZERO,
+            underway: Vec::new(),
+            unfinished: Vec::new(),
+            power_left: None,
+        }
     }
 
     /// Sets how long erases and programs take.
@@ -78,9 +98,38 @@ impl NorFlash {
         self.power_left = bytes;
     }
 
-    /// The time that erases and programs took since this was last asked.
-    pub fn take_busy(&mut self) -> Duration {
+    /// The time that erases and programs take which were begun since this was last asked; they count from `now` on.
+    pub fn take_busy(&mut self, now: Instant) -> Duration {
+        self.unfinished.retain(|(ends, _)| *ends > now);
+        self.unfinished.extend(self.underway.drain(..).map(|(takes, change)| (now + takes, change)));
         std::mem::take(&mut self.busy)
+    }
+
+    /// The power goes at `now`: pages and sectors that are not finished by then are as they were before.
+    ///
+    /// # Errors
+    /// Where the flash's file can't be written; in there the cells are then as if the power had gone later.
+    pub fn cut_power(&mut self, now: Instant) -> Result<(), FlashFault> {
+        self.busy = Duration::ZERO;
+        let underway = std::mem::take(&mut self.underway).into_iter().map(|(_, change)| change);
+        let unfinished = std::mem::take(&mut self.unfinished).into_iter();
+        let unfinished = unfinished.filter(|(ends, _)| *ends > now).map(|(_, change)| change);
+        // Where the scenario's bytes are used up, they say what is finished, not the clock.
+        let changes: Vec<Change> = if self.power_is_lost() { Vec::new() } else { unfinished.chain(underway).collect() };
+        let mut outcome = Ok(());
+        for Change { start, before } in changes.into_iter().rev() {
+            self.cells[start..start + before.len()].copy_from_slice(&before);
+            outcome = outcome.and(self.store(start, before.len()));
+        }
+        outcome
+    }
+
+    /// Remembers what an erase or program that takes time is about to change.
+    fn remember(&mut self, start: usize, len: usize, takes: Duration) {
+        if !takes.is_zero() {
+            self.busy += takes;
+            self.underway.push((self.busy, Change { start, before: self.cells[start..start + len].to_vec() }));
+        }
     }
 
     /// Bytes.
@@ -107,8 +156,9 @@ impl NorFlash {
         self.check_power()?;
         let start = address.0 as usize / SECTOR_LEN * SECTOR_LEN;
         let outside = FlashFault::Outside { address, len: SECTOR_LEN };
-        self.cells.get_mut(start..start + SECTOR_LEN).ok_or(outside)?.fill(0xFF);
-        self.busy += self.timing.erase_sector;
+        self.cells.get(start..start + SECTOR_LEN).ok_or(outside)?;
+        self.remember(start, SECTOR_LEN, self.timing.erase_sector);
+        self.cells[start..start + SECTOR_LEN].fill(0xFF);
         self.store(start, SECTOR_LEN)
     }
 
@@ -126,13 +176,13 @@ impl NorFlash {
             let (page, rest) = data.split_at(data.len().min(PAGE_LEN - at % PAGE_LEN));
             let powered =
                 self.power_left.map_or(page.len(), |left| page.len().min(left.try_into().unwrap_or(usize::MAX)));
+            self.remember(at, powered, self.timing.program_page);
             for (cell, byte) in self.cells[at..at + powered].iter_mut().zip(page) {
                 *cell &= byte;
             }
             if let Some(left) = &mut self.power_left {
                 *left -= powered as u64;
             }
-            self.busy += self.timing.program_page;
             self.store(at, powered)?;
             if powered < page.len() {
                 return Err(FlashFault::PowerLost);
@@ -208,8 +258,52 @@ mod tests {
         });
         flash.erase_sector(FlashAddress(0)).unwrap();
         flash.program(FlashAddress(0x80), &[0; 256]).unwrap();
-        assert_eq!(flash.take_busy(), Duration::from_micros(30_800), "one sector, and two pages that the data touches");
-        assert_eq!(flash.take_busy(), Duration::ZERO);
+        let now = Instant::now();
+        assert_eq!(
+            flash.take_busy(now),
+            Duration::from_micros(30_800),
+            "one sector, and two pages that the data touches"
+        );
+        assert_eq!(flash.take_busy(now), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_power_cut_takes_back_what_was_not_finished_by_then() {
+        let mut flash = NorFlash::erased();
+        flash.program(FlashAddress(0x40), &[0x12; 0x300]).unwrap();
+        let before = flash.get(FlashAddress(0), 0x400).unwrap().to_vec();
+        let [sector, page] = [Duration::from_millis(30), Duration::from_millis(1)];
+        flash.set_timing(FlashTiming { erase_sector: sector, program_page: page });
+        for (finished, elapsed) in [(None, sector / 2), (Some(0), sector + page / 2), (Some(2), sector + page * 5 / 2)]
+        {
+            let now = Instant::now();
+            flash.erase_sector(FlashAddress(0)).unwrap();
+            flash.program(FlashAddress(0), &[0x34; 0x400]).unwrap();
+            assert_eq!(flash.take_busy(now), sector + page * 4);
+            flash.cut_power(now + elapsed).unwrap();
+            let expected = finished.map_or(before.clone(), |pages: usize| {
+                let mut cells = vec![0xFF; 0x400];
+                cells[..pages * PAGE_LEN].fill(0x34);
+                cells
+            });
+            assert!(flash.get(FlashAddress(0), 0x400).unwrap() == expected, "{finished:?} pages");
+            flash.set_timing(FlashTiming::default());
+            flash.erase_sector(FlashAddress(0)).unwrap();
+            flash.program(FlashAddress(0), &before).unwrap();
+            flash.set_timing(FlashTiming { erase_sector: sector, program_page: page });
+        }
+    }
+
+    #[test]
+    fn a_power_cut_changes_nothing_that_was_finished() {
+        let mut flash = NorFlash::erased();
+        flash.set_timing(FlashTiming { erase_sector: Duration::from_millis(30), ..FlashTiming::default() });
+        flash.program(FlashAddress(0), &[0]).unwrap();
+        flash.erase_sector(FlashAddress(0)).unwrap();
+        let now = Instant::now();
+        let takes = flash.take_busy(now);
+        flash.cut_power(now + takes).unwrap();
+        assert_eq!(flash.get(FlashAddress(0), 1), Some(&[0xFF][..]));
     }
 
     #[derive(Debug, Clone)]

@@ -51,8 +51,9 @@ impl Target {
 
     /// When the status of a command that has been worked off just now can be fetched.
     pub(super) fn ready_at(&mut self) -> Option<Instant> {
-        let takes = self.command_time + self.chip.flash.take_busy();
-        (!takes.is_zero()).then(|| Instant::now() + takes)
+        let now = Instant::now();
+        let takes = self.command_time + self.chip.flash.take_busy(now);
+        (!takes.is_zero()).then(|| now + takes)
     }
 
     pub(super) fn read_disk(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {

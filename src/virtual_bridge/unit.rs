@@ -173,8 +173,10 @@ impl VirtualBridge {
         away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`].
+    /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`]. What its flash is
+    /// busy with (the scenario's timing) stays unfinished.
     pub fn unplug(&mut self) {
+        self.lose_power();
         self.leave(None);
     }
 
@@ -295,10 +297,16 @@ impl VirtualBridge {
     fn follow(&mut self, after: After) {
         let in_ms = |ms: u64| Some(Instant::now() + Duration::from_millis(ms));
         if self.target.chip.flash.power_is_lost() || after == After::Vanish {
+            self.lose_power();
             self.leave(self.scenario.back_after_ms.and_then(in_ms));
         } else if after == After::StartOver {
             self.leave(in_ms(self.scenario.timing.reenumerate_ms));
         }
+    }
+
+    fn lose_power(&mut self) {
+        // A file that can't be written has what the flash was busy with: as if the power had gone later.
+        let _ = self.target.chip.flash.cut_power(Instant::now());
     }
 
     fn leave(&mut self, back_at: Option<Instant>) {

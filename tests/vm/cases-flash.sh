@@ -114,6 +114,34 @@ nth = 2
   unplug 5
 }
 
+# 255 pages of 10 ms: the first E3 keeps the flash busy for 2.5 s, and the cable goes in the middle of them.
+the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again() {
+  local running status=0
+  unit torn 'timing = { program-page-us = 10000, reenumerate-ms = 600 }'
+  plug 4 torn
+  until_true 20 is_bound 4 uas
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes >flash.out 2>flash.err &
+  running=$!
+  until_true 20 grep -q 'write configuration block 1: written' flash.out
+  sleep 1
+  unplug 4
+  wait "$running" || status=$?
+  cat flash.out flash.err
+  [ "$status" = 4 ]
+  grep -q 'usb::disconnected' flash.err
+  refute grep -q 'write firmware part 1' flash.out
+  # What was programmed by then is there, and the end of the part is still as the erase left it.
+  [ "$(host sum torn flash.bin 256 4096)" = "$(sum <(head -c 4096 patched.bin))" ]
+  [ "$(host sum torn flash.bin 61440 4096)" = "$(sum <(head -c 4096 /dev/zero | tr '\0' '\377'))" ]
+
+  plug 4 torn
+  until_true 20 has_id 4 174c:2463
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  until_true 20 has_id 4 add1:0001
+  [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
+  unplug 4
+}
+
 two_units_are_flashed_at_once_and_each_keeps_its_serial_number() {
   unit left "serial = \"LEFT\"
 $starts_over"

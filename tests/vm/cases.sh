@@ -173,6 +173,7 @@ unplugging_leaves_no_device_behind() {
   [ "$(tr -d ' \n' <list.json)" = '[]' ]
 }
 
+. "$vm/cases-faults.sh"
 . "$vm/cases-flash.sh"
 
 for case in \
@@ -191,6 +192,10 @@ for case in \
   bench_measures_over_bulk_only_and_gives_the_driver_back \
   bench_measures_over_uas_and_gives_the_driver_back \
   unplugging_leaves_no_device_behind \
+  each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works \
+  each_fault_over_uas_ends_in_an_error_and_the_next_command_works \
+  ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back \
+  pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once \
   backup_brings_both_blocks_and_every_byte_of_the_firmware \
   flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001 \
   bench_proves_the_patched_unit_over_both_transports \
@@ -198,6 +203,7 @@ for case in \
   flash_refuses_a_unit_whose_disk_is_mounted \
   a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered \
   a_unit_that_is_unplugged_before_the_second_e3_is_recovered_from_the_boot_loader \
+  the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number
 do
   run_case "$case"

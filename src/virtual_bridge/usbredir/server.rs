@@ -88,7 +88,8 @@ impl Failure for ServeError {
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.
 ///
-/// Each guest finds the unit just powered on, as after plugging it in.
+/// Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
+/// cable is pulled.
 ///
 /// # Errors
 /// [`ServeError`]. What goes wrong with a connection only ends that connection.
@@ -108,7 +109,9 @@ pub fn serve(
             unit.unplug();
             unit.plug_in();
         }
-        match Connection::new(peer, unit).run(interrupt, report) {
+        let ended = Connection::new(peer, unit).run(interrupt, report);
+        unit.unplug();
+        match ended {
             Ok(()) => report(Report::Left),
             Err(error) => report(Report::GivenUp(error)),
         }

@@ -1,0 +1,96 @@
+# What goes wrong on the wire, with asmpatch in the guest: each fault ends in an error, and the next command works.
+
+# shellcheck shell=bash
+
+# faults OPCODE KIND...: a scenario in which the first such command meets the first fault, and so on.
+faults() {
+  local opcode=$1 nth=0 kind
+  shift
+  for kind in "$@"; do
+    nth=$((nth + 1))
+    printf '[[fault]]\nkind = "%s"\nopcode = %s\nnth = %s\n' "$kind" "$opcode" "$nth"
+  done
+}
+
+# fails_with STATUS CODE COMMAND...: the command ends with this exit status and an error of this code.
+fails_with() {
+  local expected=$1 code=$2 status=0
+  shift 2
+  "$@" >out 2>err || status=$?
+  cat out err
+  [ "$status" = "$expected" ]
+  grep -q "$code" err
+}
+
+each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works() {
+  local code
+  unit wire "$(faults 0xE0 bad-tag phase-error stall short-data timeout)"
+  plug 1 wire
+  until_true 20 is_bound 1 uas
+  for code in usb::tag usb::phase bridge::check_condition bridge::short_data usb::timeout; do
+    fails_with 4 "$code" "$asmpatch" backup --device "$(port_path 1)" -o never
+    [ ! -e never ]
+    until_true 10 is_bound 1 uas
+  done
+  "$asmpatch" backup --device "$(port_path 1)" -o after-faults
+  [ "$(sum after-faults/config-0.bin)" = "$(host sum wire flash.bin 0 128)" ]
+  until_true 10 is_bound 1 uas
+  unplug 1
+}
+
+each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
+  local bench code
+  unit wire "$(faults 0xE4 bad-tag phase-error stall timeout short-data)"
+  plug 1 wire
+  until_true 20 is_bound 1 uas
+  bench=("$asmpatch" bench --device "$(port_path 1)" --transport uas --path e4-255 --seconds 0.1 --repetitions 1)
+  for code in usb::tag usb::protocol usb::stall usb::timeout; do
+    fails_with 4 "$code" "${bench[@]}"
+    until_true 10 is_bound 1 uas
+  done
+  # The first E4 of a bench asks for more than 255 bytes: a short answer says that there is no extension.
+  "${bench[@]}" --json >bench.json
+  grep -q '"outcome": "measured"' bench.json
+  until_true 10 is_bound 1 uas
+  unplug 1
+}
+
+ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
+  local transport running status
+  unit busy
+  plug 1 busy
+  for transport in bot uas; do
+    until_true 20 is_bound 1 uas
+    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --seconds 60 &
+    running=$!
+    until_true 10 is_bound 1 usbfs
+    sleep 1
+    kill -INT "$running"
+    status=0
+    wait "$running" || status=$?
+    [ "$status" = 130 ]
+    until_true 10 is_bound 1 uas
+  done
+  unplug 1
+}
+
+pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
+  local transport running status began
+  for transport in bot uas; do
+    unit gone
+    plug 1 gone
+    until_true 20 is_bound 1 uas
+    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --seconds 60 2>err &
+    running=$!
+    until_true 10 is_bound 1 usbfs
+    sleep 1
+    began=$SECONDS
+    unplug 1
+    status=0
+    wait "$running" || status=$?
+    cat err
+    [ "$status" = 4 ]
+    grep -q 'usb::disconnected' err
+    [ $((SECONDS - began)) -le 5 ]
+  done
+}

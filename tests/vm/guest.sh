@@ -29,19 +29,22 @@ until_true() {
 # Bash lets `! command` pass under errexit.
 refute() { if "$@"; then return 1; fi; }
 
-# The sysfs folder of a port's device: unit ports are 1 to 8 of the first controller's SuperSpeed bus.
+# The sysfs folder of a port's device. Ports 0 to 7 are those of the first controller's SuperSpeed bus, n is the one of the
+# second, which has no streams, and o0 and on are the only ones of the others.
 device_of() {
-  local bus
-  if [ "$1" = n ]; then bus=$nostreams_bus; set -- 0; else bus=$streams_bus; fi
-  printf '/sys/bus/usb/devices/%s-%s' "$bus" "$(($1 + 1))"
+  case $1 in
+    n) printf '/sys/bus/usb/devices/%s-1' "${superspeed_buses[1]}" ;;
+    o*) printf '/sys/bus/usb/devices/%s-1' "${superspeed_buses[2 + ${1#o}]}" ;;
+    *) printf '/sys/bus/usb/devices/%s-%s' "${superspeed_buses[0]}" "$(($1 + 1))" ;;
+  esac
 }
 
-# superspeed_bus N: the number of the Nth controller's SuperSpeed root hub.
-superspeed_bus() {
+# The numbers of the controllers' SuperSpeed root hubs, in order.
+list_superspeed_buses() {
   local hub
   for hub in /sys/bus/usb/devices/usb*; do
-    [ "$(cat "$hub/speed")" -ge 5000 ] && cat "$hub/busnum"
-  done | sort -n | sed -n "$1p"
+    if [ "$(cat "$hub/speed")" -ge 5000 ]; then cat "$hub/busnum"; fi
+  done | sort -n
 }
 
 # What asmpatch calls the port.
@@ -93,6 +96,5 @@ finish() {
 }
 
 mkdir -p /mnt/home
-until_true 10 test -e /sys/bus/usb/devices/usb4
-streams_bus=$(superspeed_bus 1)
-nostreams_bus=$(superspeed_bus 2)
+until_true 20 test -e "/sys/bus/usb/devices/usb$((2 * controllers))"
+mapfile -t superspeed_buses < <(list_superspeed_buses)

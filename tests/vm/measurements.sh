@@ -113,35 +113,76 @@ cpu_line() {
   say "CPU per READ(16) of 512 bytes, $1: $(awk -v n="$2" -v u="$(cut -d ' ' -f 1 many | median)" -v s="$(cut -d ' ' -f 2 many | median)" -v u0="$(cut -d ' ' -f 1 none | median)" -v s0="$(cut -d ' ' -f 2 none | median)" 'BEGIN { printf "user %.1f us, system %.1f us", (u - u0) / n * 1e6, (s - s0) / n * 1e6 }')"
 }
 
-# A unit that came back before the kernel has seen it leave would cost 5 s each: QEMU's xHCI answers no transfer to what
-# was there before, and the hub's only worker waits for it.
-eight_units_flashed_at_once_against_one() {
-  local timing='[timing]
+# profile TRANSPORT DEPTH: where the processor's time of many small reads goes, by module, then by function.
+profile() {
+  settled 0
+  perf record -q -F 2000 -e cpu-clock -o profile "$disk_rate" "$(port_path 0)" "$1" read 512 "$2" 8000
+  say "CPU profile of READ(16) of 512 bytes, $1, depth $2:"
+  shares dso 6
+  shares symbol 16
+}
+# shares KEY COUNT: the first lines of a profile.
+shares() {
+  perf report -i profile --stdio -q --no-children --sort "$1" 2>/dev/null | sed '/^ *$/d; s/ *- *- *$//' | head -n "$2" |
+    while IFS= read -r line; do say "  $line"; done
+}
+
+processor_time_by_function() {
+  unit busy "$expendable"
+  plug 0 busy
+  profile bot 1
+  profile uas 1
+  profile uas 16
+  unplug 0
+}
+
+# flashed PORT...: seconds that `flash --all` takes for new units at these ports, with times such as a flash chip has.
+flashed() {
+  local port began ended timing='[timing]
 erase-sector-ms = 45
 program-page-us = 400
-reenumerate-ms = 1000' port began count
+reenumerate-ms = 1000'
+  for port in "$@"; do
+    unit "many$port" "serial = \"MANY$port\"
+$timing"
+    plug "$port" "many$port"
+  done
+  for port in "$@"; do until_true 30 has_sg "$port"; done
+  sleep 1
+  rm -rf asmpatch-backup-*
+  began=$EPOCHREALTIME
+  "$asmpatch" flash patched.bin --all --yes >&2
+  ended=$EPOCHREALTIME
+  for port in "$@"; do unplug "$port"; done
+  awk -v a="$began" -v b="$ended" 'BEGIN { printf "%.2f\n", b - a }'
+}
+
+# flashed_together NAME PORT...: all of these ports against the first of them, in turn, round after round.
+flashed_together() {
+  local name=$1 round
+  shift
+  rm -f one all
+  for ((round = 0; round < rounds; round++)); do
+    flashed "$1" >>one
+    flashed "$@" >>all
+  done
+  say "flash --all, $name: one unit $(median <one) s ($(spread <one)), $# units $(median <all) s ($(spread <all)), ratio $(awk -v a="$(median <all)" -v b="$(median <one)" 'BEGIN { printf "%.2f", a / b }')"
+}
+
+# Linux enumerates the ports of one hub one after the other, 0.3 s each: so both, on one hub and on a controller each.
+eight_units_flashed_at_once_against_one() {
   unit source
   plug 0 source
   until_true 20 is_bound 0 uas
   "$asmpatch" backup --device "$(port_path 0)" -o source
   "$asmpatch" patch source/firmware.bin -o patched.bin
   unplug 0
-  for count in 1 8; do
-    for ((port = 0; port < count; port++)); do
-      unit "many$port" "serial = \"MANY$port\"
-$timing"
-      plug "$port" "many$port"
-    done
-    for ((port = 0; port < count; port++)); do until_true 30 is_bound "$port" uas; done
-    began=$EPOCHREALTIME
-    "$asmpatch" flash patched.bin --all --yes
-    say "flash --all of $count: $(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }') s"
-    for ((port = 0; port < count; port++)); do unplug "$port"; done
-  done
+  flashed_together 'each on a controller of its own' o0 o1 o2 o3 o4 o5 o6 o7
+  flashed_together 'all on one hub' 0 1 2 3 4 5 6 7
 }
 
 for figure in e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
-  processor_time_per_command eight_units_flashed_at_once_against_one; do
+  processor_time_per_command processor_time_by_function eight_units_flashed_at_once_against_one; do
   run_case "$figure"
 done
 finish

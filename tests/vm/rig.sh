@@ -9,7 +9,10 @@ vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$vm/../.." && pwd)
 cache=$vm/cache
 ports=8
+# Controllers with one port each, o0 and on: what measures many units at once boots with some.
+own_controllers=0
 packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils)
+programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb dpkg)
 
 # In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
 base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
@@ -32,7 +35,7 @@ install_packages() {
 
 need_programs() {
   local program
-  for program in qemu-system-x86_64 busybox cpio sg_inq lsusb dpkg; do
+  for program in "${programs[@]}"; do
     command -v "$program" >/dev/null || die "$program is not here; \`$0 --install\` (as root) installs what the rig needs"
   done
 }
@@ -87,9 +90,10 @@ begin() {
 
 # boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
 boot() {
-  local script=$1 port devices=() pair
+  local script=$1 port controllers=() devices=() pair
   shift
   {
+    printf 'controllers=%q\n' "$((2 + own_controllers))"
     for pair in "$@"; do printf '%s=%q\n' "${pair%%=*}" "${pair#*=}"; done
     printf 'vm=%q\n' "$vm"
     printf '. "$vm/guest.sh"\n. %q\n' "$script"
@@ -100,13 +104,18 @@ boot() {
   done
   devices+=(-chardev "socket,id=cn,path=$work/portn.sock,reconnect=1"
     -device "usb-redir,id=rn,chardev=cn,bus=nostreams.0,port=1")
+  for ((port = 0; port < own_controllers; port++)); do
+    controllers+=(-device "qemu-xhci,id=own$port,p2=1,p3=1")
+    devices+=(-chardev "socket,id=co$port,path=$work/porto$port.sock,reconnect=1"
+      -device "usb-redir,id=ro$port,chardev=co$port,bus=own$port.0,port=1")
+  done
   mkfifo "$work/talk.in" "$work/talk.out"
   qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 -nographic -no-reboot -net none \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$work/initramfs.gz" \
     -append "console=ttyS0 quiet panic=-1 asmpatch.main=$work/guest-main.sh" \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
     -device qemu-xhci,id=xhci,p2=$ports,p3=$ports -device qemu-xhci,id=nostreams,streams=off,p2=1,p3=1 \
-    "${devices[@]}" -serial "file:$work/console.log" -serial "pipe:$work/talk" -monitor none \
+    "${controllers[@]}" "${devices[@]}" -serial "file:$work/console.log" -serial "pipe:$work/talk" -monitor none \
     </dev/null >"$work/qemu.log" 2>&1 &
   qemu=$!
   printf '%s' "$qemu" >"$work/qemu.pid"

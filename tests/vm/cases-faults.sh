@@ -94,3 +94,42 @@ pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
     [ $((SECONDS - began)) -le 5 ]
   done
 }
+
+a_panic_with_commands_in_flight_gives_the_driver_back() {
+  local transport
+  unit dropped
+  plug 1 dropped
+  for transport in bot uas; do
+    until_true 20 is_bound 1 uas
+    fails_with 101 'as asked for' "$examples/panic_in_flight" "$(port_path 1)" "$transport"
+    until_true 10 is_bound 1 uas
+  done
+  unplug 1
+}
+
+asmpatch_falls_back_to_bulk_only_where_streams_are_refused() {
+  unit plain
+  plug n plain
+  until_true 20 is_bound n usb-storage
+  "$asmpatch" bench --device "$(port_path n)" --path e4-255 --seconds 0.1 --repetitions 1 --json >bench.json
+  cat bench.json
+  grep -q '"transport": "bulk-only"' bench.json
+  grep -q '"outcome": "measured"' bench.json
+  until_true 10 is_bound n usb-storage
+  unplug n
+}
+
+at_high_speed_asmpatch_runs_uas_without_streams() {
+  local port
+  unit slow 'speed = "high"'
+  plug 1 slow
+  port=$(high_speed_port_of 1)
+  until_true 20 test -e "/sys/bus/usb/drivers/uas/$port:1.0"
+  "$asmpatch" bench --device "$port" --path e4-255 --seconds 0.1 --repetitions 1 --json >bench.json
+  cat bench.json
+  grep -q '"transport": "uas"' bench.json
+  grep -q '"outcome": "measured"' bench.json
+  until_true 10 test -e "/sys/bus/usb/drivers/uas/$port:1.0"
+  host unplug 1
+  until_true 20 refute test -e "/sys/bus/usb/devices/$port"
+}

@@ -108,7 +108,7 @@ at_high_speed_the_kernel_runs_uas_without_streams() {
 speed = \"high\""
   plug 1 slow
   until_true 20 has_high_speed_disk
-  [ "$(basename "$(readlink /sys/bus/usb/devices/1-2/1-2:1.0/driver)")" = uas ]
+  [ "$(basename "$(readlink "/sys/bus/usb/devices/$(high_speed_port_of 1)/$(high_speed_port_of 1):1.0/driver")")" = uas ]
   local disk=/dev/$high_speed_disk
   head -c 1048576 /dev/urandom >pattern
   dd if=pattern of="$disk" bs=64k oflag=direct
@@ -116,11 +116,11 @@ speed = \"high\""
   cmp pattern readback
   [ "$(sha256sum <pattern | cut -d ' ' -f 1)" = "$(host sum slow ssd.bin 0 1048576)" ]
   host unplug 1
-  until_true 20 refute test -e /sys/bus/usb/devices/1-2
+  until_true 20 refute test -e "/sys/bus/usb/devices/$(high_speed_port_of 1)"
 }
 has_high_speed_disk() {
   local node
-  for node in /sys/bus/usb/devices/1-2/*:1.0/host*/target*/*/block/sd*; do [ -e "$node" ] && high_speed_disk=${node##*/}; done
+  for node in "/sys/bus/usb/devices/$(high_speed_port_of 1)"/*:1.0/host*/target*/*/block/sd*; do [ -e "$node" ] && high_speed_disk=${node##*/}; done
   [ -n "${high_speed_disk:-}" ]
 }
 
@@ -196,6 +196,9 @@ for case in \
   each_fault_over_uas_ends_in_an_error_and_the_next_command_works \
   ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back \
   pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once \
+  a_panic_with_commands_in_flight_gives_the_driver_back \
+  asmpatch_falls_back_to_bulk_only_where_streams_are_refused \
+  at_high_speed_asmpatch_runs_uas_without_streams \
   backup_brings_both_blocks_and_every_byte_of_the_firmware \
   flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001 \
   bench_proves_the_patched_unit_over_both_transports \

@@ -47,6 +47,9 @@ list_superspeed_buses() {
   done | sort -n
 }
 
+# The same port of the first controller at high speed: its USB 2 bus is the one before.
+high_speed_port_of() { printf '%s-%s' "$((superspeed_buses[0] - 1))" "$(($1 + 1))"; }
+
 # What asmpatch calls the port.
 port_path() { basename "$(device_of "$1")"; }
 driver_of() { basename "$(readlink "$(device_of "$1")/$(basename "$(device_of "$1")"):1.0/driver")"; }

@@ -18,7 +18,7 @@ settled() {
 }
 
 # ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport. It times the transfers alone.
-ours() { "$disk_rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
+ours() { "$examples/disk_rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
 
 # theirs PORT DIRECTION COMMAND...: MB/s of sg_dd or sgp_dd over the same bytes. It times the transfers alone, too.
 theirs() {
@@ -93,9 +93,9 @@ processor_time_per_command() {
       rm -f many none
       for ((round = 0; round < rounds; round++)); do
         settled 0
-        cpu "$disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" "$count" >>many
+        cpu "$examples/disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" "$count" >>many
         settled 0
-        cpu "$disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" 0 >>none
+        cpu "$examples/disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" 0 >>none
       done
       cpu_line "asmpatch, $transport, depth $depth" "$count"
     done
@@ -116,7 +116,7 @@ cpu_line() {
 # profile TRANSPORT DEPTH: where the processor's time of many small reads goes, by module, then by function.
 profile() {
   settled 0
-  perf record -q -F 2000 -e cpu-clock -o profile "$disk_rate" "$(port_path 0)" "$1" read 512 "$2" 8000
+  perf record -q -F 2000 -e cpu-clock -o profile "$examples/disk_rate" "$(port_path 0)" "$1" read 512 "$2" 8000
   say "CPU profile of READ(16) of 512 bytes, $1, depth $2:"
   shares dso 6
   shares symbol 16

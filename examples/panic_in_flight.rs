@@ -1,0 +1,57 @@
+//! Panics while commands are in flight: the unit is given back to the system's driver all the same.
+//!
+//! `tests/vm/run` looks at the driver before and after.
+//!
+//! ```text
+//! panic_in_flight PORT bot|uas
+//! ```
+
+use std::error::Error;
+use std::time::Duration;
+
+use asmpatch::bridge::{Completion, Job, JobData, Transport, Workload};
+use asmpatch::scsi::{Command, XdataAddress};
+use asmpatch::unit::{self, Selector, TransportChoice};
+
+const LEN: u8 = 255;
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// E4 reads without end; the hundredth answer is too much.
+struct Endless {
+    answers: u32,
+}
+
+impl Workload for Endless {
+    fn buffer_len(&self) -> usize {
+        LEN.into()
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        let command = Command::XdataRead { from: XdataAddress::main(0x7000), len: LEN.into() };
+        Some(Job { cdb: command.cdb(), data: JobData::In(LEN.into()), id: 0 })
+    }
+
+    fn complete(&mut self, _job: &Job, _completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+        self.answers += 1;
+        assert!(self.answers < 100, "a panic with commands in flight, as asked for");
+        true
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [port, transport] = &arguments[..] else {
+        return Err("usage: panic_in_flight PORT bot|uas".into());
+    };
+    let choice = match transport.as_str() {
+        "bot" => TransportChoice::Bot,
+        "uas" => TransportChoice::Uas,
+        other => return Err(format!("{other:?} is no transport").into()),
+    };
+    let selector: Selector = port.parse()?;
+    let mut unit = unit::open(Some(&selector), choice)?;
+    let transport = unit.bridge().transport_mut();
+    let depth = transport.max_depth();
+    transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;
+    Ok(())
+}

@@ -30,9 +30,13 @@ const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoi
 const WANTED_STREAMS: u16 = 32;
 /// How long cancelled transfers may take to come back when the device is let go.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
-/// Buffers from this size on go into memory that the host controller reaches itself: below, the kernel's copy is
-/// cheaper than a mapping of whole pages.
-const DEVICE_MEMORY_FROM: usize = 4096;
+/// Buffers from this size on have pages of their own; smaller ones share some.
+const PAGES_OF_ITS_OWN_FROM: usize = 4096;
+/// What small buffers share: 31 commands with their status and 255 bytes of data are half of it.
+const SHARED_LEN: usize = 128 << 10;
+/// Small buffers share no line of any cache, so that none is written while the host controller fills its neighbour
+/// (Linux's `ARCH_DMA_MINALIGN` is 128 on arm64, the largest).
+const SHARED_ALIGN: usize = 128;
 
 unsafe extern "system" {
     // libusb 1.0.21 has these; libusb1-sys 0.7 does not declare them.
@@ -54,37 +58,68 @@ extern "system" fn on_back(transfer: *mut ffi::libusb_transfer) {
     ticket.back.lock().unwrap_or_else(PoisonError::into_inner).push_back(ticket.transfer);
 }
 
-/// A transfer's memory.
+/// A transfer's memory. Where the system lets the host controller reach it itself, the kernel neither copies it nor
+/// allocates and clears a copy for each transfer.
 enum Buffer {
-    /// Mapped from the kernel: no copy on the way.
+    /// Pages of its own, mapped from the kernel.
     Mapped { start: NonNull<u8>, len: usize },
+    /// A part of the pages that small buffers share.
+    Shared { start: NonNull<u8>, len: usize },
     /// On the heap: the kernel copies.
     Heap(NonNull<[u8]>),
 }
 
-impl Buffer {
-    fn new(handle: *mut ffi::libusb_device_handle, len: usize) -> Self {
-        if len >= DEVICE_MEMORY_FROM {
-            // SAFETY: `handle` is the open handle that `Transfers` owns.
-            let start = unsafe { libusb_dev_mem_alloc(handle, len) };
-            if let Some(start) = NonNull::new(start) {
-                return Self::Mapped { start, len };
-            }
+/// Pages mapped from the kernel, given out bit by bit. What was given out is not taken back before the whole is freed.
+struct SharedPages {
+    pages: Buffer,
+    used: usize,
+}
+
+impl SharedPages {
+    fn new(handle: *mut ffi::libusb_device_handle) -> Option<Self> {
+        Buffer::mapped(handle, SHARED_LEN).map(|pages| Self { pages, used: 0 })
+    }
+
+    fn take(&mut self, len: usize) -> Option<Buffer> {
+        let used = self.used.checked_add(len.next_multiple_of(SHARED_ALIGN))?;
+        if used > self.pages.len() {
+            return None;
         }
+        // SAFETY: `self.used + len` is within the pages.
+        let start = unsafe { self.pages.start().add(self.used) };
+        self.used = used;
+        Some(Buffer::Shared { start: NonNull::new(start)?, len })
+    }
+}
+
+impl Buffer {
+    /// `shared` are the pages for small buffers, where the system gives any.
+    fn new(handle: *mut ffi::libusb_device_handle, shared: Option<&mut SharedPages>, len: usize) -> Self {
+        let mapped = if len >= PAGES_OF_ITS_OWN_FROM {
+            Self::mapped(handle, len)
+        } else {
+            shared.and_then(|pages| pages.take(len))
+        };
         // A raw pointer, not a Box: while the transfer is out the kernel writes behind it.
-        Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice())))
+        mapped.unwrap_or_else(|| Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice()))))
+    }
+
+    fn mapped(handle: *mut ffi::libusb_device_handle, len: usize) -> Option<Self> {
+        // SAFETY: `handle` is the open handle that `Transfers` owns.
+        let start = unsafe { libusb_dev_mem_alloc(handle, len) };
+        NonNull::new(start).map(|start| Self::Mapped { start, len })
     }
 
     const fn len(&self) -> usize {
         match self {
-            Self::Mapped { len, .. } => *len,
+            Self::Mapped { len, .. } | Self::Shared { len, .. } => *len,
             Self::Heap(bytes) => bytes.len(),
         }
     }
 
     const fn start(&self) -> *mut u8 {
         match self {
-            Self::Mapped { start, .. } => start.as_ptr(),
+            Self::Mapped { start, .. } | Self::Shared { start, .. } => start.as_ptr(),
             Self::Heap(bytes) => bytes.as_ptr().cast(),
         }
     }
@@ -97,6 +132,7 @@ impl Buffer {
                 // SAFETY: it came from `libusb_dev_mem_alloc` with this handle and length; the caller frees it once.
                 unsafe { libusb_dev_mem_free(handle, start.as_ptr(), *len) };
             }
+            Self::Shared { .. } => {}
             // SAFETY: it came from `Box::leak`; the caller frees it once.
             Self::Heap(bytes) => drop(unsafe { Box::from_raw(bytes.as_ptr()) }),
         }
@@ -113,6 +149,7 @@ struct Transfer {
 /// A device's bulk pipes: see the module's text for what keeps them safe.
 pub(super) struct Transfers {
     transfers: Vec<Transfer>,
+    shared: Option<SharedPages>,
     back: Arc<Mutex<VecDeque<usize>>>,
     streams: u16,
     wanted: u16,
@@ -151,7 +188,8 @@ impl Transfers {
     }
 
     fn new(device: Device, streams: u16, wanted: u16) -> Self {
-        Self { transfers: Vec::new(), back: Arc::default(), streams, wanted, device }
+        let shared = SharedPages::new(device.handle().as_raw());
+        Self { transfers: Vec::new(), shared, back: Arc::default(), streams, wanted, device }
     }
 
     fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
@@ -199,7 +237,7 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        self.take_all_back(DROP_TIMEOUT);
+        let are_all_back = self.take_all_back(DROP_TIMEOUT);
         let handle = self.raw_handle();
         // What is still out stays where it is, for ever: libusb may yet write to it.
         for transfer in self.transfers.drain(..).filter(|transfer| !transfer.is_out) {
@@ -210,6 +248,10 @@ impl Drop for Transfers {
                 transfer.buffer.free(handle);
                 drop(Box::from_raw(transfer.ticket.as_ptr()));
             }
+        }
+        if let Some(shared) = self.shared.take().filter(|_| are_all_back) {
+            // SAFETY: no transfer is out, and those whose buffers were in these pages are gone.
+            unsafe { shared.pages.free(handle) };
         }
         free_streams(&self.device, self.streams);
     }
@@ -226,7 +268,7 @@ impl Pipes for Transfers {
         let raw = NonNull::new(unsafe { ffi::libusb_alloc_transfer(0) })
             .ok_or_else(|| PipeError::Other("no memory for a transfer".to_owned()))?;
         let ticket = NonNull::from(Box::leak(Box::new(Ticket { transfer: at, back: self.back.clone() })));
-        let buffer = Buffer::new(self.raw_handle(), capacity);
+        let buffer = Buffer::new(self.raw_handle(), self.shared.as_mut(), capacity);
         self.transfers.push(Transfer { raw, ticket, buffer, is_out: false });
         self.back.lock().unwrap_or_else(PoisonError::into_inner).reserve(self.transfers.len());
         Ok(TransferId(at))
@@ -239,7 +281,7 @@ impl Pipes for Transfers {
             return Err(PipeError::Other("the transfer is in flight".to_owned()));
         }
         if transfer.buffer.len() < capacity {
-            let old = std::mem::replace(&mut transfer.buffer, Buffer::new(handle, capacity));
+            let old = std::mem::replace(&mut transfer.buffer, Buffer::new(handle, self.shared.as_mut(), capacity));
             // SAFETY: the transfer is not out, the handle is the one that made it, and nothing else has it.
             unsafe { old.free(handle) };
         }

@@ -1,4 +1,5 @@
-//! Panics while commands are in flight: the unit is given back to the system's driver all the same.
+//! Panics in the middle of a run, with commands in flight where the transport has several: the unit is given back to the
+//! system's driver all the same.
 //!
 //! `tests/vm/run` looks at the driver before and after.
 //!

@@ -145,7 +145,8 @@ pub trait Pipes {
     /// [`PipeError`].
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError>;
 
-    /// Resets the port and sets the pipes up as before: the last resort. Nothing may be in flight.
+    /// Resets the port and sets the pipes up as before: the last resort. What is still in flight, though it was
+    /// cancelled, comes back with the reset.
     ///
     /// # Errors
     /// [`PipeError`]; [`PipeError::Disconnected`] where the device came back as another.

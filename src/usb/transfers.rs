@@ -216,7 +216,8 @@ impl Transfers {
 
     /// Takes everything back; `false` where some did not come.
     fn take_all_back(&mut self, longest: Duration) -> bool {
-        for at in 0..self.transfers.len() {
+        // The youngest first: see `bulk_only`'s withdrawal.
+        for at in (0..self.transfers.len()).rev() {
             self.cancel(TransferId(at));
         }
         let until = Instant::now() + longest;
@@ -336,20 +337,21 @@ impl Pipes for Transfers {
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        let mut rest = timeout;
-        let mut until = None;
-        let at = loop {
-            if let Some(at) = self.pop_back() {
-                break at;
+        let mut at = self.pop_back();
+        if at.is_none() {
+            // The clock is read only where something has to be waited for; without time, what is there is taken.
+            let until = Instant::now() + timeout;
+            let mut rest = timeout;
+            loop {
+                self.handle_events(rest)?;
+                at = self.pop_back();
+                rest = until.saturating_duration_since(Instant::now());
+                if at.is_some() || rest.is_zero() {
+                    break;
+                }
             }
-            if rest.is_zero() {
-                return Ok(None);
-            }
-            // The clock is read only where something has to be waited for.
-            let until = *until.get_or_insert_with(|| Instant::now() + timeout);
-            self.handle_events(rest)?;
-            rest = until.saturating_duration_since(Instant::now());
-        };
+        }
+        let Some(at) = at else { return Ok(None) };
         let transfer = &mut self.transfers[at];
         transfer.is_out = false;
         // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
@@ -418,7 +420,7 @@ fn free_streams(device: &Device, streams: u16) {
         return;
     }
     let mut endpoints = STREAM_PIPES.map(Endpoint::address);
-    // SAFETY: as in `alloc_streams`; nothing that is out uses a stream, or the kernel refuses.
+    // SAFETY: as in `alloc_streams`; the kernel takes back what still uses a stream.
     unsafe {
         ffi::libusb_free_streams(device.handle().as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
     }

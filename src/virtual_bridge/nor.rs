@@ -98,11 +98,17 @@ impl NorFlash {
         self.power_left = bytes;
     }
 
-    /// The time that erases and programs take which were begun since this was last asked; they count from `now` on.
+    /// The time from `now` until the erases and programs are finished which were begun since this was last asked. They
+    /// begin when those before them are finished.
     pub fn take_busy(&mut self, now: Instant) -> Duration {
         self.unfinished.retain(|(ends, _)| *ends > now);
-        self.unfinished.extend(self.underway.drain(..).map(|(takes, change)| (now + takes, change)));
-        std::mem::take(&mut self.busy)
+        let busy = std::mem::take(&mut self.busy);
+        if self.underway.is_empty() {
+            return busy;
+        }
+        let begin = self.unfinished.last().map_or(now, |(ends, _)| *ends);
+        self.unfinished.extend(self.underway.drain(..).map(|(takes, change)| (begin + takes, change)));
+        begin + busy - now
     }
 
     /// The power goes at `now`: pages and sectors that are not finished by then are as they were before.
@@ -292,6 +298,20 @@ mod tests {
             flash.program(FlashAddress(0), &before).unwrap();
             flash.set_timing(FlashTiming { erase_sector: sector, program_page: page });
         }
+    }
+
+    #[test]
+    fn what_is_begun_while_the_cells_are_busy_ends_after_it_and_is_taken_back_first() {
+        let mut flash = NorFlash::erased();
+        let sector = Duration::from_millis(30);
+        flash.set_timing(FlashTiming { erase_sector: sector, program_page: sector });
+        let now = Instant::now();
+        flash.program(FlashAddress(0), &[0x12]).unwrap();
+        assert_eq!(flash.take_busy(now), sector);
+        flash.erase_sector(FlashAddress(0)).unwrap();
+        assert_eq!(flash.take_busy(now + sector / 2), sector * 3 / 2);
+        flash.cut_power(now + sector * 5 / 4).unwrap();
+        assert_eq!(flash.get(FlashAddress(0), 1), Some(&[0x12][..]));
     }
 
     #[test]

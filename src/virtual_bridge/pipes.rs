@@ -197,7 +197,7 @@ impl Pipes for VirtualPipes {
             }
             let rest = until.saturating_duration_since(Instant::now());
             match busy {
-                Some(busy) if busy <= rest => std::thread::sleep(busy),
+                Some(busy) if busy < rest => std::thread::sleep(busy),
                 Some(_) | None => return Err(PipeError::Timeout),
             }
         }
@@ -211,6 +211,10 @@ impl Pipes for VirtualPipes {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        // As Linux's xHCI driver refuses it.
+        if self.transfers.iter().filter_map(|transfer| transfer.flight).any(|flight| flight.endpoint == endpoint) {
+            return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
+        }
         self.attachment.lock()?.clear_halt(endpoint);
         Ok(())
     }

@@ -11,6 +11,9 @@ rounds=3
 median() { sort -n | awk '{ v[NR] = $1 } END { printf "%.4g", v[int((NR + 1) / 2)] }'; }
 spread() { sort -n | awk 'NR == 1 { low = $1 } END { printf "%s to %s", low, $1 }'; }
 
+# A program that failed left no number.
+all_rounds_in() { [ "$(grep -c . "$1")" = "$rounds" ]; }
+
 # Waits until the kernel's driver has the disk of a port again and has done with looking at it.
 settled() {
   until_true 20 has_disk "$1"
@@ -39,6 +42,8 @@ compare() {
     settled "$port"
     theirs "$port" "$direction" "$@" >>theirs
   done
+  all_rounds_in ours
+  all_rounds_in theirs
   say "$transport $direction(16) 64 KiB, depth $depth: asmpatch $(median <ours) MB/s ($(spread <ours)), $* $(median <theirs) MB/s ($(spread <theirs)), ratio $(awk -v a="$(median <ours)" -v b="$(median <theirs)" 'BEGIN { printf "%.2f", a / b }')"
 }
 
@@ -57,6 +62,8 @@ e4_at_31_tags_against_one() {
         grep -A 1 '"commands_per_s"' e4.json | sed -n 's/.*"median": \([0-9]*\).*/\1/p' >>"e4-$depth"
       done
     done
+    all_rounds_in e4-1
+    all_rounds_in e4-31
     say "E4-255 over UAS, $us us a command: 31 tags $(median <e4-31) commands/s ($(spread <e4-31)), 1 tag $(median <e4-1) ($(spread <e4-1)), ratio $(awk -v a="$(median <e4-31)" -v b="$(median <e4-1)" 'BEGIN { printf "%.2f", a / b }')"
     until_true 20 is_bound 0 uas
     unplug 0

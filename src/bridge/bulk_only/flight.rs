@@ -29,18 +29,20 @@ impl Part {
 pub(super) struct Lane {
     transfer: TransferId,
     state: State,
+    /// Bytes that it moved when it was last in flight, however that ended.
+    moved: usize,
 }
 
 #[derive(Debug)]
 enum State {
     Idle,
     InFlight,
-    Back { moved: usize, end: TransferEnd },
+    Back(TransferEnd),
 }
 
 impl Lane {
     pub const fn new(transfer: TransferId) -> Self {
-        Self { transfer, state: State::Idle }
+        Self { transfer, state: State::Idle, moved: 0 }
     }
 
     const fn is_in_flight(&self) -> bool {
@@ -63,6 +65,10 @@ impl<P: Pipes> BulkOnly<P> {
         self.pipes.buffer(transfer)
     }
 
+    pub(super) const fn moved(&self, part: Part) -> usize {
+        self.lanes[part as usize].moved
+    }
+
     fn submit(&mut self, part: Part, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {
         let transfer = self.transfer(part);
         self.pipes.submit(transfer, endpoint, 0, len)?;
@@ -83,32 +89,37 @@ impl<P: Pipes> BulkOnly<P> {
         self.submit_status()
     }
 
-    /// Waits for one of the parts; the others are noted as they come. Gives the bytes moved.
+    /// Waits for one of the parts; the others are noted as they come. Gives the bytes moved. What is back when the
+    /// deadline passes counts: a process that was not run for a while finds its answers there.
     pub(super) fn wait(&mut self, part: Part, deadline: &Deadline) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
             if !lane.is_in_flight() {
                 return match std::mem::replace(&mut lane.state, State::Idle) {
-                    State::Back { moved, end: TransferEnd::Completed } => Ok(moved),
-                    State::Back { end: TransferEnd::Failed(error), .. } => Err(error),
-                    State::Back { end: TransferEnd::Cancelled, .. } | State::Idle | State::InFlight => {
+                    State::Back(TransferEnd::Completed) => Ok(lane.moved),
+                    State::Back(TransferEnd::Failed(error)) => Err(error),
+                    State::Back(TransferEnd::Cancelled) | State::Idle | State::InFlight => {
                         Err(PipeError::Other("the transfer was taken back".to_owned()))
                     }
                 };
             }
-            let left = deadline.left();
-            if left.is_zero() {
-                return Err(PipeError::Timeout);
-            }
-            if let Some(reaped) = self.pipes.reap(left)? {
-                self.note(reaped);
-            }
+            self.reap_one(deadline)?;
         }
+    }
+
+    fn reap_one(&mut self, deadline: &Deadline) -> Result<(), PipeError> {
+        let left = deadline.left();
+        match self.pipes.reap(left)? {
+            Some(reaped) => self.note(reaped),
+            None if left.is_zero() => return Err(PipeError::Timeout),
+            None => {}
+        }
+        Ok(())
     }
 
     fn note(&mut self, Reaped { transfer, moved, end }: Reaped) {
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.transfer == transfer) {
-            lane.state = State::Back { moved, end };
+            (lane.state, lane.moved) = (State::Back(end), moved);
         }
     }
 
@@ -116,7 +127,7 @@ impl<P: Pipes> BulkOnly<P> {
     pub(super) fn withdraw_status(&mut self) -> Result<bool, PipeError> {
         self.withdraw()?;
         let lane = self.lane(Part::Status);
-        let is_here = matches!(lane.state, State::Back { moved: 1.., end: TransferEnd::Completed });
+        let is_here = lane.moved > 0 && matches!(lane.state, State::Back(TransferEnd::Completed));
         if !is_here {
             lane.state = State::Idle;
         }
@@ -133,19 +144,16 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// After this nothing is in flight, or an error says why not.
+    ///
+    /// The youngest is cancelled first: else what is behind a cancelled transfer is the next on its pipe for a moment,
+    /// and data could arrive where the device waits for the wrapper.
     fn withdraw(&mut self) -> Result<(), PipeError> {
-        for lane in self.lanes.iter().filter(|lane| lane.is_in_flight()) {
+        for lane in self.lanes.iter().rev().filter(|lane| lane.is_in_flight()) {
             self.pipes.cancel(lane.transfer);
         }
         let deadline = Deadline::after(WITHDRAW_TIMEOUT);
         while self.lanes.iter().any(Lane::is_in_flight) {
-            let left = deadline.left();
-            if left.is_zero() {
-                return Err(PipeError::Timeout);
-            }
-            if let Some(reaped) = self.pipes.reap(left)? {
-                self.note(reaped);
-            }
+            self.reap_one(&deadline)?;
         }
         Ok(())
     }

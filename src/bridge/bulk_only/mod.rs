@@ -97,17 +97,24 @@ impl<P: Pipes> BulkOnly<P> {
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
-        self.buffer(Part::Wrapper)[..CBW_LEN].copy_from_slice(&wrapper.to_bytes());
+        self.put_wrapper(&wrapper).map_err(|source| TransportError::Io { command: cdb.name(), source })?;
 
         self.send_wrapper(cdb, data, &deadline)?;
         let moved = self.move_data(cdb, data, &deadline)?;
         let csw = self.read_status(cdb, &deadline)?;
         self.check_status(cdb, tag, transfer_length, &csw)?;
 
-        // After a stall the pipe does not say how much it moved: the residue does.
-        let by_residue = expected.saturating_sub(csw.residue as usize);
-        let transferred = moved.map_or(by_residue, |moved| moved.min(by_residue));
+        // What the device claims to have moved and the pipe has not seen did not move.
+        let transferred = moved.min(expected.saturating_sub(csw.residue as usize));
         Ok(Answer { transferred, status: csw.status })
+    }
+
+    fn put_wrapper(&mut self, wrapper: &CommandBlockWrapper) -> Result<(), PipeError> {
+        match self.buffer(Part::Wrapper).get_mut(..CBW_LEN) {
+            Some(place) => place.copy_from_slice(&wrapper.to_bytes()),
+            None => return Err(PipeError::Other("the last wrapper's transfer is still in flight".to_owned())),
+        }
+        Ok(())
     }
 
     /// Submits all three, and waits until the device has the first.
@@ -127,18 +134,13 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// The bytes moved, or `None` where a stall ended the data and only the residue tells.
-    fn move_data(
-        &mut self,
-        cdb: &Cdb,
-        data: Option<Move>,
-        deadline: &Deadline,
-    ) -> Result<Option<usize>, TransportError> {
-        let Some(Move { part, endpoint, .. }) = data else { return Ok(Some(0)) };
+    /// The bytes moved, all of them or up to a stall.
+    fn move_data(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<usize, TransportError> {
+        let Some(Move { part, endpoint, .. }) = data else { return Ok(0) };
         match self.wait(part, deadline) {
-            Ok(moved) => Ok(Some(moved)),
+            Ok(moved) => Ok(moved),
             Err(PipeError::Stall) => match self.clear_data_halt(endpoint) {
-                Ok(()) => Ok(None),
+                Ok(()) => Ok(self.moved(part)),
                 Err(error) => Err(self.failed(cdb, error, deadline)),
             },
             Err(error) => Err(self.failed(cdb, error, deadline)),

@@ -35,7 +35,10 @@ struct Script {
     in_flight: Vec<(TransferId, Endpoint, usize)>,
     back: VecDeque<Reaped>,
     halted: Vec<Endpoint>,
-    deepest: usize,
+    /// The most transfers in flight at once, for each time that there was none before.
+    depths: Vec<usize>,
+    /// The status that comes in the moment in which its transfer is cancelled.
+    late_status: Option<(CswStatus, u32)>,
 }
 
 impl Script {
@@ -126,7 +129,10 @@ impl Pipes for Script {
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, _stream: u16, len: usize) -> Result<(), PipeError> {
         self.in_flight.push((transfer, endpoint, len));
-        self.deepest = self.deepest.max(self.in_flight.len());
+        match (self.in_flight.len(), self.depths.last_mut()) {
+            (1, _) | (_, None) => self.depths.push(1),
+            (depth, Some(deepest)) => *deepest = depth.max(*deepest),
+        }
         Ok(())
     }
 
@@ -135,10 +141,24 @@ impl Pipes for Script {
         reaped.map(Some).ok_or(PipeError::Timeout)
     }
 
+    /// The device is quick: what is behind a cancelled OUT transfer moves before anything else is cancelled.
     fn cancel(&mut self, transfer: TransferId) {
-        if let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) {
-            self.in_flight.remove(at);
-            self.back.push_back(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled });
+        let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) else { return };
+        let (_, endpoint, len) = self.in_flight.remove(at);
+        if let Some((status, residue)) = self.late_status.take_if(|_| endpoint == Endpoint::DataIn && len == CSW_LEN) {
+            let csw = CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes();
+            self.buffers[transfer.0][..CSW_LEN].copy_from_slice(&csw);
+            self.back.push_back(Reaped { transfer, moved: CSW_LEN, end: TransferEnd::Completed });
+            return;
+        }
+        self.back.push_back(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled });
+        let next = self.in_flight[at..].iter().position(|(_, on, _)| *on == endpoint && endpoint == Endpoint::DataOut);
+        if let Some(next) = next {
+            let (transfer, _, len) = self.in_flight.remove(at + next);
+            let bytes = self.buffers[transfer.0][..len].to_vec();
+            if let Some(Ok(moved)) = self.write(&bytes) {
+                self.back.push_back(Reaped { transfer, moved, end: TransferEnd::Completed });
+            }
         }
     }
 
@@ -210,9 +230,30 @@ fn a_command_moves_its_data_and_ends_good() {
 
 #[test]
 fn wrapper_data_and_status_are_on_their_way_together_and_sense_data_after_them() {
-    assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(0)])).2.deepest, 3);
+    assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(0)])).2.depths, [3]);
     let failed = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
-    assert_eq!(read8(failed).2.deepest, 3);
+    assert_eq!(read8(failed).2.depths, [3, 3]);
+}
+
+#[test]
+fn data_that_a_device_claims_after_a_stall_did_not_move() {
+    let (outcome, bytes, _) = read8(Script::new([Fail(PipeError::Stall), passed(0)]));
+    assert_eq!((outcome, bytes), (good(0), [0; 8]));
+}
+
+#[test]
+fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
+    let mut script = Script::new([Fail(PipeError::Stall)]);
+    script.late_status = Some((CswStatus::Passed, 8));
+    let (outcome, _, script) = read8(script);
+    assert_eq!(outcome, good(0));
+    assert_eq!((script.log, script.depths), (vec!["clear IN"], vec![3]), "it is not asked for again");
+}
+
+#[test]
+fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
+    let mut engine = over(Script::new([Data(vec![7; 8]), passed(0)]));
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut [0; 8]), Duration::ZERO), good(8));
 }
 
 #[test]

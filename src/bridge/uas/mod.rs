@@ -41,6 +41,8 @@ pub struct Uas<P> {
     shared_status: Option<SharedStatus>,
     free: Vec<usize>,
     in_flight: usize,
+    /// Halted, with the data of several commands on it.
+    halted: Option<Endpoint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +109,16 @@ impl<P: Pipes> Uas<P> {
         } else {
             None
         };
-        Ok(Self { pipes, slots, roles, task, shared_status, free: Vec::with_capacity(depth), in_flight: 0 })
+        Ok(Self {
+            pipes,
+            slots,
+            roles,
+            task,
+            shared_status,
+            free: Vec::with_capacity(depth),
+            in_flight: 0,
+            halted: None,
+        })
     }
 
     /// The pipes, for what is not UAS's.
@@ -140,7 +151,11 @@ impl<P: Pipes> Uas<P> {
             None => self.ask_for_status()?,
         }
         let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
-        self.pipes.buffer(command)[..unit.len()].copy_from_slice(&unit);
+        let Some(place) = self.pipes.buffer(command).get_mut(..unit.len()) else {
+            let still_out = PipeError::Other("the last command's transfer is still in flight".to_owned());
+            return Err(lost(self.name_of(at), still_out));
+        };
+        place.copy_from_slice(&unit);
         self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
     }
 
@@ -223,6 +238,11 @@ impl<P: Pipes> Uas<P> {
             // The device has no more to say on this pipe; its status tells why.
             TransferEnd::Failed(PipeError::Stall) => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
+                if self.has_data_on(endpoint) {
+                    // The other commands' data can't be left on a pipe that starts over: all of them are ended.
+                    self.halted = Some(endpoint);
+                    return Err(lost(self.name_of(at), PipeError::Stall));
+                }
                 self.pipes.clear_halt(endpoint).map_err(|error| lost(self.name_of(at), error))?;
                 Ok(ended)
             }
@@ -338,6 +358,13 @@ impl<P: Pipes> Uas<P> {
                 Err(TransportError::Protocol { command: self.name_of(at), what })
             }
         }
+    }
+
+    /// Whether any command's data is in flight on this endpoint.
+    fn has_data_on(&self, endpoint: Endpoint) -> bool {
+        self.slots.iter().filter_map(|slot| slot.busy.as_ref()).any(|busy| {
+            busy.pending.has(Pending::DATA) && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
+        })
     }
 
     fn name_of(&self, at: usize) -> String {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::slot::Busy;
 use super::{Uas, lost};
 use crate::bridge::error::TransportError;
-use crate::bridge::pipes::{PipeError, Pipes};
+use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::transport::{Completion, JobData, Workload};
 
 /// How long a cancelled transfer may take to come back.
@@ -45,6 +45,12 @@ impl<P: Pipes> Uas<P> {
             let now = Instant::now();
             let next = self.next_deadline().unwrap_or(now + IDLE);
             if next <= now {
+                // What is back counts: a process that was not run for a while finds its answers there.
+                while let Some(reaped) = self.reap_now()? {
+                    if let Some(at) = self.take(&reaped)? {
+                        has_more &= self.finish(at, workload);
+                    }
+                }
                 self.expire(now)?;
                 continue;
             }
@@ -58,6 +64,13 @@ impl<P: Pipes> Uas<P> {
                 Err(PipeError::Timeout) => self.expire(next)?,
                 Err(error) => return Err(lost("the queue".to_owned(), error)),
             }
+        }
+    }
+
+    fn reap_now(&mut self) -> Result<Option<Reaped>, TransportError> {
+        match self.pipes.reap(Duration::ZERO) {
+            Err(PipeError::Timeout) => Ok(None),
+            other => other.map_err(|error| lost("the queue".to_owned(), error)),
         }
     }
 

@@ -39,11 +39,23 @@ impl<P: Pipes> Uas<P> {
     fn end_all(&mut self) -> Result<(), TransportError> {
         let is_quiet = self.in_flight == 0 || self.end_tasks();
         let is_drained = self.drain();
-        if is_quiet && is_drained { Ok(()) } else { self.reset() }
+        if is_quiet && is_drained && self.clear_halted() { Ok(()) } else { self.reset() }
+    }
+
+    fn clear_halted(&mut self) -> bool {
+        self.halted.take().is_none_or(|endpoint| self.pipes.clear_halt(endpoint).is_ok())
     }
 
     fn reset(&mut self) -> Result<(), TransportError> {
-        self.pipes.reset_port().map_err(|error| lost("resetting the port".to_owned(), error))
+        let resetting = |error| lost("resetting the port".to_owned(), error);
+        self.halted = None;
+        self.pipes.reset_port().map_err(resetting)?;
+        // What was not given back before comes back with the reset.
+        if self.drain() {
+            Ok(())
+        } else {
+            Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())))
+        }
     }
 
     /// Whether the device has ended its tasks.
@@ -128,7 +140,9 @@ impl<P: Pipes> Uas<P> {
                 Err(_) => break,
             }
         }
-        let is_drained = !self.is_anything_out();
+        if self.is_anything_out() {
+            return false;
+        }
         for slot in &mut self.slots {
             slot.busy = None;
         }
@@ -137,7 +151,7 @@ impl<P: Pipes> Uas<P> {
         if let Some(shared) = &mut self.shared_status {
             shared.is_out = false;
         }
-        is_drained
+        true
     }
 
     fn is_anything_out(&self) -> bool {

@@ -116,6 +116,18 @@ fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_work
 }
 
 #[test]
+fn a_stall_under_many_commands_ends_all_of_them_and_the_next_ones_work() {
+    let unit = unit("[[fault]]\nkind = \"stall\"\nopcode = 0xE4\nnth = 40\n");
+    fill_window(&unit);
+    let mut engine = engine(&unit);
+    let error = engine.run(&mut ReadWindow::of(100), 31, SECOND).unwrap_err();
+    assert!(matches!(error, TransportError::Stalled { .. }), "{error}");
+    let mut reads = ReadWindow::of(100);
+    engine.run(&mut reads, 31, SECOND).unwrap();
+    assert_eq!((reads.sent, reads.wrong), (100, 0));
+}
+
+#[test]
 fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
     let unit = unit("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE0\n");
     let mut engine = engine(&unit);
@@ -182,6 +194,15 @@ fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
 fn data_that_never_come_after_a_good_status_count_as_short() {
     let (outcome, _) = inquire(Plan { status: Some(good(1)), ..Plan::default() });
     assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
+}
+
+#[test]
+fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
+    let plan = Plan { data: Some(vec![7; 36]), status: Some(good(1)), ..Plan::default() };
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut data = [0; 36];
+    let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), Duration::ZERO);
+    assert_eq!((outcome.unwrap().transferred, data), (36, [7; 36]));
 }
 
 #[test]

@@ -76,6 +76,7 @@ proptest! {
             "behind = { ssd = { bytes = 4096 } }",
             "state = \"boot-loader\"",
             "speed = \"high\"\nbehind = \"nothing\"",
+            "timing = { erase-sector-ms = 1, program-page-us = 100, command-us = 10 }",
             "power-loss-after = 700\n[[fault]]\nkind = \"short-data\"\nnth = 2\ntimes = 9",
             "[[fault]]\nkind = \"stall\"\nnth = 2\ntimes = 9\n[[fault]]\nkind = \"bad-tag\"\nnth = 12",
         ]),

@@ -1,12 +1,12 @@
 use std::fs;
 
 use super::{TIMEOUT, bulk_only, patched_image, port, returned, unit};
-use crate::bridge::{CommandError, Port, TransportError};
+use crate::bridge::{Bridge, BulkOnly, CommandError, Port, TransportError};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::{ResetMode, XdataAddress};
-use crate::virtual_bridge::{OpenError, VirtualBridge};
+use crate::virtual_bridge::{OpenError, SharedBridge, VirtualBridge, VirtualPipes};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -195,4 +195,20 @@ fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
     let mut bridge = bulk_only(unit("[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1"));
     bridge.write_config(BlockIndex::Zero, &block).unwrap();
+}
+
+#[test]
+fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
+    for (never_done, state) in [
+        ("[timing]\nerase-sector-ms = 3600000", BridgeState::Stock),
+        ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
+    ] {
+        let unit = SharedBridge::new(unit(never_done));
+        let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
+        let block = bridge.read_config(BlockIndex::Zero).unwrap();
+        bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
+        unit.lock().unplug();
+        unit.lock().plug_in();
+        assert_eq!(unit.lock().descriptors().state, state, "{never_done}");
+    }
 }

@@ -35,7 +35,7 @@ pub enum Report {
     Unit(Event),
     /// The guest has left between two packets.
     Left,
-    /// The connection was given up; the unit is unharmed, and the next guest is waited for.
+    /// The connection was given up, which pulls the unit's cable; the next guest is waited for.
     GivenUp(ConnectionError),
 }
 
@@ -53,21 +53,36 @@ pub enum ConnectionError {
     Packet(#[from] PacketError),
     /// The connection ended inside a packet.
     #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
-    #[diagnostic(code(asmpatch::serve::cut_off), help("see why the peer ended; the unit is as it was"))]
+    #[diagnostic(
+        code(asmpatch::serve::cut_off),
+        help(
+            "see why the peer ended; to the unit its cable was pulled, and what its flash was busy with is unfinished"
+        )
+    )]
     CutOff {
         /// Bytes of the packet that had come.
         missing_from: usize,
     },
     /// Nothing moves.
     #[error("the peer {what} for {PATIENCE:?}")]
-    #[diagnostic(code(asmpatch::serve::stuck), help("see what the peer waits for; the unit is as it was"))]
+    #[diagnostic(
+        code(asmpatch::serve::stuck),
+        help(
+            "see what the peer waits for; to the unit its cable was pulled, and what its flash was busy with is unfinished"
+        )
+    )]
     Stuck {
         /// What it does not do.
         what: &'static str,
     },
     /// The system's own error.
     #[error("the connection failed")]
-    #[diagnostic(code(asmpatch::serve::io), help("see why the peer ended; the unit is as it was"))]
+    #[diagnostic(
+        code(asmpatch::serve::io),
+        help(
+            "see why the peer ended; to the unit its cable was pulled, and what its flash was busy with is unfinished"
+        )
+    )]
     Io(#[from] io::Error),
 }
 

@@ -9,6 +9,8 @@ use thiserror::Error;
 use crate::failure::{Exit, Failure};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// What a process that is ended by a second Ctrl-C still does.
+static LAST: OnceLock<fn()> = OnceLock::new();
 
 /// Stopped by Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
@@ -57,6 +59,12 @@ impl Interrupt<'static> {
     }
 }
 
+/// Says what a second Ctrl-C still does before it ends the process, as nothing is unwound then. It runs on a thread of
+/// its own, and the first that is said stays.
+pub fn before_forced_exit(work: fn()) {
+    let _ = LAST.set(work);
+}
+
 /// Makes Ctrl-C, SIGTERM and SIGHUP set the process's flag, and gives a view of it. The second one ends the process
 /// at once with status 130, for an operation that does not come to its next safe place.
 ///
@@ -67,6 +75,9 @@ pub fn install() -> Interrupt<'static> {
         // Where no handler can be set Ctrl-C ends the process at once, as it would without us.
         let _ = ctrlc::set_handler(|| {
             if REQUESTED.swap(true, Ordering::Relaxed) {
+                if let Some(work) = LAST.get() {
+                    work();
+                }
                 std::process::exit(Exit::Interrupted as i32);
             }
         });

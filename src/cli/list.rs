@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::Context;
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit};
+use crate::interrupt;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
 
 /// List every bridge on the system.
@@ -45,7 +46,13 @@ struct Row {
 /// Where USB can't be used, or a named unit is not there.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
-    let rows: Vec<Row> = units.into_iter().map(|unit| row(unit, args.probe)).collect();
+    // A unit that is asked for its version is given back before Ctrl-C ends the command.
+    let interrupt = interrupt::install();
+    let mut rows = Vec::new();
+    for unit in units {
+        interrupt.check()?;
+        rows.push(row(unit, args.probe));
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&rows).expect("units serialise: their keys are strings");
         anstream::println!("{text}");

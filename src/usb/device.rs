@@ -1,5 +1,6 @@
 //! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
 
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
@@ -7,6 +8,7 @@ use rusb::{Context, DeviceHandle};
 use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
 use crate::bridge::{Endpoint, PipeError, PortPath};
+use crate::interrupt;
 
 /// The interface of every state of a bridge.
 const INTERFACE: u8 = 0;
@@ -15,14 +17,34 @@ const CLASS_TO_INTERFACE: u8 = 0x21;
 /// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
 const MASS_STORAGE_RESET: u8 = 0xFF;
 
+/// Every device that is open.
+static OPEN: Mutex<Vec<Weak<DeviceHandle<Context>>>> = Mutex::new(Vec::new());
+
+/// Gives every device back to the kernel's driver, whatever is in flight on it: for a process that ends without
+/// unwinding.
+fn give_back_all() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    for handle in open.iter().filter_map(Weak::upgrade) {
+        // The process ends: there is nobody left to tell.
+        let _ = handle.release_interface(INTERFACE);
+    }
+}
+
+fn remember(handle: &Arc<DeviceHandle<Context>>) {
+    interrupt::before_forced_exit(give_back_all);
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    open.retain(|other| other.strong_count() > 0);
+    open.push(Arc::downgrade(handle));
+}
+
 /// An opened bridge, on one alternate setting.
 ///
 /// Dropping it releases the interface and gives the unit back to the kernel driver that held it: so also when a
-/// panic unwinds.
+/// panic unwinds. A second Ctrl-C, which unwinds nothing, does the same.
 #[derive(Debug)]
 pub struct Device {
     // Fields drop in order: the interface's release comes with the handle's.
-    handle: DeviceHandle<Context>,
+    handle: Arc<DeviceHandle<Context>>,
     port: PortPath,
     alternate: u8,
     alternates: usize,
@@ -44,6 +66,8 @@ impl Device {
                 .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
         }
         handle.claim_interface(INTERFACE).map_err(|source| UsbError::of("claim", port, source))?;
+        let handle = Arc::new(handle);
+        remember(&handle);
         let device = Self { handle, port: port.clone(), alternate, alternates: layout.alternates };
         device.select_alternate()?;
         Ok(device)
@@ -55,7 +79,7 @@ impl Device {
     }
 
     /// The handle, for the one file that needs libusb's asynchronous calls.
-    pub(super) const fn handle(&self) -> &DeviceHandle<Context> {
+    pub(super) fn handle(&self) -> &DeviceHandle<Context> {
         &self.handle
     }
 

@@ -74,6 +74,28 @@ ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
   unplug 1
 }
 
+# The unit does not answer: the first Ctrl-C is waiting for the end of a command.
+a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
+  local transport running status
+  unit mute "$(faults 0xE4 timeout timeout)"
+  plug 1 mute
+  for transport in bot uas; do
+    until_true 20 is_bound 1 uas
+    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --timeout 60 &
+    running=$!
+    until_true 10 is_bound 1 usbfs
+    sleep 1
+    kill -INT "$running"
+    sleep 0.5
+    kill -INT "$running"
+    status=0
+    wait "$running" || status=$?
+    [ "$status" = 130 ]
+    until_true 3 is_bound 1 uas
+  done
+  unplug 1
+}
+
 pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
   local transport running status began
   for transport in bot uas; do

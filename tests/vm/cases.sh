@@ -197,6 +197,7 @@ for case in \
   each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works \
   each_fault_over_uas_ends_in_an_error_and_the_next_command_works \
   ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back \
+  a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back \
   pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once \
   a_panic_gives_the_driver_back_even_with_commands_in_flight \
   asmpatch_falls_back_to_bulk_only_where_streams_are_refused \

@@ -55,20 +55,33 @@ each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
   unplug 1
 }
 
+# benching TRANSPORT [OPTION...]: a bench of the unit at port 1, `running` in the background, once it has the unit.
+benching() {
+  local transport=$1
+  shift
+  until_true 20 is_bound 1 uas
+  "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --seconds 60 "$@" 2>err &
+  running=$!
+  until_true 10 is_bound 1 usbfs
+  sleep 1
+}
+
+# has_ended STATUS: what runs in the background ends with this exit status.
+has_ended() {
+  local status=0
+  wait "$running" || status=$?
+  cat err
+  [ "$status" = "$1" ]
+}
+
 ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
-  local transport running status
+  local transport running
   unit busy
   plug 1 busy
   for transport in bot uas; do
-    until_true 20 is_bound 1 uas
-    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --seconds 60 &
-    running=$!
-    until_true 10 is_bound 1 usbfs
-    sleep 1
+    benching "$transport"
     kill -INT "$running"
-    status=0
-    wait "$running" || status=$?
-    [ "$status" = 130 ]
+    has_ended 130
     until_true 10 is_bound 1 uas
   done
   unplug 1
@@ -76,42 +89,29 @@ ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
 
 # The unit does not answer: the first Ctrl-C is waiting for the end of a command.
 a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
-  local transport running status
+  local transport running
   unit mute "$(faults 0xE4 timeout timeout)"
   plug 1 mute
   for transport in bot uas; do
-    until_true 20 is_bound 1 uas
-    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --timeout 60 &
-    running=$!
-    until_true 10 is_bound 1 usbfs
-    sleep 1
+    benching "$transport" --timeout 60
     kill -INT "$running"
     sleep 0.5
     kill -INT "$running"
-    status=0
-    wait "$running" || status=$?
-    [ "$status" = 130 ]
+    has_ended 130
     until_true 3 is_bound 1 uas
   done
   unplug 1
 }
 
 pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
-  local transport running status began
+  local transport running began
   for transport in bot uas; do
     unit gone
     plug 1 gone
-    until_true 20 is_bound 1 uas
-    "$asmpatch" bench --device "$(port_path 1)" --transport "$transport" --path e4-255 --seconds 60 2>err &
-    running=$!
-    until_true 10 is_bound 1 usbfs
-    sleep 1
+    benching "$transport"
     began=$SECONDS
     unplug 1
-    status=0
-    wait "$running" || status=$?
-    cat err
-    [ "$status" = 4 ]
+    has_ended 4
     grep -q 'usb::disconnected' err
     [ $((SECONDS - began)) -le 5 ]
   done

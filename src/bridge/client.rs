@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::command_error::CommandError;
 use super::error::TransportError;
-use super::transport::{Completion, DataPhase, Transport};
+use super::transport::Transport;
+use super::workload::{Completion, DataPhase};
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
 use crate::scsi::{Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
 

@@ -14,6 +14,7 @@ mod single;
 mod transport;
 pub mod uas;
 mod unit_info;
+mod workload;
 
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
@@ -21,6 +22,7 @@ pub use command_error::CommandError;
 pub use error::TransportError;
 pub use pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 pub use port::{Attached, Port};
-pub use transport::{AnyTransport, Completion, DataPhase, Job, JobData, Transport, TransportKind, Workload};
+pub use transport::{AnyTransport, Transport, TransportKind};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
+pub use workload::{Completion, DataPhase, Job, JobData, Workload};

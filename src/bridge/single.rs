@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::transport::{Completion, DataPhase, Job, JobData, Workload};
+use super::workload::{Completion, DataPhase, Job, JobData, Workload};
 use crate::scsi::Cdb;
 
 /// One command as a workload: the only copy is between the caller's data and the transfer's buffer.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::error::TransportError;
 use super::pipes::{Endpoint, PipeError, Pipes};
-use super::transport::{Completion, JobData, Transport, TransportKind, Workload};
+use super::transport::{Transport, TransportKind};
+use super::workload::{Completion, JobData, Workload};
 use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, DataLength, ScsiStatus, Sense};
 use flight::{Lane, Part};

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::error::TransportError;
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use super::transport::{Job, Transport, TransportKind, Workload};
+use super::transport::{Transport, TransportKind};
+use super::workload::{Job, Workload};
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};

@@ -6,7 +6,7 @@ use super::slot::Busy;
 use super::{Uas, lost};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
-use crate::bridge::transport::{Completion, JobData, Workload};
+use crate::bridge::workload::{Completion, JobData, Workload};
 
 /// How long a cancelled transfer may take to come back.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use super::{PROBE_TIMEOUT, STATUS_LEN, Uas, lost, tag_of};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::bridge::single::Single;
-use crate::bridge::transport::DataPhase;
+use crate::bridge::workload::DataPhase;
 use crate::scsi::Command;
 use crate::scsi::uas::{TASK_IU_LEN, Tag, TaskFunction, TaskIu};
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::bridge::pipes::TransferId;
-use crate::bridge::transport::Job;
+use crate::bridge::workload::Job;
 use crate::scsi::{ScsiStatus, Sense};
 
 /// A tag's transfers.

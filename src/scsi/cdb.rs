@@ -4,8 +4,6 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::command::opcode_name;
-
 /// A command descriptor block as it goes over the wire: 1 to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cdb {
@@ -84,4 +82,26 @@ impl fmt::Debug for Cdb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Cdb({self})")
     }
+}
+
+/// The name of the commands that asmpatch sends, by operation code.
+pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
+    Some(match opcode {
+        0x00 => "TEST UNIT READY",
+        0x03 => "REQUEST SENSE",
+        0x12 => "INQUIRY",
+        0x25 => "READ CAPACITY(10)",
+        0x9E => "READ CAPACITY(16)",
+        0x88 => "READ(16)",
+        0x8A => "WRITE(16)",
+        0xE0 => "E0 (configuration read)",
+        0xE1 => "E1 (configuration write)",
+        0xE2 => "E2 (flash read)",
+        0xE3 => "E3 (firmware write)",
+        0xE4 => "E4 (XDATA read)",
+        0xE5 => "E5 (XDATA write)",
+        0xE6 => "E6 (NVMe Identify)",
+        0xE8 => "E8 (reset)",
+        _ => return None,
+    })
 }

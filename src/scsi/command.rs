@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::bot::Direction;
-use super::cdb::Cdb;
+use super::cdb::{Cdb, opcode_name};
 use crate::firmware::{BlockIndex, Part};
 
 /// One of the two 64 KiB pages of XDATA, selected by the top byte of E4's and E5's address.
@@ -225,28 +225,6 @@ impl Command {
     pub fn name(&self) -> &'static str {
         opcode_name(self.cdb().opcode()).unwrap_or("a command without a name")
     }
-}
-
-/// The name of the commands that asmpatch sends, by operation code.
-pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
-    Some(match opcode {
-        0x00 => "TEST UNIT READY",
-        0x03 => "REQUEST SENSE",
-        0x12 => "INQUIRY",
-        0x25 => "READ CAPACITY(10)",
-        0x9E => "READ CAPACITY(16)",
-        0x88 => "READ(16)",
-        0x8A => "WRITE(16)",
-        0xE0 => "E0 (configuration read)",
-        0xE1 => "E1 (configuration write)",
-        0xE2 => "E2 (flash read)",
-        0xE3 => "E3 (firmware write)",
-        0xE4 => "E4 (XDATA read)",
-        0xE5 => "E5 (XDATA write)",
-        0xE6 => "E6 (NVMe Identify)",
-        0xE8 => "E8 (reset)",
-        _ => return None,
-    })
 }
 
 const fn transfer16(opcode: u8, lba: u64, blocks: u32) -> [u8; 16] {

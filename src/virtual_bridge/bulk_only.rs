@@ -5,9 +5,10 @@
 use std::time::Instant;
 
 use super::exchange::{DataPlan, Ending, Exchange};
+use super::reply::{After, InReply, OutReply};
 use super::scenario::FaultKind;
 use super::target::Target;
-use super::unit::{After, InReply, OutReply};
+
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Sense, SenseKey};
 

@@ -19,6 +19,7 @@ mod pages;
 mod pipes;
 mod port;
 mod power_on;
+mod reply;
 mod scenario;
 mod target;
 mod uas;
@@ -39,5 +40,6 @@ pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN
 pub use open::OpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Absent, VirtualPort};
+pub use reply::{InReply, OutReply};
 pub use scenario::{Behind, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
-pub use unit::{BusEvent, InReply, NoSuchAlternate, OutReply, VirtualBridge};
+pub use unit::{BusEvent, NoSuchAlternate, VirtualBridge};

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::descriptors::{LinkSpeed, STREAMS};
 use super::handle::SharedBridge;
-use super::unit::{InReply, NoSuchAlternate, OutReply, VirtualBridge};
+use super::reply::{InReply, OutReply};
+use super::unit::{NoSuchAlternate, VirtualBridge};
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The alternate setting of UAS.

@@ -9,9 +9,10 @@ use std::time::Instant;
 use super::bulk_only::ABORTED;
 use super::descriptors::{LinkSpeed, STREAMS};
 use super::exchange::{DataPlan, Ending, Exchange};
+use super::reply::{After, InReply, OutReply};
 use super::scenario::FaultKind;
 use super::target::Target;
-use super::unit::{After, InReply, OutReply};
+
 use crate::bridge::Endpoint;
 use crate::scsi::bot::Direction;
 use crate::scsi::uas::{HostIu, READY_IU_LEN, RESPONSE_IU_LEN, SENSE_IU_HEADER_LEN, Tag, TaskFunction, TaskIu};

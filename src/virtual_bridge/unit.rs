@@ -12,6 +12,7 @@ use super::firmware::Firmware;
 use super::native::{BootLoader, NativeFirmware};
 use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on};
+use super::reply::{After, InReply, OutReply};
 use super::scenario::{FaultPlan, PowerOnState, Scenario};
 use super::target::Target;
 use super::uas::Uas;
@@ -19,33 +20,6 @@ use crate::bridge::Endpoint;
 use crate::firmware::BridgeState;
 use crate::scsi::Sense;
 use crate::scsi::bot::Direction;
-
-/// What the unit makes of data from the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutReply {
-    /// It took the first so many bytes. Fewer than offered: the rest is offered again, and may meet another reply.
-    Accepted(usize),
-    /// The endpoint is halted.
-    Stall,
-    /// Not now (NAK, NRDY): the same transfer is offered again after the next transfer on any endpoint, or when
-    /// [`VirtualBridge::wake_in`] says.
-    Silent,
-    /// The unit is not there.
-    Gone,
-}
-
-/// What the unit makes of a host's request for data.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InReply {
-    /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
-    Data(usize),
-    /// The endpoint is halted.
-    Stall,
-    /// Nothing yet, as for [`OutReply::Silent`].
-    Silent,
-    /// The unit is not there.
-    Gone,
-}
 
 /// What happens to the unit's attachment to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,16 +34,6 @@ pub enum BusEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
-
-/// What follows a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum After {
-    Nothing,
-    /// E8: the chip starts over.
-    StartOver,
-    /// The unit leaves the bus (a fault).
-    Vanish,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {

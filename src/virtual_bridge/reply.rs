@@ -1,0 +1,38 @@
+//! How the unit answers a transfer.
+
+/// What the unit makes of data from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutReply {
+    /// It took the first so many bytes. Fewer than offered: the rest is offered again, and may meet another reply.
+    Accepted(usize),
+    /// The endpoint is halted.
+    Stall,
+    /// Not now (NAK, NRDY): the same transfer is offered again after the next transfer on any endpoint, or when
+    /// [`VirtualBridge::wake_in`](super::VirtualBridge::wake_in) says.
+    Silent,
+    /// The unit is not there.
+    Gone,
+}
+
+/// What the unit makes of a host's request for data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InReply {
+    /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
+    Data(usize),
+    /// The endpoint is halted.
+    Stall,
+    /// Nothing yet, as for [`OutReply::Silent`].
+    Silent,
+    /// The unit is not there.
+    Gone,
+}
+
+/// What follows a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum After {
+    Nothing,
+    /// E8: the chip starts over.
+    StartOver,
+    /// The unit leaves the bus (a fault).
+    Vanish,
+}

@@ -9,6 +9,8 @@ use thiserror::Error;
 use crate::failure::{Exit, Failure};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
+/// What the first Ctrl-C tells the one who waits.
+static FIRST: OnceLock<fn()> = OnceLock::new();
 /// What a process that is ended by a second Ctrl-C still does.
 static LAST: OnceLock<fn()> = OnceLock::new();
 
@@ -59,6 +61,12 @@ impl Interrupt<'static> {
     }
 }
 
+/// Says what the first Ctrl-C tells the one who waits for a safe place to come, where a second one does harm. It runs on
+/// a thread of its own, and the first that is said stays.
+pub fn on_request(tell: fn()) {
+    let _ = FIRST.set(tell);
+}
+
 /// Says what a second Ctrl-C still does before it ends the process, as nothing is unwound then. It runs on a thread of
 /// its own, and the first that is said stays.
 pub fn before_forced_exit(work: fn()) {
@@ -79,6 +87,9 @@ pub fn install() -> Interrupt<'static> {
                     work();
                 }
                 std::process::exit(Exit::Interrupted as i32);
+            }
+            if let Some(tell) = FIRST.get() {
+                tell();
             }
         });
     });

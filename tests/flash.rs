@@ -248,6 +248,42 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
     }
 }
 
+#[test]
+#[cfg(unix)]
+fn the_first_ctrl_c_finishes_the_command_in_flight_and_says_what_a_second_one_would_do() {
+    use std::process::{Command, Stdio};
+
+    // The erase takes two seconds, and its cells are in the file from the first of them on.
+    let rig = Rig::new("[timing]\nerase-sector-ms = 60\n");
+    let home = rig.home.path();
+    assert_ne!(rig.cells()[0x100], 0xFF);
+    let Patched { image, receipt } = patched();
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    let flash = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+        .current_dir(home)
+        .args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_erasing = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100] == 0xFF;
+    for _ in 0..1000 {
+        if is_erasing() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &flash.id().to_string()]).status().unwrap().success());
+    let output = flash.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    let steps = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(steps.lines().last(), Some("erase, write configuration block 0: written"), "{told}");
+    assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{told}");
+    assert!(told.contains("asmpatch restore "), "{told}");
+}
+
 /// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.
 #[test]
 fn the_commands_print_what_the_transcripts_show() {

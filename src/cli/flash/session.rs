@@ -104,6 +104,12 @@ impl Prepared<'_> {
             ask::confirm(&format!("Write {which}?"), interrupt)?;
         }
 
+        interrupt::on_request(|| {
+            anstream::eprintln!(
+                "\nstopping when the command in flight is finished; a second Ctrl-C ends asmpatch at once, and leaves \
+                 the unit half-written"
+            );
+        });
         let bars = Bars::new(context, units.len(), !args.json);
         let outcomes = at_once(units, &|(mut port, plan): (Box<dyn Port>, Plan)| {
             write_one(&mut *port, &plan, backup_into, &bars, origin, interrupt)

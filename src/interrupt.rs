@@ -2,6 +2,9 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -13,6 +16,9 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 static FIRST: OnceLock<fn()> = OnceLock::new();
 /// What a process that is ended by a second Ctrl-C still does.
 static LAST: OnceLock<fn()> = OnceLock::new();
+
+/// How long that may take: a host controller that hangs must not keep the process.
+const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Stopped by Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
@@ -84,16 +90,35 @@ pub fn install() -> Interrupt<'static> {
         let _ = ctrlc::set_handler(|| {
             if REQUESTED.swap(true, Ordering::Relaxed) {
                 if let Some(work) = LAST.get() {
-                    work();
+                    aside(*work).join_within(LAST_TIMEOUT);
                 }
                 std::process::exit(Exit::Interrupted as i32);
             }
             if let Some(tell) = FIRST.get() {
-                tell();
+                aside(*tell);
             }
         });
     });
     Interrupt(&REQUESTED)
+}
+
+/// Work on a thread of its own, so that a terminal that takes no text, or a panic, does not end the handler.
+struct Aside(Receiver<()>);
+
+fn aside(work: fn()) -> Aside {
+    let (done, ended) = mpsc::channel();
+    // Without a thread the work is left out, and its end is not waited for.
+    let _ = thread::Builder::new().spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    Aside(ended)
+}
+
+impl Aside {
+    fn join_within(self, longest: Duration) {
+        let _ = self.0.recv_timeout(longest);
+    }
 }
 
 #[cfg(test)]

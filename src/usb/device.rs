@@ -1,6 +1,8 @@
 //! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
 use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
@@ -20,13 +22,25 @@ const MASS_STORAGE_RESET: u8 = 0xFF;
 /// Every device that is open.
 static OPEN: Mutex<Vec<Weak<DeviceHandle<Context>>>> = Mutex::new(Vec::new());
 
+/// The process is about to end without unwinding.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Gives every device back to the kernel's driver, whatever is in flight on it: for a process that ends without
 /// unwinding.
 fn give_back_all() {
+    ENDING.store(true, Ordering::SeqCst);
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for handle in open.iter().filter_map(Weak::upgrade) {
         // The process ends: there is nobody left to tell.
         let _ = handle.release_interface(INTERFACE);
+    }
+}
+
+/// Keeps a thread that still wants something of a device from taking it back while the process ends: the kernel lets
+/// any request claim an interface that is free, and recovery would reset the port under the kernel's driver.
+pub(super) fn stay_away_at_the_end() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
     }
 }
 
@@ -56,6 +70,7 @@ impl Device {
     /// # Errors
     /// [`UsbError`].
     pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
+        stay_away_at_the_end();
         let port = &found.port;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let handle = found.device.open().map_err(|source| UsbError::of("open", port, source))?;
@@ -106,6 +121,7 @@ impl Device {
 
     /// Port reset, then the interface as before.
     pub(super) fn reset(&self) -> Result<(), PipeError> {
+        stay_away_at_the_end();
         self.handle.reset().map_err(pipe_error)?;
         if self.alternates > 1 {
             self.handle.set_alternate_setting(INTERFACE, self.alternate).map_err(pipe_error)?;
@@ -114,10 +130,12 @@ impl Device {
     }
 
     pub(super) fn clear_halt_of(&self, endpoint: Endpoint) -> Result<(), PipeError> {
+        stay_away_at_the_end();
         self.handle.clear_halt(endpoint.address()).map_err(pipe_error)
     }
 
     pub(super) fn mass_storage_reset(&self, timeout: Duration) -> Result<(), PipeError> {
+        stay_away_at_the_end();
         self.handle
             .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, u16::from(INTERFACE), &[], timeout)
             .map(drop)

@@ -21,7 +21,7 @@ use libusb1_sys as ffi;
 use libusb1_sys::constants as code;
 use rusb::UsbContext as _;
 
-use super::device::Device;
+use super::device::{Device, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The pipes with streams.
@@ -204,6 +204,8 @@ impl Transfers {
         let outcome = unsafe {
             ffi::libusb_handle_events_timeout_completed(self.device.handle().context().as_raw(), &time, ptr::null_mut())
         };
+        // What comes back now was taken away.
+        stay_away_at_the_end();
         match outcome {
             0 | code::LIBUSB_ERROR_INTERRUPTED => Ok(()),
             error => Err(error_of(error)),
@@ -238,6 +240,7 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
+        stay_away_at_the_end();
         let are_all_back = self.take_all_back(DROP_TIMEOUT);
         let handle = self.raw_handle();
         // What is still out stays where it is, for ever: libusb may yet write to it.
@@ -300,6 +303,7 @@ impl Pipes for Transfers {
     }
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        stay_away_at_the_end();
         let handle = self.raw_handle();
         let transfer = &mut self.transfers[transfer.0];
         let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len() && !transfer.is_out);

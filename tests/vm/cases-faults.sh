@@ -96,6 +96,8 @@ a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
     benching "$transport" --timeout 60
     kill -INT "$running"
     sleep 0.5
+    # It is still waiting, so what ends it is the second.
+    is_bound 1 usbfs
     kill -INT "$running"
     has_ended 130
     until_true 3 is_bound 1 uas

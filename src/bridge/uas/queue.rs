@@ -20,6 +20,11 @@ impl<P: Pipes> Uas<P> {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), TransportError> {
+        // Only after a system that gave transfers back neither when they were cancelled nor with the port's reset.
+        if self.in_flight > 0 {
+            let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
+            return Err(lost("preparing the queue".to_owned(), still_out));
+        }
         let len = workload.buffer_len();
         for at in 0..depth {
             let data = self.slots[at].data;

@@ -1,6 +1,6 @@
 //! One run of a command that writes units: prepare each, show, ask, write all at once, report.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -105,9 +105,11 @@ impl Prepared<'_> {
         }
 
         interrupt::on_request(|| {
-            anstream::eprintln!(
-                "\nstopping when the command in flight is finished; a second Ctrl-C ends asmpatch at once, and leaves \
-                 the unit half-written"
+            // A terminal that is gone takes no text, and need not.
+            let _ = writeln!(
+                anstream::stderr(),
+                "\nstopping when the command in flight is finished; a second Ctrl-C ends asmpatch at once, and may \
+                 leave the unit half-written"
             );
         });
         let bars = Bars::new(context, units.len(), !args.json);

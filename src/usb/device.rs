@@ -1,16 +1,14 @@
 //! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
 
 use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
+use super::forced_exit::{give_back_at_the_end, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
-use crate::interrupt;
 
 /// The interface of every state of a bridge.
 const INTERFACE: u8 = 0;
@@ -18,38 +16,6 @@ const INTERFACE: u8 = 0;
 const CLASS_TO_INTERFACE: u8 = 0x21;
 /// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
 const MASS_STORAGE_RESET: u8 = 0xFF;
-
-/// Every device that is open.
-static OPEN: Mutex<Vec<Weak<DeviceHandle<Context>>>> = Mutex::new(Vec::new());
-
-/// The process is about to end without unwinding.
-static ENDING: AtomicBool = AtomicBool::new(false);
-
-/// Gives every device back to the kernel's driver, whatever is in flight on it: for a process that ends without
-/// unwinding.
-fn give_back_all() {
-    ENDING.store(true, Ordering::SeqCst);
-    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
-    for handle in open.iter().filter_map(Weak::upgrade) {
-        // The process ends: there is nobody left to tell.
-        let _ = handle.release_interface(INTERFACE);
-    }
-}
-
-/// Keeps a thread that still wants something of a device from taking it back while the process ends: the kernel lets
-/// any request claim an interface that is free, and recovery would reset the port under the kernel's driver.
-pub(super) fn stay_away_at_the_end() {
-    while ENDING.load(Ordering::SeqCst) {
-        thread::park();
-    }
-}
-
-fn remember(handle: &Arc<DeviceHandle<Context>>) {
-    interrupt::before_forced_exit(give_back_all);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|other| other.strong_count() > 0);
-    open.push(Arc::downgrade(handle));
-}
 
 /// An opened bridge, on one alternate setting.
 ///
@@ -82,7 +48,7 @@ impl Device {
         }
         handle.claim_interface(INTERFACE).map_err(|source| UsbError::of("claim", port, source))?;
         let handle = Arc::new(handle);
-        remember(&handle);
+        give_back_at_the_end(&handle, INTERFACE);
         let device = Self { handle, port: port.clone(), alternate, alternates: layout.alternates };
         device.select_alternate()?;
         Ok(device)

@@ -8,6 +8,7 @@ mod descriptors;
 mod device;
 mod discovery;
 mod error;
+mod forced_exit;
 mod hotplug;
 mod port;
 mod rules;

@@ -21,7 +21,8 @@ use libusb1_sys as ffi;
 use libusb1_sys::constants as code;
 use rusb::UsbContext as _;
 
-use super::device::{Device, stay_away_at_the_end};
+use super::device::Device;
+use super::forced_exit::stay_away_at_the_end;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The pipes with streams.

@@ -114,6 +114,18 @@ pub trait Pipes {
     /// A transfer's buffer; empty while it is in flight.
     fn buffer(&mut self, transfer: TransferId) -> &mut [u8];
 
+    /// Puts these bytes at the start of a transfer's buffer.
+    ///
+    /// # Errors
+    /// [`PipeError`] where the transfer is still in flight, or its buffer too short.
+    fn put(&mut self, transfer: TransferId, bytes: &[u8]) -> Result<(), PipeError> {
+        let Some(place) = self.buffer(transfer).get_mut(..bytes.len()) else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        place.copy_from_slice(bytes);
+        Ok(())
+    }
+
     /// Sends the first `len` bytes of the transfer's buffer, or receives up to `len` bytes into it. `stream` is 0
     /// where the pipe has none.
     ///

@@ -98,7 +98,10 @@ impl<P: Pipes> BulkOnly<P> {
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
-        self.put_wrapper(&wrapper).map_err(|source| TransportError::Io { command: cdb.name(), source })?;
+        let transfer = self.transfer(Part::Wrapper);
+        self.pipes
+            .put(transfer, &wrapper.to_bytes())
+            .map_err(|source| TransportError::Io { command: cdb.name(), source })?;
 
         self.send_wrapper(cdb, data, &deadline)?;
         let moved = self.move_data(cdb, data, &deadline)?;
@@ -108,14 +111,6 @@ impl<P: Pipes> BulkOnly<P> {
         // What the device claims to have moved and the pipe has not seen did not move.
         let transferred = moved.min(expected.saturating_sub(csw.residue as usize));
         Ok(Answer { transferred, status: csw.status })
-    }
-
-    fn put_wrapper(&mut self, wrapper: &CommandBlockWrapper) -> Result<(), PipeError> {
-        match self.buffer(Part::Wrapper).get_mut(..CBW_LEN) {
-            Some(place) => place.copy_from_slice(&wrapper.to_bytes()),
-            None => return Err(PipeError::Other("the last wrapper's transfer is still in flight".to_owned())),
-        }
-        Ok(())
     }
 
     /// Submits all three, and waits until the device has the first.

@@ -152,11 +152,7 @@ impl<P: Pipes> Uas<P> {
             None => self.ask_for_status()?,
         }
         let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
-        let Some(place) = self.pipes.buffer(command).get_mut(..unit.len()) else {
-            let still_out = PipeError::Other("the last command's transfer is still in flight".to_owned());
-            return Err(lost(self.name_of(at), still_out));
-        };
-        place.copy_from_slice(&unit);
+        self.pipes.put(command, &unit).map_err(|error| lost(self.name_of(at), error))?;
         self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
     }
 

@@ -77,10 +77,7 @@ impl<P: Pipes> Uas<P> {
         } else if self.ask_for_status().is_err() {
             return Err(PipeError::Stall);
         }
-        let Some(place) = self.pipes.buffer(self.task.command).get_mut(..TASK_IU_LEN) else {
-            return Err(PipeError::Other("the last task's transfer is still in flight".to_owned()));
-        };
-        place.copy_from_slice(&request.to_bytes());
+        self.pipes.put(self.task.command, &request.to_bytes())?;
         self.pipes.submit(self.task.command, Endpoint::Command, 0, TASK_IU_LEN)?;
         self.task.pending.add(Pending::COMMAND);
         Ok(())

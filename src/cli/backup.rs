@@ -6,8 +6,8 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::Context;
-use super::flash::Bars;
+use super::flash::Screen;
+use super::{Context, print};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
 use crate::flash::backup_folder::{self, Saved};
@@ -73,12 +73,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let device = port.device();
     let attached = port.attached()?;
     let mut bridge = port.open()?;
-    let bars = Bars::new(context, 1, false);
-    let mut bar = bars.bar(device.clone());
+    let screen = Screen::start(context, false, false);
+    let mut bar = screen.unit(0, device.clone());
     bar.event(Event::Total(read::BACKUP_BYTES));
     bar.event(Event::Begin(Step::Backup));
     let backup = read::backup(&mut bridge, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
+    screen.finish();
     let folder = args.output.clone().unwrap_or_else(|| backup.folder_name().into());
     let saved = backup_folder::save(&backup, &folder)?;
     let firmware = backup.firmware();
@@ -92,14 +93,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             firmware_version: backup.unit.firmware_version,
             firmware_holds: firmware.is_ok(),
         };
-        let text = serde_json::to_string_pretty(&json).expect("a backup serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&json);
     } else {
-        anstream::println!("{device}: {} ({}), serial {}", attached.usb_id, attached.state, attached.serial);
+        outln!("{device}: {} ({}), serial {}", attached.usb_id, attached.state, attached.serial);
         if let Ok(image) = &firmware {
-            anstream::println!("  firmware  version {}, {} bytes", image.version(), image.file_len());
+            outln!("  firmware  version {}, {} bytes", image.version(), image.file_len());
         }
-        anstream::println!("  backup    {saved}");
+        outln!("  backup    {saved}");
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),

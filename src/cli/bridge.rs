@@ -101,7 +101,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
         let unit = VirtualBridge::open(dir, Some(&practice_image))?;
         served.push((unit, Listener::bind(address)?));
         if !context.is_quiet() {
-            anstream::eprintln!("{}: the unit in {} waits for a guest", address.bold(), dir.display());
+            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.display());
         }
     }
     // Each unit works on a thread of its own, so that one that erases its flash keeps no other waiting.
@@ -127,7 +127,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
 fn tell(context: &Context, address: &Address, report: Report) {
     let text = match report {
         Report::GivenUp(error) => {
-            anstream::eprintln!("{}: the connection was given up", address.bold());
+            errln!("{}: the connection was given up", address.bold());
             return context.report_diagnostic(&error);
         }
         _ if context.is_quiet() => return,
@@ -141,5 +141,5 @@ fn tell(context: &Context, address: &Address, report: Report) {
         Report::Unit(Event::PortReset) => "port reset".to_owned(),
         Report::Unit(Event::Refused) => "the guest's filter refuses the device".to_owned(),
     };
-    anstream::eprintln!("{}: {text}", address.bold());
+    errln!("{}: {text}", address.bold());
 }

@@ -15,6 +15,8 @@ pub struct Args {
 /// # Errors
 /// None.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    clap_complete::generate(args.shell, &mut super::command(), "asmpatch", &mut std::io::stdout());
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut super::command(), "asmpatch", &mut script);
+    out!("{}", String::from_utf8_lossy(&script));
     Ok(Exit::Done)
 }

@@ -1,10 +1,13 @@
 //! What every subcommand knows of its surroundings: colours, quiet, and how to report a failure.
 
+use std::fmt::Display;
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+use serde::Serialize;
 
+use super::print;
 use crate::failure::AnyFailure;
 
 /// When to colour the output.
@@ -22,18 +25,33 @@ pub enum ColorChoice {
 #[derive(Debug)]
 pub struct Context {
     quiet: bool,
+    json: bool,
+}
+
+/// A failure as `--json` prints it.
+#[derive(Serialize)]
+struct FailureJson {
+    error: ErrorJson,
+}
+
+#[derive(Serialize)]
+struct ErrorJson {
+    code: String,
+    message: String,
+    help: Option<String>,
 }
 
 impl Context {
-    /// Settles the colour choice for the whole process: everything is printed through `anstream`.
-    pub fn new(color: ColorChoice, quiet: bool) -> Self {
+    /// Settles the colour choice for the whole process: everything is printed through `anstream`. `json` is whether the
+    /// result is printed as JSON.
+    pub fn new(color: ColorChoice, quiet: bool, json: bool) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { quiet }
+        Self { quiet, json }
     }
 
     /// Whether to draw progress: not when asked to be quiet, and not into a pipe.
@@ -44,6 +62,22 @@ impl Context {
     /// Whether only results and errors are to be printed.
     pub fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Reports the failure that ends the command: as the JSON document where one is wanted and none is printed yet, else
+    /// in words.
+    pub fn report_end(&self, failure: &AnyFailure) {
+        if !self.json || print::has_json() {
+            return self.report(failure);
+        }
+        let diagnostic = failure.diagnostic();
+        let text = |part: Option<Box<dyn Display + '_>>| part.map(|part| part.to_string());
+        let error = ErrorJson {
+            code: text(diagnostic.code()).unwrap_or_default(),
+            message: with_causes(diagnostic),
+            help: text(diagnostic.help()),
+        };
+        print::json(&FailureJson { error });
     }
 
     /// Prints a failure to stderr: code, message with its causes, help.
@@ -59,6 +93,17 @@ impl Context {
         if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, diagnostic).is_err() {
             text = diagnostic.to_string();
         }
-        anstream::eprintln!("{}", text.trim_end());
+        errln!("{}", text.trim_end());
     }
+}
+
+/// The message and those of its causes, from the outermost on.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }

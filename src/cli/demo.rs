@@ -44,7 +44,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let demo = Demo::new(folder, interrupt::install());
     let library = Library::embedded()?;
 
-    anstream::println!(
+    outln!(
         "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",
         "asmpatch demo.".bold()
     );
@@ -82,19 +82,19 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn begin(number: u32, name: &str, what_for: &str) {
-    anstream::println!("\n{} {what_for}", format!("{number} {name}.").bold().cyan());
+    outln!("\n{} {what_for}", format!("{number} {name}.").bold().cyan());
 }
 
 fn command(line: &str) {
-    anstream::println!("  {}", format!("$ asmpatch {line}").dimmed());
+    outln!("  {}", format!("$ asmpatch {line}").dimmed());
 }
 
 fn done(text: &str) {
-    anstream::println!("  {} {text}", "✓".green());
+    outln!("  {} {text}", "✓".green());
 }
 
 fn remark(text: &str) {
-    anstream::println!("  {} {text}", "!".yellow());
+    outln!("  {} {text}", "!".yellow());
 }
 
 fn downloaded(stock: &Downloaded) {
@@ -173,9 +173,9 @@ fn measured(report: &bench::Report) {
 
 fn next(kept: Option<&Path>) {
     if let Some(folder) = kept {
-        anstream::println!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.display());
+        outln!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.display());
     }
-    anstream::println!("\n{}", "With a real enclosure the same trip is:".bold());
+    outln!("\n{}", "With a real enclosure the same trip is:".bold());
     for (line, what_for) in [
         ("download -o stock.bin", "the vendor's image 240417"),
         ("patch stock.bin -o patched.bin", "and a receipt"),
@@ -184,9 +184,9 @@ fn next(kept: Option<&Path>) {
         ("flash patched.bin", "shows its plan, asks, and keeps a backup"),
         ("bench", "what the bridge does, in MB/s"),
     ] {
-        anstream::println!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
+        outln!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
     }
-    anstream::println!("A stopped flash can be finished or undone: docs/recovery.md");
+    outln!("A stopped flash can be finished or undone: docs/recovery.md");
 }
 
 /// Enough of a digest to recognise it.

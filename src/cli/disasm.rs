@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Context;
 use super::input::ImageFile;
+use super::{Context, print};
 use crate::failure::{AnyFailure, Exit};
 use crate::firmware::CodeAddress;
 use crate::mcu::{self, Line};
@@ -49,11 +49,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         let report =
             Report { file: args.file.display().to_string(), version: image.version().to_string(), lines: &lines };
-        let text = serde_json::to_string_pretty(&report).expect("a listing serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&report);
     } else {
         for line in &lines {
-            anstream::println!("{line}");
+            outln!("{line}");
         }
     }
     Ok(Exit::Done)

@@ -7,8 +7,8 @@ use std::{fs, io};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::Context;
 use super::output::OutputError;
+use super::{Context, print};
 use crate::atomic;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::failure::{AnyFailure, Exit};
@@ -107,13 +107,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let path = args.output.as_deref().unwrap_or(&acquired.path);
     if args.json {
-        let text = serde_json::to_string_pretty(&report(manifest, path, &acquired.origin)).unwrap_or_default();
-        anstream::println!("{text}");
+        print::json(&report(manifest, path, &acquired.origin));
     } else {
         if !context.is_quiet() {
-            anstream::eprintln!("{}", summary(manifest, &acquired.origin));
+            errln!("{}", summary(manifest, &acquired.origin));
         }
-        anstream::println!("{}", path.display());
+        outln!("{}", path.display());
     }
     Ok(Exit::Done)
 }
@@ -197,7 +196,7 @@ impl Progress for Bar {
 
     fn retry(&mut self, reason: &str) {
         if self.shown {
-            anstream::eprintln!("{reason}; trying again");
+            errln!("{reason}; trying again");
         }
     }
 

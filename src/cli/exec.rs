@@ -8,9 +8,9 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::Context;
 use super::input::{self, ImageFile, InFile};
 use super::plan;
+use super::{Context, print};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::FirmwareVersion;
 use crate::mcu::{self, Access, AccessKind, FirmwareCpu, MemoryFlash, Region, Reply, Trace, Wire};
@@ -210,14 +210,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut trace = Trace::last(if args.trace { TRACE_KEPT } else { 0 });
     let result = execute(args, &mut unit, &cdb, &mut trace);
     for line in trace.lines() {
-        anstream::eprintln!("{line}");
+        errln!("{line}");
     }
     let (reply, data) = result?;
     let accesses = unit.machine_mut().xdata_mut().take_accesses();
     let report = Report::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
     if args.json {
-        let text = serde_json::to_string_pretty(&report).expect("a report serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&report);
     } else {
         print(&report, &data, &accesses);
     }
@@ -349,19 +348,19 @@ fn kind_word(kind: AccessKind) -> &'static str {
 }
 
 fn print(report: &Report, data: &[u8], accesses: &[Access]) {
-    anstream::println!("command       {}", report.cdb);
-    anstream::println!("status        {}", report.status_words());
-    anstream::println!("instructions  {}", report.instructions);
+    outln!("command       {}", report.cdb);
+    outln!("status        {}", report.status_words());
+    outln!("instructions  {}", report.instructions);
     if report.stack_high_water > 0 {
-        anstream::println!("stack         up to 0x{:02X}", report.stack_high_water);
+        outln!("stack         up to 0x{:02X}", report.stack_high_water);
     }
-    anstream::println!("data          {} bytes", data.len());
+    outln!("data          {} bytes", data.len());
     for (line, bytes) in data.chunks(BYTES_A_LINE).enumerate() {
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        anstream::println!("  {:04x}  {}", line * BYTES_A_LINE, hex.join(" "));
+        outln!("  {:04x}  {}", line * BYTES_A_LINE, hex.join(" "));
     }
     if !accesses.is_empty() {
-        anstream::println!("{}", register_table(accesses));
+        outln!("{}", register_table(accesses));
     }
 }
 

@@ -37,6 +37,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     atomic::write(&args.elf, &input.image.to_elf())?;
     let symbols =
         known_routines(input.image.version()).filter(|routine| input.image.code(routine.at).is_some()).count();
-    anstream::println!("wrote {}: version {}, {symbols} symbols", args.elf.display(), input.image.version());
+    outln!("wrote {}: version {}, {symbols} symbols", args.elf.display(), input.image.version());
     Ok(Exit::Done)
 }

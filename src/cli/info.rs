@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Context;
 use super::input::ImageFile;
 use super::known::PatchDirs;
 use super::plan::{self, PatchJson};
+use super::{Context, print};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
@@ -85,25 +85,24 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             patches,
             map: map.iter().map(area_json).collect(),
         };
-        let text = serde_json::to_string_pretty(&json).expect("an image's facts serialise: their keys are strings");
-        anstream::println!("{text}");
+        print::json(&json);
         return Ok(Exit::Done);
     }
-    anstream::println!("{}", args.file.display());
-    anstream::println!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
-    anstream::println!("  version    {}", input.image.version());
-    anstream::println!("  SHA-256    {}", input.sha256);
-    anstream::println!("  MD5        {md5}");
+    outln!("{}", args.file.display());
+    outln!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
+    outln!("  version    {}", input.image.version());
+    outln!("  SHA-256    {}", input.sha256);
+    outln!("  MD5        {md5}");
     match &identified {
-        None => anstream::println!("  image      unknown: not a known image, with or without the known patches"),
+        None => outln!("  image      unknown: not a known image, with or without the known patches"),
         Some(Identified { base, patches, .. }) => {
-            anstream::println!("  image      {}", library.image_name(base));
+            outln!("  image      {}", library.image_name(base));
             if patches.is_empty() {
-                anstream::println!("  patches    none");
+                outln!("  patches    none");
             }
             for (index, patch) in patches.iter().enumerate() {
                 let label = if index == 0 { "patches" } else { "" };
-                anstream::println!("  {label:<10} {}: {}", patch.id(), patch.title());
+                outln!("  {label:<10} {}: {}", patch.id(), patch.title());
             }
         }
     }
@@ -122,8 +121,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             largest_runs(&area.free),
         ]);
     }
-    anstream::println!("{table}");
-    anstream::println!("free: runs of at least {MIN_FREE} zero bytes");
+    outln!("{table}");
+    outln!("free: runs of at least {MIN_FREE} zero bytes");
     Ok(Exit::Done)
 }
 

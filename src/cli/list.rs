@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, print};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit};
 use crate::interrupt;
@@ -54,15 +54,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         rows.push(row(unit, args.probe));
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&rows).expect("units serialise: their keys are strings");
-        anstream::println!("{text}");
+        print::json(&rows);
     } else if rows.is_empty() {
-        anstream::println!("no ASM2464PD bridge is connected");
+        outln!("no ASM2464PD bridge is connected");
     } else {
-        anstream::println!("{}", table(&rows));
+        outln!("{}", table(&rows));
         for row in &rows {
             if let Some(reason) = &row.firmware_unread {
-                anstream::println!("{}: firmware version not read: {reason}", row.unit.location);
+                outln!("{}: firmware version not read: {reason}", row.unit.location);
             }
         }
     }

@@ -3,6 +3,9 @@
 //! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `Command`, a line in `dispatch`.
 
+#[macro_use]
+mod print;
+
 mod backup;
 mod bench;
 #[cfg(unix)]
@@ -32,7 +35,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
@@ -118,18 +121,29 @@ pub fn command() -> clap::Command {
 
 /// Parses the process's arguments, runs the command, reports its failure, and gives the exit status.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let wants_json = wants_json(&matches);
+        Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
+    });
+    let (cli, wants_json) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // clap prints help and version to stdout with status 0, errors to stderr with status 2.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
         }
     };
-    let context = Context::new(cli.color, cli.quiet);
+    let context = Context::new(cli.color, cli.quiet, wants_json);
     let exit = dispatch(cli.command, &context).unwrap_or_else(|failure| {
-        context.report(&failure);
+        context.report_end(&failure);
         failure.exit()
     });
+    print::report_lost_output();
     ExitCode::from(exit as u8)
+}
+
+/// Whether the subcommand, or the one below it, has a `--json` and was given it.
+fn wants_json(matches: &ArgMatches) -> bool {
+    let given = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("json"), Ok(Some(true)));
+    given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
 }

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::Context;
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
 use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
+use super::{Context, print};
 use crate::atomic;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
@@ -101,8 +101,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             config: set.config(),
             written: written.iter().map(|path| path.display().to_string()).collect(),
         };
-        let text = serde_json::to_string_pretty(&json).expect("a plan serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&json);
     } else {
         print(file, args.dry_run, &library.image_name(&set.digest()), &set, &patched, &written);
     }
@@ -121,22 +120,22 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
 }
 
 fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
-    anstream::println!("{}: image {image}, version {}", file.display(), set.base().version());
+    outln!("{}: image {image}, version {}", file.display(), set.base().version());
     for patch in set.patches() {
-        anstream::println!("  {}: {}", patch.id(), patch.title());
+        outln!("  {}: {}", patch.id(), patch.title());
     }
     if dry_run {
         if set.hunks().next().is_some() {
-            anstream::println!("{}", plan::hunk_table(set.hunks(), set.base(), &patched.image));
+            outln!("{}", plan::hunk_table(set.hunks(), set.base(), &patched.image));
         }
         if !set.config().is_empty() {
-            anstream::println!("{}", plan::config_table(set.config()));
+            outln!("{}", plan::config_table(set.config()));
         }
-        anstream::println!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
+        outln!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
     }
     if let [image, receipt] = written {
-        anstream::println!("wrote {}, SHA-256 {}", image.display(), patched.receipt.output.sha256);
-        anstream::println!("wrote {}", receipt.display());
-        anstream::println!("next: asmpatch flash {}", image.display());
+        outln!("wrote {}, SHA-256 {}", image.display(), patched.receipt.output.sha256);
+        outln!("wrote {}", receipt.display());
+        outln!("next: asmpatch flash {}", image.display());
     }
 }

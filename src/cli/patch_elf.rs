@@ -77,7 +77,7 @@ pub fn run(
     };
     let bytes = input::read(elf, MAX_ELF_LEN)?;
     let hunks = hunks_from_elf(&bytes, site, &image).map_err(InFile::<ElfError>::named(elf))?;
-    anstream::print!("{}", patch_file(elf, site, &library.image_name(&sha256), &sha256, &hunks));
+    out!("{}", patch_file(elf, site, &library.image_name(&sha256), &sha256, &hunks));
     Ok(Exit::Done)
 }
 

@@ -16,6 +16,6 @@ pub struct Args {}
 /// # Errors
 /// None.
 pub fn run(_args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    anstream::print!("{}", udev_rules());
+    out!("{}", udev_rules());
     Ok(Exit::Done)
 }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::Context;
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
+use super::{Context, print};
 use crate::atomic;
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit};
@@ -64,11 +64,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let written = args.output.display().to_string();
     if args.json {
         let json = Json { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
-        let text = serde_json::to_string_pretty(&json).expect("the result serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&json);
     } else {
-        anstream::println!("{}: image {image} with {}", args.file.display(), ids.join(", "));
-        anstream::println!("wrote {written}, SHA-256 {}", undone.base);
+        outln!("{}: image {image} with {}", args.file.display(), ids.join(", "));
+        outln!("wrote {written}, SHA-256 {}", undone.base);
     }
     Ok(Exit::Done)
 }

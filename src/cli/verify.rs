@@ -9,10 +9,10 @@ use miette::Diagnostic;
 use serde::Serialize;
 
 use self::execution::Execution;
-use super::Context;
 use super::input;
 use super::known::{self, PatchDirs};
 use super::plan::{self, PatchJson};
+use super::{Context, print};
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::Manifests;
@@ -135,8 +135,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&reports).expect("reports serialise: their keys are strings");
-        anstream::println!("{text}");
+        print::json(&reports);
     }
     Ok(exit)
 }
@@ -216,27 +215,27 @@ fn summary(library: &Library, verification: &Verification<'_>) -> String {
 
 fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_hunks: bool) {
     let verdict = if verification.holds() { "ok" } else { "FAILED" };
-    anstream::println!("{}: {verdict}: {}", path.display(), summary(library, verification));
+    outln!("{}: {verdict}: {}", path.display(), summary(library, verification));
     if show_hunks
         && !verification.patches.is_empty()
         && let (Some(base), Some(original), Some(image)) =
             (verification.base, &verification.original, &verification.image)
     {
         let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
-        anstream::println!("{}", plan::hunk_table(hunks, original, image));
+        outln!("{}", plan::hunk_table(hunks, original, image));
     }
     for finding in &verification.findings {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
-        anstream::println!("  {finding}{code}");
+        outln!("  {finding}{code}");
         if let Some(help) = finding.help() {
-            anstream::println!("    {help}");
+            outln!("    {help}");
         }
     }
     if !verification.differences.is_empty() {
-        anstream::println!("{}", difference_table(&verification.differences));
+        outln!("{}", difference_table(&verification.differences));
         let hidden = verification.differences.len().saturating_sub(MAX_SHOWN);
         if hidden > 0 {
-            anstream::println!("  and {hidden} more bytes; --json lists them all");
+            outln!("  and {hidden} more bytes; --json lists them all");
         }
     }
 }

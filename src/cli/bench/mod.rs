@@ -12,7 +12,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::Context;
+use super::{Context, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
@@ -221,10 +221,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let changes = before.map(|before| baseline::compare(&before, &report));
     if args.json {
         let json = Json { report: &report, changes: changes.as_deref() };
-        let text = serde_json::to_string_pretty(&json).expect("a report serialises: its keys are strings");
-        anstream::println!("{text}");
+        print::json(&json);
     } else {
-        anstream::print!("{}", table::render(&report, changes.as_deref()));
+        out!("{}", table::render(&report, changes.as_deref()));
     }
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;

@@ -1,6 +1,6 @@
 //! The question before anything is written.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -20,9 +20,7 @@ pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailur
     if !io::stdin().is_terminal() {
         return Err(Refusal::NotAsked.into());
     }
-    anstream::eprint!("{question} [y/N] ");
-    // Where the prompt does not show the answer still counts.
-    let _ = io::stderr().flush();
+    err!("{question} [y/N] ");
     // A signal does not end a read: another thread reads, so that this one sees Ctrl-C.
     let (sender, answers) = mpsc::channel();
     thread::spawn(move || {

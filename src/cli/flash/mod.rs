@@ -1,7 +1,7 @@
 //! `asmpatch flash`.
 
 mod ask;
-mod bars;
+mod screen;
 mod session;
 mod show;
 mod source;
@@ -16,7 +16,7 @@ use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
 use crate::unit::Selector;
 
-pub use bars::Bars;
+pub use screen::Screen;
 pub use session::Session;
 
 /// Write an image to a bridge, with a backup before and a readback after.

@@ -1,11 +1,11 @@
 //! One run of a command that writes units: prepare each, show, ask, write all at once, report.
 
-use std::io::{IsTerminal, Write as _};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::bars::Bars;
+use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
@@ -105,17 +105,21 @@ impl Prepared<'_> {
         }
 
         interrupt::on_request(|| {
-            // A terminal that is gone takes no text, and need not.
-            let _ = writeln!(
-                anstream::stderr(),
+            errln!(
                 "\nstopping when the command in flight is finished; a second Ctrl-C ends asmpatch at once, and may \
                  leave the unit half-written"
             );
         });
-        let bars = Bars::new(context, units.len(), !args.json);
-        let outcomes = at_once(units, &|(mut port, plan): (Box<dyn Port>, Plan)| {
-            write_one(&mut *port, &plan, backup_into, &bars, origin, interrupt)
+        let screen = Screen::start(context, !args.json, units.len() > 1);
+        let units = units.into_iter().enumerate().map(|(index, (port, plan))| {
+            let progress = screen.unit(index, port.device());
+            (port, plan, progress)
         });
+        let outcomes =
+            at_once(units.collect(), &|(mut port, plan, mut progress): (Box<dyn Port>, Plan, UnitProgress)| {
+                write_one(&mut *port, &plan, backup_into, &mut progress, origin, interrupt)
+            });
+        screen.finish();
 
         if args.json {
             show::json(&outcomes);
@@ -129,7 +133,7 @@ impl Prepared<'_> {
                     exit = exit.max(failure.exit());
                     let way_out = failure.way_out();
                     context.report(&failure.into());
-                    way_out.iter().for_each(|line| anstream::eprintln!("        {line}"));
+                    way_out.iter().for_each(|line| errln!("        {line}"));
                 }
             }
         }
@@ -150,7 +154,7 @@ fn write_one(
     port: &mut dyn Port,
     plan: &Plan,
     backup_into: Option<&Path>,
-    bars: &Bars,
+    progress: &mut UnitProgress,
     origin: &Origin,
     interrupt: Interrupt<'_>,
 ) -> (Report, Option<FlashFailure>) {
@@ -162,7 +166,7 @@ fn write_one(
         return_deadline: RETURN,
         replug_deadline: if is_attended { REPLUG } else { Duration::ZERO },
     };
-    match run::run(port, plan, &options, &mut bars.bar(device), interrupt) {
+    match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => (report, None),
         Err(stopped) => {
             let report = stopped.report.clone();

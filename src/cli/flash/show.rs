@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 
 use crate::bridge::Attached;
+use crate::cli::print;
 use crate::firmware::BridgeState;
 use crate::flash::plan::{BlockPlan, BlockSource, Plan};
 use crate::flash::progress::StepReport;
@@ -16,22 +17,22 @@ use crate::flash::run::Report;
 pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>) {
     let Attached { usb_id, state, serial, .. } = &plan.attached;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {serial}") };
-    anstream::println!("{device}: {usb_id} ({state}){serial}");
-    anstream::println!("  image     {source}");
+    outln!("{device}: {usb_id} ({state}){serial}");
+    outln!("  image     {source}");
     match backup_into {
-        Some(folder) => anstream::println!("  backup    first, into {}", folder.display()),
-        None => anstream::println!("  backup    none"),
+        Some(folder) => outln!("  backup    first, into {}", folder.display()),
+        None => outln!("  backup    none"),
     }
     for block in &plan.blocks {
-        anstream::println!("  block {}   {}", block.index.number(), block_words(block));
+        outln!("  block {}   {}", block.index.number(), block_words(block));
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
-    anstream::println!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
+    outln!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
     let identity = plan.usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string());
     let order = if plan.reads_back() { "read back, restart" } else { "restart, read back" };
-    anstream::println!("  then      {order}, come back as {identity}");
+    outln!("  then      {order}, come back as {identity}");
     if !plan.has_own_serial() {
-        anstream::println!(
+        outln!(
             "  note      the known block's serial number is the same on every unit that gets it; `--serial` gives this \
              one its own, `--config-from DIR` the one in its backup"
         );
@@ -52,16 +53,16 @@ fn block_words(block: &BlockPlan) -> String {
 pub fn done(report: &Report) {
     let Some(after) = &report.after else { return };
     let version = report.version.map_or_else(String::new, |version| format!(", version {version}"));
-    anstream::println!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state);
+    outln!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state);
     if let Some(folder) = &report.backup {
-        anstream::println!(
+        outln!(
             "  keep the backup: `asmpatch restore {} --device {}` brings back what was there",
             folder.display(),
             report.device
         );
     }
     if after.state == BridgeState::Patched {
-        anstream::println!("  next: `asmpatch bench --device {}` measures it", report.device);
+        outln!("  next: `asmpatch bench --device {}` measures it", report.device);
     }
 }
 
@@ -127,6 +128,5 @@ pub fn json(outcomes: &[(Report, Option<FlashFailure>)]) {
             }),
         })
         .collect();
-    let text = serde_json::to_string_pretty(&units).expect("outcomes serialise: their keys are strings");
-    anstream::println!("{text}");
+    print::json(&units);
 }

@@ -43,14 +43,12 @@ impl Execution {
 
     pub(super) fn print(&self) {
         let Some(checks) = &self.0 else {
-            anstream::println!(
-                "  not executed: only image 240417, the practice image and what patches make of them can be"
-            );
+            outln!("  not executed: only image 240417, the practice image and what patches make of them can be");
             return;
         };
         let failed: Vec<&Checked> = checks.iter().filter(|check| !check.holds()).collect();
         let instructions: u64 = checks.iter().map(|check| check.instructions).sum();
-        anstream::println!(
+        outln!(
             "  executed: {} of {} commands as they must be, {instructions} instructions",
             checks.len() - failed.len(),
             checks.len()
@@ -63,7 +61,7 @@ impl Execution {
         for check in failed {
             table.add_row([check.cdb.to_string(), check.what.to_owned(), words(&check.expected), found_words(check)]);
         }
-        anstream::println!("{table}");
+        outln!("{table}");
     }
 
     pub(super) fn json(&self) -> Json {

@@ -1,0 +1,161 @@
+//! Progress and the steps' results, printed by a thread of their own.
+//!
+//! The threads that write units only send it what happens and never wait for it: a terminal that is stopped, hung or
+//! gone keeps the text waiting, not the write.
+
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cli::Context;
+use crate::flash::progress::{Event, Observer};
+
+/// What the printing thread is told.
+enum Message {
+    /// A unit's work begins; it is known by its number from here on.
+    Begin { unit: usize, device: String },
+    /// How many bytes its work moves.
+    Total { unit: usize, bytes: u64 },
+    /// What its bar says.
+    Note { unit: usize, text: String },
+    /// Bytes were moved.
+    Moved { unit: usize, bytes: u64 },
+    /// A step's result.
+    Result { unit: usize, text: String },
+    /// What the user has to do.
+    Ask { unit: usize, text: String },
+    /// Its work is over.
+    End { unit: usize },
+}
+
+/// The printing thread.
+pub struct Screen {
+    sender: Sender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Screen {
+    /// Starts the thread. `says_steps` is whether results go to stdout, step by step, and `names_units` whether each line
+    /// begins with its unit.
+    pub fn start(context: &Context, says_steps: bool, names_units: bool) -> Self {
+        let target = if context.shows_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let printer = Printer {
+            all: MultiProgress::with_draw_target(target),
+            says_steps: says_steps && !context.is_quiet(),
+            names_units,
+            bars: Vec::new(),
+        };
+        let (sender, messages) = mpsc::channel();
+        // Without a thread nothing is shown; the work goes on.
+        let thread = thread::Builder::new().name("screen".into()).spawn(move || printer.run(&messages)).ok();
+        Self { sender, thread }
+    }
+
+    /// What reports on one unit. `unit` is its number in this run.
+    pub fn unit(&self, unit: usize, device: String) -> UnitProgress {
+        let progress = UnitProgress { unit, sender: self.sender.clone() };
+        progress.send(Message::Begin { unit, device });
+        progress
+    }
+
+    /// Waits until everything that was sent is printed.
+    pub fn finish(self) {
+        let Self { sender, thread } = self;
+        drop(sender);
+        if let Some(thread) = thread {
+            // A panic in there has printed itself, and costs only output.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One unit's reporter: sends, and never waits.
+pub struct UnitProgress {
+    unit: usize,
+    sender: Sender<Message>,
+}
+
+impl UnitProgress {
+    fn send(&self, message: Message) {
+        // Where the thread is gone there is nobody to tell.
+        let _ = self.sender.send(message);
+    }
+}
+
+impl Observer for UnitProgress {
+    fn event(&mut self, event: Event<'_>) {
+        let unit = self.unit;
+        self.send(match event {
+            Event::Total(bytes) => Message::Total { unit, bytes },
+            Event::Begin(step) => Message::Note { unit, text: step.to_string() },
+            Event::Moved(bytes) => Message::Moved { unit, bytes },
+            Event::End(step, text) | Event::Trouble(step, text) => {
+                Message::Result { unit, text: format!("{step}: {text}") }
+            }
+            Event::Replug => Message::Ask { unit, text: "unplug it, wait five seconds, plug it in again".to_owned() },
+        });
+    }
+}
+
+impl Drop for UnitProgress {
+    fn drop(&mut self) {
+        self.send(Message::End { unit: self.unit });
+    }
+}
+
+/// The thread's side.
+struct Printer {
+    all: MultiProgress,
+    says_steps: bool,
+    names_units: bool,
+    bars: Vec<(usize, String, ProgressBar)>,
+}
+
+impl Printer {
+    fn run(mut self, messages: &Receiver<Message>) {
+        while let Ok(message) = messages.recv() {
+            self.show(message);
+        }
+    }
+
+    fn show(&mut self, message: Message) {
+        match message {
+            Message::Begin { unit, device } => self.begin(unit, device),
+            Message::Total { unit, bytes } => self.on(unit, |_, bar| bar.set_length(bytes)),
+            Message::Note { unit, text } => self.on(unit, |_, bar| {
+                bar.set_message(text);
+                bar.enable_steady_tick(Duration::from_millis(200));
+            }),
+            Message::Moved { unit, bytes } => self.on(unit, |_, bar| bar.inc(bytes)),
+            Message::Result { unit, text } if self.says_steps => self.on(unit, |device, _| {
+                let text = if self.names_units { format!("{device}: {text}") } else { text };
+                self.all.suspend(|| outln!("{text}"));
+            }),
+            Message::Result { .. } => {}
+            Message::Ask { unit, text } => self.on(unit, |device, bar| {
+                self.all.suspend(|| errln!("{device}: the unit has not come back by itself: {text}"));
+                bar.set_message(text);
+            }),
+            Message::End { unit } => self.on(unit, |_, bar| bar.finish_and_clear()),
+        }
+    }
+
+    fn begin(&mut self, unit: usize, device: String) {
+        let bar = self.all.add(ProgressBar::new(0));
+        if let Ok(style) =
+            ProgressStyle::with_template("{prefix} [{bar:30}] {bytes:>11}/{total_bytes} {elapsed:>4} {msg}")
+        {
+            bar.set_style(style);
+        }
+        bar.set_prefix(device.clone());
+        self.bars.push((unit, device, bar));
+    }
+
+    fn on(&self, unit: usize, show: impl FnOnce(&str, &ProgressBar)) {
+        if let Some((_, device, bar)) = self.bars.iter().find(|(known, ..)| *known == unit) {
+            show(device, bar);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The one writer of everything that the command prints.
+//!
+//! A line that can't be written is lost, and nothing else: no command panics, stops or changes its exit status because
+//! its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and `print_stderr`
+//! keep the standard library's macros, which panic, out of the crate.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+
+/// Prints a line to stdout.
+macro_rules! outln {
+    ($($arg:tt)*) => { $crate::cli::print::out(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
+/// Prints text to stdout, without a line end.
+macro_rules! out {
+    ($($arg:tt)*) => { $crate::cli::print::out(format_args!($($arg)*)) };
+}
+
+/// Prints a line to stderr.
+macro_rules! errln {
+    ($($arg:tt)*) => { $crate::cli::print::err(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
+/// Prints text to stderr, without a line end.
+macro_rules! err {
+    ($($arg:tt)*) => { $crate::cli::print::err(format_args!($($arg)*)) };
+}
+
+/// The first error of stdout that loses output which somebody expects.
+static LOST: OnceLock<io::Error> = OnceLock::new();
+
+/// Whether a JSON document is on stdout already: a second one would break its reader.
+static HAS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Prints a value as the run's JSON document.
+pub fn json(value: &impl Serialize) {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => {
+            HAS_JSON.store(true, Ordering::Relaxed);
+            outln!("{text}");
+        }
+        // A path that is not UTF-8 is the one thing that JSON can't hold.
+        Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
+    }
+}
+
+/// Whether the run's JSON document has been printed.
+pub fn has_json() -> bool {
+    HAS_JSON.load(Ordering::Relaxed)
+}
+
+/// Writes to stdout; remembers the first failure for [`report_lost_output`].
+pub fn out(text: fmt::Arguments<'_>) {
+    if let Err(error) = write(&mut anstream::stdout().lock(), text) {
+        let _ = LOST.set(error);
+    }
+}
+
+/// Writes to stderr. Where that fails there is nobody to tell.
+pub fn err(text: fmt::Arguments<'_>) {
+    let _ = write(&mut anstream::stderr().lock(), text);
+}
+
+/// In one call for the whole text: lines of several threads do not mix.
+fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+    let text = text.to_string();
+    stream.write_all(text.as_bytes())?;
+    stream.flush()
+}
+
+/// Tells on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
+pub fn report_lost_output() {
+    if let Some(error) = LOST.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
+        errln!("asmpatch: some output was lost, the work was not: cannot write to stdout: {error}");
+    }
+}

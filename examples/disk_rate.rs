@@ -7,6 +7,8 @@
 //! disk_rate PORT bot|uas read|write BYTES DEPTH COMMANDS
 //! ```
 
+#![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
+
 use std::error::Error;
 use std::time::{Duration, Instant};
 

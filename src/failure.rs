@@ -1,8 +1,10 @@
 //! What every error has in common: a stable code, a help line, and the exit status that it ends in.
 
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 
 use miette::Diagnostic;
+use thiserror::Error;
 
 /// The process's exit statuses, stable across versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,33 @@ pub enum Exit {
 pub trait Failure: Diagnostic + Send + Sync + 'static {
     /// The exit status of a command that ends in this error.
     fn exit(&self) -> Exit;
+}
+
+/// A bug in asmpatch: a panic, kept to the unit on which it happened.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[error("a bug in asmpatch stopped the work on this unit: {message}")]
+#[diagnostic(code(asmpatch::bug), help("please report it with the command and everything it printed"))]
+pub struct Panicked {
+    /// What the panic says.
+    pub message: String,
+}
+
+impl Failure for Panicked {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
+}
+
+/// Runs `work`; a panic in it becomes an error. The panic hook has printed where it happened.
+///
+/// # Errors
+/// [`Panicked`].
+pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+    panic::catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let message = panic.downcast_ref::<&str>().map(ToString::to_string);
+        let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
+        Panicked { message: message.unwrap_or_else(|| "a panic without a message".to_owned()) }
+    })
 }
 
 /// Any failure, boxed.

@@ -89,14 +89,14 @@ fn a_stock_unit_comes_back_patched_and_restored_it_has_every_byte_that_it_had() 
     let rig = Rig::new("");
     let before = rig.cells();
     let report = rig.flash(None, true).unwrap();
-    assert_eq!(report.before.state, BridgeState::Stock);
+    assert_eq!(report.before.state, BridgeState::Vendor);
     let after = report.after.unwrap();
-    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Patched));
+    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(after.serial, report.before.serial, "the unit keeps its own serial number");
     assert!(rig.cells() != before);
 
     let report = rig.restore(&report.backup.unwrap(), true).unwrap();
-    assert_eq!(report.after.unwrap().state, BridgeState::Stock);
+    assert_eq!(report.after.unwrap().state, BridgeState::Vendor);
     assert!(rig.cells() == before);
 }
 
@@ -130,7 +130,7 @@ fn open_firmware_takes_the_vendors_again() {
     let stopped = *rig.flash(None, false).unwrap_err();
     assert_eq!(stopped.report.before.state, BridgeState::OpenFirmware);
     rig.tell("");
-    assert_eq!(rig.port().attached().unwrap().state, BridgeState::Patched);
+    assert_eq!(rig.port().attached().unwrap().state, BridgeState::Vendor);
 }
 
 /// Faults that end a run, and what they leave.

@@ -86,7 +86,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.reset(ResetMode::State8A).unwrap();
 
     let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
-    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Patched));
+    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");

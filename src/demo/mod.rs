@@ -291,10 +291,10 @@ mod tests {
         let patched = demo.patch(&set).unwrap();
         assert!(demo.verify(&library, &stock, &patched).unwrap().patches.contains(&"status-0x2a12".to_owned()));
         let (mut port, before) = demo.attach().unwrap();
-        assert_eq!(before.state, BridgeState::Stock);
+        assert_eq!(before.state, BridgeState::Vendor);
         let (plan, report) = demo.flash(&mut port, &before, &set, &patched).unwrap();
         let after = report.after.unwrap();
-        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Patched));
+        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
         assert_eq!(after.serial, "DEMO0001");
         assert_eq!(report.version, Some(plan.version));
         let bench = demo.bench(&mut port, &after).unwrap();

@@ -46,14 +46,25 @@ impl serde::Serialize for UsbId {
     }
 }
 
+/// An interface's bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
+pub type InterfaceClass = (u8, u8, u8);
+
+/// Mass storage, SCSI transparent command set, Bulk-Only.
+pub const BULK_ONLY_CLASS: InterfaceClass = (0x08, 0x06, 0x50);
+/// Mass storage, SCSI transparent command set, UAS.
+pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
+/// bInterfaceClass of the open firmware: vendor-specific.
+const VENDOR_SPECIFIC: u8 = 0xFF;
+
 /// What runs on a unit, as far as its descriptors tell.
+///
+/// VID:PID tells nothing of it: the boot loader shows the identity of the configuration block where that is whole, and
+/// stock, patched and open firmware run under each other's identities. Source: openpilot's flasher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BridgeState {
-    /// The vendor's firmware under the vendor's identity.
-    Stock,
-    /// The vendor's firmware under the patched identity.
-    Patched,
+    /// The vendor's firmware, patched or not.
+    Vendor,
     /// tinygrad's own firmware: control requests in place of SCSI.
     OpenFirmware,
     /// The boot loader in ROM: the flash holds no image that passes its checks.
@@ -61,19 +72,18 @@ pub enum BridgeState {
 }
 
 impl BridgeState {
-    /// The state that descriptors tell, or `None` for a device that is no ASM2464PD.
+    /// The state that the alternate settings of interface 0 tell, and the product string where they tell nothing.
     ///
-    /// `alternates` is the number of alternate settings of interface 0: the boot loader has one, the running
-    /// firmware two. Source: cyrozap's notes and tinygrad's tools, as the reference page lists them.
-    pub fn from_descriptors(id: UsbId, product: &str, alternates: usize) -> Option<Self> {
-        if !id.is_bridge() {
-            None
-        } else if id == UsbId::PATCHED {
-            Some(if product.starts_with("custom") { Self::OpenFirmware } else { Self::Patched })
-        } else if id == UsbId::BOOT_LOADER && alternates <= 1 {
-            Some(Self::BootLoader)
+    /// The boot loader has Bulk-Only alone, the vendor's firmware UAS beside it, the open firmware a vendor-specific
+    /// class.
+    pub fn from_interface(alternates: &[InterfaceClass], product: &str) -> Self {
+        let is_open = |(class, ..): &InterfaceClass| *class == VENDOR_SPECIFIC;
+        if alternates.iter().any(is_open) || (alternates.is_empty() && product.starts_with("custom")) {
+            Self::OpenFirmware
+        } else if alternates == [BULK_ONLY_CLASS] {
+            Self::BootLoader
         } else {
-            Some(Self::Stock)
+            Self::Vendor
         }
     }
 }
@@ -81,10 +91,23 @@ impl BridgeState {
 impl fmt::Display for BridgeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Stock => "stock",
-            Self::Patched => "patched",
+            Self::Vendor => "vendor firmware",
             Self::OpenFirmware => "open firmware",
             Self::BootLoader => "boot loader",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interface_tells_the_state_whatever_the_identity() {
+        let state = BridgeState::from_interface;
+        assert_eq!(state(&[BULK_ONLY_CLASS], "USB 3.2 PCIe TinyEnclosure"), BridgeState::BootLoader);
+        assert_eq!(state(&[BULK_ONLY_CLASS, UAS_CLASS], "AS2462"), BridgeState::Vendor);
+        assert_eq!(state(&[(0xFF, 0xFF, 0xFF); 2], "AS2462"), BridgeState::OpenFirmware);
+        assert_eq!(state(&[], "custom v0.1"), BridgeState::OpenFirmware);
     }
 }

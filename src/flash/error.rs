@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::backup_folder::BackupFolderError;
 use super::progress::part_number;
 use crate::bridge::CommandError;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::{AnyFailure, Exit, Failure, Panicked};
 use crate::firmware::{BlockIndex, FirmwareVersion, ImageError, Part, UsbId};
 
 /// Why a backup or a write stopped. What state the unit is in, and what to do, [`super::recovery`] tells.
@@ -18,6 +18,10 @@ pub enum FlashError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Port(AnyFailure),
+    /// A bug.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Panicked(#[from] Panicked),
     /// A command failed.
     #[error(transparent)]
     #[diagnostic(transparent)]

@@ -19,7 +19,7 @@ pub type UnitBlocks = [Option<BlockBytes>; 2];
 /// commands that write. Source: the reference's section on identities.
 pub const fn is_readable(state: BridgeState) -> bool {
     match state {
-        BridgeState::Stock | BridgeState::Patched => true,
+        BridgeState::Vendor => true,
         BridgeState::OpenFirmware | BridgeState::BootLoader => false,
     }
 }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
         let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
-        let plan = Plan::flash(attached(BridgeState::Stock), unit, None, &sample_image(0), identity).unwrap();
+        let plan = Plan::flash(attached(BridgeState::Vendor), unit, None, &sample_image(0), identity).unwrap();
         let [zero, one] = &plan.blocks;
         assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
         assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn an_edit_that_does_not_fit_makes_no_plan() {
-        let result = Plan::flash(attached(BridgeState::Stock), [None, None], None, &sample_image(0), |block| {
+        let result = Plan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |block| {
             block.set_text(ConfigField::T10Vendor, "far too long")
         });
         assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
@@ -281,7 +281,7 @@ mod tests {
         backup.blocks[1] = [0xFF; CONFIG_BLOCK_LEN];
         let image = backup.firmware().unwrap();
         let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
-        let plan = Plan::restore(attached(BridgeState::Patched), unit, &backup, &image);
+        let plan = Plan::restore(attached(BridgeState::Vendor), unit, &backup, &image);
         assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
         assert!(plan.blocks[0].differs() && !plan.blocks[1].differs());
         assert_eq!(plan.file, image.to_file());
@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn the_parts_are_the_file_split_where_the_flash_splits_it() {
-        let plan = Plan::flash(attached(BridgeState::Stock), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
+        let plan =
+            Plan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
         let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
         assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
     }

@@ -17,6 +17,7 @@ use super::progress::{Event, Observer, Recorder, Step, StepReport};
 use super::read;
 use super::recovery::Left;
 use crate::bridge::{AnyTransport, Attached, Bridge, CommandError, Port, TransportError};
+use crate::failure::fenced;
 use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
 use crate::scsi::{ResetMode, SenseKey};
@@ -90,7 +91,8 @@ pub fn run(
     };
     let recorder = Recorder::new(observer);
     let mut run = Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open };
-    let outcome = run.all(port);
+    // A panic fails this unit, with what is known of its state, and no other.
+    let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let mut report = run.report;
     report.steps = run.recorder.steps;
     match outcome {

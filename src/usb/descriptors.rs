@@ -3,11 +3,8 @@
 use thiserror::Error;
 
 use crate::bridge::{Endpoint, Speed};
+use crate::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS};
 
-/// Mass storage, SCSI transparent command set, Bulk-Only.
-const BULK_ONLY: (u8, u8, u8) = (0x08, 0x06, 0x50);
-/// Mass storage, SCSI transparent command set, UAS.
-const UAS: (u8, u8, u8) = (0x08, 0x06, 0x62);
 /// bmAttributes of a bulk endpoint, bits 0 and 1.
 const BULK: u8 = 0x02;
 
@@ -48,7 +45,7 @@ pub struct Alternate {
     /// bAlternateSetting.
     pub number: u8,
     /// bInterfaceClass, bInterfaceSubClass, bInterfaceProtocol.
-    pub class: (u8, u8, u8),
+    pub class: InterfaceClass,
     /// Its endpoints.
     pub endpoints: Vec<EndpointInfo>,
 }
@@ -130,11 +127,11 @@ impl Layout {
     pub fn of(alternates: &[Alternate], speed: Speed) -> Result<Self, DescriptorFault> {
         let first = alternates.first().ok_or(DescriptorFault::NoInterface)?;
         let of_class = |class| alternates.iter().find(|alternate| alternate.class == class);
-        let bulk_only = of_class(BULK_ONLY).ok_or(DescriptorFault::NoClass("Bulk-Only (8/6/50)", first.class))?;
+        let bulk_only = of_class(BULK_ONLY_CLASS).ok_or(DescriptorFault::NoClass("Bulk-Only (8/6/50)", first.class))?;
         for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
             checked(bulk_only, endpoint, speed)?;
         }
-        let uas = of_class(UAS)
+        let uas = of_class(UAS_CLASS)
             .ok_or(DescriptorFault::NoClass("UAS (8/6/62)", first.class))
             .and_then(|alternate| uas(alternate, speed));
         Ok(Self { bulk_only: bulk_only.number, alternates: alternates.len(), uas })
@@ -188,9 +185,9 @@ mod tests {
 
     fn running() -> Vec<Alternate> {
         let bulk_only =
-            Alternate { number: 0, class: BULK_ONLY, endpoints: vec![endpoint(0x81, 0), endpoint(0x02, 0)] };
+            Alternate { number: 0, class: BULK_ONLY_CLASS, endpoints: vec![endpoint(0x81, 0), endpoint(0x02, 0)] };
         let uas = [endpoint(0x81, 32), endpoint(0x02, 32), endpoint(0x83, 32), endpoint(0x04, 0)];
-        vec![bulk_only, Alternate { number: 1, class: UAS, endpoints: uas.to_vec() }]
+        vec![bulk_only, Alternate { number: 1, class: UAS_CLASS, endpoints: uas.to_vec() }]
     }
 
     fn boot_loader() -> Vec<Alternate> {

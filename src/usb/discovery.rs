@@ -9,7 +9,7 @@ use super::descriptors::{Alternate, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::Sysfs;
 use crate::bridge::{Location, PortPath, Speed, UnitInfo};
-use crate::firmware::{BridgeState, UsbId};
+use crate::firmware::{BridgeState, InterfaceClass, UsbId};
 
 /// How long a string descriptor may take, on systems where only the device tells it.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -80,12 +80,12 @@ fn look_at(device: rusb::Device<Context>) -> Option<Found> {
     let port = port_of(&device)?;
     let sysfs = Sysfs::system();
     let speed = speed(device.speed());
-    let layout = alternates(&device)
-        .map_err(|source| UsbError::of("read the descriptors of", &port, source))
+    let alternates = alternates(&device).map_err(|source| UsbError::of("read the descriptors of", &port, source));
+    let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
+    let layout = alternates
         .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
     let strings = Strings::of(&device, &descriptor, &port, &sysfs);
-    let count = layout.as_ref().map_or(1, |layout| layout.alternates);
-    let state = BridgeState::from_descriptors(id, &strings.product, count)?;
+    let state = BridgeState::from_interface(&classes, &strings.product);
     let info = UnitInfo {
         location: Location::Port(port.clone()),
         id,

@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_patched_unit_enumerates_as_its_block_says() {
         let [block, _] = known_blocks();
-        let descriptors = Descriptors::new(Identity::configured(&block), BridgeState::Patched, LinkSpeed::Super);
+        let descriptors = Descriptors::new(Identity::configured(&block), BridgeState::Vendor, LinkSpeed::Super);
         assert_eq!(hex(&descriptors.device), "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 02 03 01 01");
         let product = descriptors.string(PRODUCT_INDEX).unwrap();
         assert_eq!(usize::from(product[0]), product.len());
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn running_firmware_has_uas_with_32_streams_on_three_pipes() {
         let identity = Identity::without_configuration();
-        let descriptors = Descriptors::new(identity, BridgeState::Stock, LinkSpeed::Super);
+        let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::Super);
         assert_eq!(
             hex(&descriptors.configuration[44..]),
             "09 04 00 01 04 08 06 62 00 \
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn at_high_speed_there_are_no_companions_and_packets_have_512_bytes() {
         let identity = Identity::without_configuration();
-        let descriptors = Descriptors::new(identity, BridgeState::Stock, LinkSpeed::High);
+        let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::High);
         let all = walk(&descriptors.configuration);
         assert!(all.iter().all(|(kind, _)| *kind != 0x30));
         assert!(all.iter().filter(|(kind, _)| *kind == 0x05).all(|(_, endpoint)| endpoint[4..6] == [0x00, 0x02]));
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_total_length_is_the_length() {
-        for state in [BridgeState::Stock, BridgeState::BootLoader] {
+        for state in [BridgeState::Vendor, BridgeState::BootLoader] {
             for speed in [LinkSpeed::High, LinkSpeed::Super] {
                 let descriptors = Descriptors::new(Identity::boot_loader(), state, speed);
                 for whole in [&descriptors.configuration, &descriptors.bos] {

@@ -22,9 +22,7 @@ pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) 
     let (identity, runs) = match (&image, state) {
         (Some(_), _) => {
             let identity = block.as_ref().map_or_else(Identity::without_configuration, Identity::configured);
-            let alternates_of_firmware = 2;
-            let runs = BridgeState::from_descriptors(identity.id, &identity.product, alternates_of_firmware);
-            (identity, runs.unwrap_or(BridgeState::Stock))
+            (identity, BridgeState::Vendor)
         }
         (None, PowerOnState::OpenFirmware) => {
             let serial = block.map_or_else(|| "000000000000".to_owned(), |block| block.text(ConfigField::Serial));

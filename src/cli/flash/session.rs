@@ -9,7 +9,7 @@ use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::guard::{self, Refusal};
 use crate::flash::plan::{Plan, UnitBlocks};
 use crate::flash::read;
@@ -78,7 +78,8 @@ impl<'a> Session<'a> {
             let plan = make(attached, blocks)?;
             Ok((port, plan))
         };
-        let prepared = at_once(ports, &prepare_one);
+        let prepared =
+            at_once(ports, &|port| fenced(|| prepare_one(port)).unwrap_or_else(|panicked| Err(panicked.into())));
         let units = prepared.into_iter().collect::<Result<Vec<_>, AnyFailure>>()?;
         let named: Vec<(String, &Plan)> = units.iter().map(|(port, plan)| (port.device(), plan)).collect();
         guard::serials_differ(named.iter().map(|(device, plan)| (device.as_str(), *plan)))?;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::bridge::Attached;
 use crate::cli::print;
-use crate::firmware::BridgeState;
+use crate::firmware::{BridgeState, UsbId};
 use crate::flash::plan::{BlockPlan, BlockSource, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::recovery::{Action, FlashFailure, Left};
@@ -61,7 +61,7 @@ pub fn done(report: &Report) {
             report.device
         );
     }
-    if after.state == BridgeState::Patched {
+    if after.state == BridgeState::Vendor && after.usb_id == UsbId::PATCHED {
         outln!("  next: `asmpatch bench --device {}` measures it", report.device);
     }
 }

@@ -86,8 +86,7 @@ impl Unit {
         match &self.running {
             Some(_) => {
                 let block = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0]).unwrap();
-                let state = if block.usb_id() == UsbId::PATCHED { BridgeState::Patched } else { BridgeState::Stock };
-                attached(block.usb_id(), state)
+                attached(block.usb_id(), BridgeState::Vendor)
             }
             None => attached(UsbId::BOOT_LOADER, BridgeState::BootLoader),
         }
@@ -214,7 +213,7 @@ struct Rig {
 fn rig(running: Option<Image>) -> Rig {
     let interrupt = Arc::new(AtomicBool::new(false));
     let old = sample_image(1);
-    let state = if running.is_some() { BridgeState::Stock } else { BridgeState::BootLoader };
+    let state = if running.is_some() { BridgeState::Vendor } else { BridgeState::BootLoader };
     let unit = Unit {
         flash: flash_of(&old),
         blocks: [*own_block(UsbId::STOCK).bytes(), *known_blocks()[1].bytes()],
@@ -233,7 +232,7 @@ fn rig(running: Option<Image>) -> Rig {
     .unwrap();
     let home = tempfile::tempdir().unwrap();
     let options = Options {
-        backup_into: (state == BridgeState::Stock).then(|| home.path().to_owned()),
+        backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
     };

@@ -55,7 +55,7 @@ fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
     let mut bridge = port.open().unwrap();
     let error = bridge.write_config(BlockIndex::Zero, &[0; 128]).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Disconnected { .. })), "{error}");
-    assert_eq!(returned(&mut port).state, BridgeState::Stock, "nothing was written");
+    assert_eq!(returned(&mut port).state, BridgeState::Vendor, "nothing was written");
     assert!(port.open().unwrap().inquiry().is_ok());
 }
 

@@ -12,7 +12,7 @@ use crate::virtual_bridge::{OpenError, SharedBridge, VirtualBridge, VirtualPipes
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
     let unit = unit("serial = \"0123456789AB\"");
     let descriptors = unit.descriptors();
-    assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Stock, UsbId::STOCK));
+    assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Vendor, UsbId::STOCK));
     assert_eq!(descriptors.identity.serial, "0123456789AB");
     let version = bulk_only(unit).firmware_version().unwrap();
     assert_eq!(version, practice::image().version());
@@ -75,7 +75,7 @@ fn flashing_over_bulk_only_and_e8_bring_the_unit_back_as_what_was_flashed() {
     assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
 
     let attached = returned(&mut port);
-    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Patched));
+    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(attached.serial, "MYDOCK");
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap(), image.version());
@@ -108,7 +108,7 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
     }
     bridge.reset(ResetMode::State8A).unwrap();
     let attached = returned(&mut port);
-    assert_eq!(attached.state, BridgeState::Stock, "the configuration blocks are still the unit's own");
+    assert_eq!(attached.state, BridgeState::Vendor, "the configuration blocks are still the unit's own");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
 #[test]
 fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
     for (never_done, state) in [
-        ("[timing]\nerase-sector-ms = 3600000", BridgeState::Stock),
+        ("[timing]\nerase-sector-ms = 3600000", BridgeState::Vendor),
         ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
     ] {
         let unit = SharedBridge::new(unit(never_done));

@@ -129,7 +129,7 @@ fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
     let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::DEVICE_CONNECT]);
     assert_eq!(answers[2].2, [3, 0, 0, 0, 0x4C, 0x17, 0x64, 0x24, 0x00, 0x01]);
-    assert_eq!(guest.events, [Event::Plugged { id: UsbId::STOCK, state: BridgeState::Stock }]);
+    assert_eq!(guest.events, [Event::Plugged { id: UsbId::STOCK, state: BridgeState::Vendor }]);
 }
 
 #[test]

@@ -238,13 +238,13 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         .filter_map(|action| action["command"].as_str())
         .collect();
     assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
-    for (command, state) in commands.into_iter().zip(["patched", "stock"]) {
+    for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
         assert!(printed.contains(command), "{printed}");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         let output = asmpatch(home, &words);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(units[0]["after"]["state"], state, "{command}");
+        assert_eq!(units[0]["after"]["usb_id"], usb_id, "{command}");
     }
 }
 

@@ -34,7 +34,7 @@ flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum dock flash.bin 256 65280)" ]
   [ "$(sum <(tail -c +65281 patched.bin))" = "$(host sum dock flash.bin 65536 $(($(stat -c %s patched.bin) - 65280)))" ]
   [ "$(cat "$(device_of 3)/serial")" = DOCK0000001 ]
-  host serverlog dock | grep -q 'plugged in as ADD1:0001 (patched)'
+  host serverlog dock | grep -q 'plugged in as ADD1:0001 (vendor firmware)'
   until_true 20 is_bound 3 uas
 }
 

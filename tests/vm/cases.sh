@@ -148,7 +148,7 @@ asmpatch_lists_a_unit_with_its_port_speed_and_driver() {
   plug 2 gpu
   until_true 20 is_bound 2 uas
   "$asmpatch" list --json | tee list.json
-  grep -q '"stock"' list.json
+  grep -q '"vendor"' list.json
   grep -q '"uas"' list.json
   "$asmpatch" list | grep -q '174C:2464'
 }

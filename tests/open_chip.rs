@@ -12,7 +12,12 @@ use chip_images::{open, powered_on};
 fn it_boots_and_enumerates() {
     let mut unit = powered_on(&open(), Speed::Super);
     let outcome = unit.settle();
-    eprintln!("{outcome:?} at {:05X} after {} instructions, now {}", unit.chip.pc(), unit.chip.instructions(), unit.chip.now());
+    eprintln!(
+        "{outcome:?} at {:05X} after {} instructions, now {}",
+        unit.chip.pc(),
+        unit.chip.instructions(),
+        unit.chip.now()
+    );
     eprintln!("{}", String::from_utf8_lossy(&unit.chip.take_uart()));
     assert_eq!(outcome, Outcome::Parked);
     let device = unit.descriptor(1, 0, 18).unwrap();

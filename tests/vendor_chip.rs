@@ -20,7 +20,12 @@ fn it_boots_to_its_main_loop_and_waits_there() {
     for image in [vendor(), patched()] {
         let mut unit = powered_on(&image, Speed::Super);
         assert_eq!(unit.settle(), Outcome::Parked);
-        eprintln!("parked at {:05X} after {} instructions, now {}", unit.chip.pc(), unit.chip.instructions(), unit.chip.now());
+        eprintln!(
+            "parked at {:05X} after {} instructions, now {}",
+            unit.chip.pc(),
+            unit.chip.instructions(),
+            unit.chip.now()
+        );
         let list = unit.chip.unknown_registers().to_vec();
         eprintln!("unknown {} {:04X?}", list.len(), list.iter().find(|x| x.at.addr == 0x92C2));
         assert!((60_000..200_000).contains(&unit.chip.instructions()));

@@ -49,7 +49,7 @@ mod watch;
 mod xdata;
 
 pub use core::{Chip, Outcome};
-pub use driver::{BulkOnlyReply, Data, Driver, UasReply, Unanswered};
+pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{Address, Completion, Fabric, Function, MemoryFunction, Place, Request};
 pub use map::{Block, Register, register_name, registers};

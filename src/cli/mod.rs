@@ -29,6 +29,7 @@ mod patch;
 mod patch_elf;
 mod plan;
 mod restore;
+mod run;
 mod udev;
 mod unpatch;
 mod verify;
@@ -85,6 +86,7 @@ enum Command {
     Man(man::Args),
     Patch(patch::Args),
     Restore(restore::Args),
+    Run(run::Args),
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
@@ -108,6 +110,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Man(args) => man::run(&args, context),
         Command::Patch(args) => patch::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
+        Command::Run(args) => run::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),

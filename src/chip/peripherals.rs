@@ -177,9 +177,7 @@ impl<F: SpiFlash> Peripherals<F> {
             }
             Block::Msc => self.msc_write(addr, value, memory),
             Block::Uas => self.uas_write(addr, value, memory),
-            Block::Sram => {
-                self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value)
-            }
+            Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
             Block::Dma => self.dma_write(addr, value, memory),
             Block::Nvme => self.nvme.write(addr, value),
             Block::Tlp => self.tlp.write(addr, value, &mut self.fabric, memory),

@@ -18,8 +18,8 @@ const LINK_EVENTS: u16 = 0x91D1;
 /// (b0:0xE92C), all of USB 2 (chosen, by the handlers). 0x9300.2 is "USB2 fallback" to open firmware and a failed try
 /// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
-/// 0x92FB: the link's state, one bit of it: 1, 8, 20 and 40 end the firmware's wait. Always 1 (chosen). Source:
-/// b0:0xC674, 0x9CB9.
+/// 0x92FB: the link's state, one bit of it. Always 02 (chosen): with 02 or 80 the vendor's hot reset (b0:0xC674) resets
+/// all USB state and stays; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits for ever.
 const LINK_STATE: u16 = 0x92FB;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
 const PCIE_STATE: u16 = 0xB450;
@@ -53,6 +53,9 @@ pub(super) struct BusEvent(u16, u8);
 pub(super) const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
 pub(super) const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
 pub(super) const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
+/// SuperSpeed did not train: at USB 2 it is on when the power comes (chosen). Open firmware needs it to know its speed;
+/// the vendor's start-up clears it unseen (b0:0xB1DF) and reads 0x9100.
+const USB2_FALLBACK: BusEvent = BusEvent(EVENTS_0, 0x04);
 pub(super) const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
 pub(super) const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
 pub(super) const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
@@ -68,7 +71,11 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(speed: Speed) -> Self {
-        Self { speed, ..Self::default() }
+        let mut link = Self { speed, ..Self::default() };
+        if speed != Speed::Super {
+            link.raise(USB2_FALLBACK);
+        }
+        link
     }
 
     pub(super) fn speed(&self) -> Speed {
@@ -111,7 +118,7 @@ impl Link {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
-            LINK_STATE => 0x01,
+            LINK_STATE => 0x02,
             PCIE_STATE if pcie_is_there => 0x78,
             PCIE_STATE => 0,
             START_UP => stored | 0x30,

@@ -90,8 +90,8 @@ impl VirtualPort {
         let mut unit = self.unit.lock();
         while unit.poll_event().is_some() {}
         if unit.is_attached() {
-            // Claiming the interface selects its first alternate.
-            unit.bus_reset();
+            // Its first alternate is always there.
+            let _ = unit.reset_by_host(0);
         }
         self.opened = unit.attachments();
         drop(unit);

@@ -26,9 +26,7 @@ pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) 
             (Identity::open_firmware(&serial), BridgeState::OpenFirmware)
         }
         // Source: openpilot's flasher, which meets the boot loader under its product's own identity.
-        (None, _) => {
-            (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader)
-        }
+        (None, _) => (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader),
     };
     PowerOn { image, descriptors: Descriptors::new(identity, runs, speed) }
 }

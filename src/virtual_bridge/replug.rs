@@ -30,7 +30,9 @@ pub enum ReplugError {
     #[error("no process serves the virtual bridge in {}", dir.display())]
     #[diagnostic(
         code(asmpatch::virtual_bridge::not_served),
-        help("nothing to do: a unit that is not served loses its power when a command ends, and has it when one begins")
+        help(
+            "nothing to do: a unit that is not served loses its power when a command ends, and has it when one begins"
+        )
     )]
     NotServed {
         /// The unit's folder.

@@ -20,8 +20,8 @@ use super::target::Target;
 use super::uas::Uas;
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, Image};
-use crate::scsi::{ResetMode, Sense};
 use crate::scsi::bot::Direction;
+use crate::scsi::{ResetMode, Sense};
 
 /// What happens to the unit's attachment to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, Transport, TransportKind, Workload};
+use crate::bridge::{Completion, DataPhase, Speed, Transport, TransportKind, Workload};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -184,6 +184,10 @@ impl Port for FakePort {
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
         Ok(self.unit.lock().unwrap().identity())
+    }
+
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        Ok(Speed::Super)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {

@@ -40,7 +40,10 @@ enum ResetError {
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
     #[diagnostic(
         code(asmpatch::reset::no_firmware),
-        help("nothing was sent to it; unplug it, wait five seconds, plug it in again")
+        help(
+            "nothing was sent to it. Its power restarts it: unplug it, wait five seconds, plug it in again; \
+             docs/recovery.md says how a unit in its boot loader gets firmware"
+        )
     )]
     NoFirmware { device: String, state: BridgeState },
     /// It is not back.

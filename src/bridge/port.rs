@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::client::Bridge;
 use super::transport::AnyTransport;
+use super::unit_info::Speed;
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, UsbId};
 use crate::interrupt::Interrupt;
@@ -35,6 +36,12 @@ pub trait Port: Send {
     /// # Errors
     /// Where nobody is, or it can't be told.
     fn attached(&mut self) -> Result<Attached, AnyFailure>;
+
+    /// The speed of the unit that is attached now.
+    ///
+    /// # Errors
+    /// As for [`Port::attached`].
+    fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
     /// Opens the unit over Bulk-Only, which every state speaks. What it held is given back when the bridge is dropped.
     ///

@@ -8,7 +8,7 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, Transport, TransportKind, Workload};
+use crate::bridge::{Completion, DataPhase, Speed, Transport, TransportKind, Workload};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -28,6 +28,8 @@ enum Quirk {
     Silent,
     /// Ctrl-C is pressed meanwhile.
     Interrupt,
+    /// A bug in this process.
+    Panic,
 }
 
 struct Unit {
@@ -35,9 +37,17 @@ struct Unit {
     blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
     quirks: Vec<(u8, usize, Quirk)>,
     seen: Vec<u8>,
+    /// The modes of E8.
+    restarts: Vec<u8>,
     /// What it comes back as after E8; `None` for never.
     returns: Option<Returns>,
     running: Option<Image>,
+    /// What E8 does with mode 0x50: whether the code is loaded from flash.
+    loads_code: bool,
+    /// What stands in the flash when it boots, whatever was written.
+    lies: Option<[Vec<u8>; 2]>,
+    /// The unit was told to halt, and has not had its power since.
+    halted: bool,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -82,6 +92,15 @@ impl Unit {
         Image::parse(&super::super::backup::firmware_file(&self.flash)).ok()
     }
 
+    /// What its power does.
+    fn boot(&mut self) {
+        if let Some(flash) = self.lies.take() {
+            self.flash = flash;
+        }
+        self.running = self.image();
+        self.halted = false;
+    }
+
     fn identity(&self) -> Attached {
         match &self.running {
             Some(_) => {
@@ -117,6 +136,7 @@ impl Transport for Wire {
             Some(Quirk::Silent) => return Err(TransportError::Timeout { command, deadline: timeout }),
             Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
+            Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
             Some(Quirk::Corrupt) | None => {}
         }
@@ -155,12 +175,19 @@ impl Transport for Wire {
                 }
                 bytes.len()
             }
+            // Without the extension.
+            (0xE4, DataPhase::In(buffer)) if buffer.len() > 255 => 0,
             (0xE4, DataPhase::In(buffer)) => {
                 buffer.copy_from_slice(&unit.running.as_ref().unwrap().version().0);
                 buffer.len()
             }
             (0xE8, _) => {
-                unit.running = unit.image();
+                unit.restarts.push(wire[1]);
+                match wire[1] {
+                    0x50 if unit.loads_code => unit.boot(),
+                    0x50 => {}
+                    _ => unit.halted = true,
+                }
                 0
             }
             other => panic!("{other:?}"),
@@ -183,7 +210,12 @@ impl Port for FakePort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        Ok(self.unit.lock().unwrap().identity())
+        let unit = self.unit.lock().unwrap();
+        if unit.halted { Err(FlashError::NotBack { deadline: Duration::ZERO }.into()) } else { Ok(unit.identity()) }
+    }
+
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        Ok(Speed::Super)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
@@ -192,12 +224,15 @@ impl Port for FakePort {
 
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
         self.waits += 1;
-        let unit = self.unit.lock().unwrap();
+        let mut unit = self.unit.lock().unwrap();
+        if unit.returns == Some(Returns::AfterReplug) && (self.waits > 1 || unit.halted) {
+            unit.boot();
+            return Ok(Some(unit.identity()));
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured) => Some(unit.identity()),
-            Some(Returns::AfterReplug) if self.waits > 1 => Some(unit.identity()),
+            Some(Returns::AsConfigured) if !unit.halted => Some(unit.identity()),
             Some(Returns::AsBefore) => Some(self.before.clone()),
-            Some(Returns::AfterReplug) | None => None,
+            _ => None,
         })
     }
 }
@@ -219,6 +254,10 @@ fn rig(running: Option<Image>) -> Rig {
         blocks: [*own_block(UsbId::STOCK).bytes(), *known_blocks()[1].bytes()],
         quirks: Vec::new(),
         seen: Vec::new(),
+        restarts: Vec::new(),
+        loads_code: true,
+        lies: None,
+        halted: false,
         returns: Some(Returns::AsConfigured),
         running,
         interrupt: interrupt.clone(),
@@ -290,21 +329,68 @@ fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
             "read back firmware part 2",
             "restart",
             "come back",
-            "check the version",
+            "check what runs",
         ]
     );
+    assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x50]);
 }
 
 #[test]
-fn a_unit_in_its_boot_loader_is_read_back_once_it_runs() {
-    let mut rig = rig(None);
+fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power() {
+    let mut rig = rig(None).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
     let report = rig.run().unwrap();
     assert_eq!(report.backup, None);
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x51]);
     assert_eq!(rig.count(0xE1), 2);
     let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(steps[steps.len() - 5], "check the version");
+    assert_eq!(steps[steps.len() - 5], "check what runs");
     assert_eq!(steps[steps.len() - 1], "read back firmware part 2");
     assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_cable() {
+    let mut rig = rig(None);
+    let report = rig.run().unwrap();
+    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
+    assert_eq!((rig.port.waits, rig.count(0xE0)), (0, 0), "nobody waits");
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+}
+
+#[test]
+fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
+    let same = |rig: &mut Rig| {
+        let image = Image::parse(&rig.plan.file).unwrap();
+        rig.port.unit.lock().unwrap().running = Some(image);
+    };
+    // Another version before: it shows that the new code runs, or that the old one still does.
+    for (loads_code, runs) in [(true, Runs::Written), (false, Runs::Before)] {
+        let mut rig = rig(Some(sample_image(1)));
+        rig.port.unit.lock().unwrap().loads_code = loads_code;
+        let report = rig.run().unwrap();
+        assert_eq!((report.runs, report.needs_power), (Some(runs), runs == Runs::Before));
+    }
+    // The same version before and after.
+    let mut rig = rig(Some(sample_image(1)));
+    same(&mut rig);
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Unknown), true));
+}
+
+#[test]
+fn other_code_than_written_after_the_units_power_is_an_error() {
+    let mut rig = rig(None).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    rig.plan.version = sample_image(3).version();
+    rig.plan.file = sample_image(3).to_file();
+    let written = flash_of(&sample_image(2));
+    // Its flash says one thing, and what comes up is another.
+    rig.port.unit.lock().unwrap().lies = Some(written);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Version { .. }), "{stopped:?}");
+    assert_eq!(stopped.left, Left::Unproven);
 }
 
 #[test]
@@ -369,15 +455,48 @@ fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
 }
 
 #[test]
-fn ctrl_c_during_a_write_finishes_that_command_and_sends_no_other() {
-    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, Quirk::Interrupt)]);
+fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_before_the_restart() {
+    for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 5), (0xE2, 3), (0xE2, 4)] {
+        let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, Quirk::Interrupt)]);
+        let stopped = rig.stopped();
+        assert!(matches!(stopped.error, FlashError::Interrupted), "{opcode:02X} {nth}: {stopped:?}");
+        assert_eq!((stopped.left, stopped.during), (Left::Verified, Step::ReadBack(Part::Two)), "{opcode:02X} {nth}");
+        assert_eq!((rig.count(0xE3), rig.count(0xE8)), (2, 0), "{opcode:02X} {nth}");
+        let unit = rig.port.unit.lock().unwrap();
+        assert!(unit.flash == flash_of(&sample_image(2)), "{opcode:02X} {nth}");
+    }
+}
+
+#[test]
+fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt), (0xE3, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Interrupted));
-    assert_eq!(stopped.left, Left::Incomplete);
-    let unit = rig.port.unit.lock().unwrap();
-    assert_eq!(unit.seen.last(), Some(&0xE3));
-    assert!(unit.flash[0] == flash_of(&sample_image(2))[0], "the command in flight was finished");
-    assert!(unit.flash[1].iter().all(|byte| *byte == 0xFF), "and the second part is still erased");
+    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Verified, 4, 0));
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+}
+
+#[test]
+fn ctrl_c_lets_a_boot_loader_take_everything_and_stops_before_the_halt() {
+    let mut rig = rig(None).with(&[(0xE1, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Complete, 2, 0));
+}
+
+#[test]
+fn a_panic_fails_its_unit_alone_and_says_how_it_is_left() {
+    let units = [rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Panic)]), rig(Some(sample_image(1)))];
+    let [panicked, sound] = std::thread::scope(|scope| {
+        let running = units.map(|mut rig| scope.spawn(move || (rig.run(), rig.port.unit)));
+        running.map(|unit| unit.join().unwrap())
+    });
+    let stopped = *panicked.0.unwrap_err();
+    assert!(matches!(&stopped.error, FlashError::Panicked(panic) if panic.to_string().contains("as asked for")));
+    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, Step::WritePart(Part::Two)));
+    assert!(stopped.report.backup.is_some());
+    assert_eq!(sound.0.unwrap().after.unwrap().usb_id, UsbId::PATCHED);
+    assert!(sound.1.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
 
 #[test]
@@ -431,8 +550,17 @@ fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
 }
 
 #[test]
-fn a_unit_that_comes_back_under_its_old_identity_is_not_taken_for_done() {
+fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
+    assert_eq!(report.after.unwrap().usb_id, UsbId::STOCK);
+}
+
+#[test]
+fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+    rig.options.replug_deadline = Duration::from_millis(1);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
     assert_eq!(stopped.left, Left::OtherIdentity);
@@ -441,7 +569,8 @@ fn a_unit_that_comes_back_under_its_old_identity_is_not_taken_for_done() {
 #[test]
 fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
     // In the boot loader nothing can be read back before the restart, so the bad bit shows there.
-    let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]);
+    let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BootLoader { .. }), "{stopped:?}");
     assert_eq!(stopped.left, Left::BootLoader);

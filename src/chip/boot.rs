@@ -261,7 +261,7 @@ impl<'a> Unit<'a> {
 
     /// E8 in mode 0x50, and the boot of what was written.
     fn restart(&mut self) -> Result<(), Failed> {
-        let asked = self.command(Command::Reset(ResetMode::State60).cdb(), Data::None).map(drop);
+        let asked = self.command(Command::Reset(ResetMode::CpuReset).cdb(), Data::None).map(drop);
         let outcome = match asked {
             // The reset may come before the status.
             Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {

@@ -9,7 +9,7 @@ use super::reply::{InReply, OutReply};
 use super::scenario::Behind;
 use crate::bridge::Endpoint;
 use crate::chip::{
-    Chip, ControlReply, InReply as PacketIn, MemoryFunction, Outcome, OutReply as PacketOut, Place, Speed,
+    Chip, ControlReply, InReply as PacketIn, MemoryFunction, OutReply as PacketOut, Outcome, Place, Speed,
 };
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
@@ -19,6 +19,8 @@ use crate::mcu::CodeSpace;
 const SLICE: u64 = 2_000_000;
 /// Instructions that enumeration may take, request by request.
 const ENUMERATION: u64 = 20_000_000;
+/// How often firmware may have news for the host before the host is asked to fetch it.
+const NEWS_AT_MOST: usize = 64;
 /// How soon to look again at firmware that has used its slice up.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -70,28 +72,19 @@ impl ChipUnit {
         Self::enumerated(chip, speed)
     }
 
-    /// The same chip after its firmware has reset it, with this code.
-    pub(super) fn restart(self, code: CodeSpace) -> Self {
-        let speed = self.speed;
-        Self::enumerated(self.chip.restart(code), speed)
-    }
-
-    /// The code that the chip runs: a reset that does not load it again keeps it.
-    pub(super) fn code(&self) -> &CodeSpace {
-        self.chip.code()
-    }
-
     /// The power goes: the flash is left.
     pub(super) fn power_off(self) -> NorFlash {
         self.chip.power_off()
     }
 
     fn enumerated(chip: Chip<NorFlash>, speed: LinkSpeed) -> Self {
-        let mut unit =
-            Self { chip, speed, descriptors: None, alternate: 0, is_busy: false, flash_ready_at: None };
+        let mut unit = Self { chip, speed, descriptors: None, alternate: 0, is_busy: false, flash_ready_at: None };
+        // The start-up code first: a host finds a device only when its firmware has connected.
+        let _ = unit.wait_for(|_| None::<()>);
         unit.descriptors = unit.read_descriptors();
         if unit.descriptors.is_some() {
-            unit.configure();
+            unit.set_address();
+            unit.set_configuration(1);
         }
         unit
     }
@@ -114,8 +107,10 @@ impl ChipUnit {
     /// Where the firmware has taken the unit.
     pub(super) fn course(&mut self) -> Course {
         // What has become possible by itself is done first: a reset comes some time after its status.
-        if self.is_ready() {
-            self.run();
+        for _ in 0..NEWS_AT_MOST {
+            if !self.run() {
+                break;
+            }
         }
         match self.chip.run(0) {
             Outcome::Reset => Course::Reset,
@@ -151,18 +146,38 @@ impl ChipUnit {
         }
     }
 
-    /// A reset of the port, and the unit configured again as a host does it.
+    /// A reset of the port, and the address that a host gives after it.
     pub(super) fn bus_reset(&mut self) {
         self.chip.bus_reset(link(self.speed));
         self.alternate = 0;
         self.run();
-        self.configure();
+        self.set_address();
     }
 
-    fn configure(&mut self) {
+    /// SET_ADDRESS: a host controller's business, which no other program sees.
+    fn set_address(&mut self) {
         const ADDRESS: u8 = 1;
         self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
-        self.control([0x00, 9, 1, 0, 0, 0, 0, 0], &[]);
+    }
+
+    /// SET_CONFIGURATION.
+    pub(super) fn set_configuration(&mut self, value: u8) {
+        self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]);
+    }
+
+    /// SET_INTERFACE. Whether the firmware takes it.
+    pub(super) fn set_alternate(&mut self, alternate: u8) -> bool {
+        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
+    }
+
+    /// Bulk-Only Mass Storage Reset. Whether the firmware takes it.
+    pub(super) fn mass_storage_reset(&mut self) -> bool {
+        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
     }
 
     /// Data from the host.
@@ -201,7 +216,11 @@ impl ChipUnit {
         loop {
             match self.chip.bulk_in(endpoint.address(), stream) {
                 PacketIn::Packet(packet) => {
-                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else { return InReply::Babble };
+                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
+                        let count = buffer.len() - moved;
+                        buffer[moved..].copy_from_slice(&packet[..count]);
+                        return InReply::Babble(buffer.len());
+                    };
                     place.copy_from_slice(&packet);
                     moved += packet.len();
                     if packet.len() < most || moved == buffer.len() {
@@ -269,8 +288,12 @@ impl ChipUnit {
         let mut text = |index: u8| {
             let bytes = if index == 0 { None } else { self.descriptor(3, index, 255) };
             let units = bytes.unwrap_or_default();
-            let units: Vec<u16> =
-                units.get(2..).unwrap_or_default().chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+            let units: Vec<u16> = units
+                .get(2..)
+                .unwrap_or_default()
+                .chunks_exact(2)
+                .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+                .collect();
             String::from_utf16_lossy(&units)
         };
         let identity = Identity {

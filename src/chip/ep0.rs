@@ -97,6 +97,11 @@ impl Ep0 {
         self.events = SETUP_CAME;
     }
 
+    /// Ends what is under way, without a reply.
+    pub(super) fn abandon(&mut self) {
+        (self.stage, self.events, self.reply) = (Stage::Idle, 0, None);
+    }
+
     pub(super) fn take_reply(&mut self) -> Option<ControlReply> {
         self.reply.take()
     }

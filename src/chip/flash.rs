@@ -1,7 +1,8 @@
 //! The SPI flash controller, and the buffer at 0x7000 that it shares with the USB controller.
 //!
-//! Two things are chosen, since no code shows them: a command is over at once, and a status or ID read does not
-//! disturb what a data-out or the CPU has put into the buffer, so that E1 programs the bytes that the host sent.
+//! Two things are chosen, since no code shows them: a command is over at once, and reading or writing the status
+//! register, or reading the ID, does not disturb what else the buffer holds. E1 would program other bytes than the host
+//! sent if it did: both go through 0x7000 between the data-out and the program.
 
 use super::map::Register;
 use crate::firmware::FlashAddress;
@@ -61,6 +62,8 @@ pub(super) struct FlashController<F> {
     flash: F,
     /// What a program takes: the buffer without status and ID.
     buffer: Box<[u8; BUFFER_LEN]>,
+    /// What the CPU has overwritten there since the last transfer: the status register's new value is to leave no trace.
+    overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
     /// The status register's writable bits. They protect nothing here.
     protection: u8,
@@ -70,7 +73,7 @@ pub(super) struct FlashController<F> {
 impl<F: SpiFlash> FlashController<F> {
     pub(super) fn new(flash: F) -> Self {
         let buffer = Box::new([0; BUFFER_LEN]);
-        Self { flash, buffer, write_enabled: false, protection: 0, is_gone: false }
+        Self { flash, buffer, overwritten: Vec::new(), write_enabled: false, protection: 0, is_gone: false }
     }
 
     pub(super) fn flash(&self) -> &F {
@@ -92,6 +95,7 @@ impl<F: SpiFlash> FlashController<F> {
 
     /// Puts bytes into the buffer, as a data-out does.
     pub(super) fn deposit(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+        self.overwritten.clear();
         for (index, byte) in data.iter().enumerate() {
             self.buffer[(offset + index) % BUFFER_LEN] = *byte;
         }
@@ -109,8 +113,11 @@ impl<F: SpiFlash> FlashController<F> {
     pub(super) fn write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
         match addr {
             BUFFER..=0x7FFF => {
-                let cell = &mut self.buffer[usize::from(addr - BUFFER)];
-                let before = std::mem::replace(cell, value);
+                let at = addr - BUFFER;
+                let before = std::mem::replace(&mut self.buffer[usize::from(at)], value);
+                if self.overwritten.len() < BUFFER_LEN {
+                    self.overwritten.push((at, before));
+                }
                 before != value
             }
             START if value & 0x01 != 0 => {
@@ -150,12 +157,16 @@ impl<F: SpiFlash> FlashController<F> {
                 if self.write_enabled {
                     self.protection = self.buffer[offset] & WRITABLE;
                 }
+                for (at, before) in self.overwritten.drain(..).rev() {
+                    self.buffer[usize::from(at)] = before;
+                }
                 self.write_enabled = false;
             }
             0x02 | 0x32 => {
                 for (index, byte) in bytes[..length].iter_mut().enumerate() {
                     *byte = self.buffer[(offset + index) % BUFFER_LEN];
                 }
+                self.overwritten.clear();
                 let result = self.program(address, &bytes[..length]);
                 self.end_write(result);
             }

@@ -6,6 +6,7 @@
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
+use super::link;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
 
@@ -135,6 +136,30 @@ impl<F: SpiFlash> Chip<F> {
                 *cell = *byte;
             }
         }
+        self.changed();
+    }
+
+    /// The host resets the port: a hot reset at SuperSpeed. The link comes up at `speed` again. A control transfer that
+    /// is under way ends without a reply; what else is forgotten, the firmware decides.
+    pub fn bus_reset(&mut self, speed: Speed) {
+        let link = &mut self.bus.xdata.peripherals_mut().link;
+        link.set_speed(speed);
+        link.raise(if speed == Speed::Super { link::HOT_RESET } else { link::USB2_RESET });
+        self.bus.xdata.peripherals_mut().ep0.abandon();
+        self.changed();
+    }
+
+    /// The host suspends the link.
+    pub fn suspend(&mut self) {
+        let link = &mut self.bus.xdata.peripherals_mut().link;
+        link.raise(if link.speed() == Speed::Super { link::SUSPEND } else { link::USB2_SUSPEND });
+        self.changed();
+    }
+
+    /// The host resumes the link.
+    pub fn resume(&mut self) {
+        let link = &mut self.bus.xdata.peripherals_mut().link;
+        link.raise(if link.speed() == Speed::Super { link::RESUME } else { link::USB2_RESUME });
         self.changed();
     }
 

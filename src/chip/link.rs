@@ -10,8 +10,13 @@ const SPEED: u16 = 0x9100;
 pub(super) const USB_EVENTS: u16 = 0x9101;
 /// 0x91C0.1: off the bus. Source: E8 in mode 0x51 sets it (b0:0xD916 on); b0:0xC671 and c:0x3031 test it.
 const CONTROL: u16 = 0x91C0;
-/// 0x91D1, 0x9300, 0x9301, 0x9302, write 1 clears: link events. Source: c:0x0F36-0x10DD.
+/// 0x91D1, write 1 clears: .0 hot reset (b0:0xC66A resets all USB state), .1 suspended (b0:0xE94D), .2 resumed
+/// (b0:0xE925). Source: c:0x0F79-0x0FB3; open firmware prints them as "RST". Which is which is chosen by what the
+/// vendor's handlers do. .3 (b0:0x9C2B) is never on here.
 const LINK_EVENTS: u16 = 0x91D1;
+/// 0x9300, 0x9301, 0x9302, write 1 clears: 0x9301.7 reset (b0:0xE969), 0x9302.2 suspended (b0:0xE952), 0x9302.5 resumed
+/// (b0:0xE92C), all of USB 2 (chosen, by the handlers). 0x9300.2 is "USB2 fallback" to open firmware and a failed try
+/// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
 /// 0x92FB: the link's state, one bit of it: 1, 8, 20 and 40 end the firmware's wait. Always 1 (chosen). Source:
 /// b0:0xC674, 0x9CB9.
@@ -40,6 +45,17 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(PHY_READY, "PHY_READY"),
     Register::one(PCIE_THERE, "PCIE_THERE"),
 ];
+
+/// Something that happens on the bus: a register of events and a bit.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BusEvent(u16, u8);
+
+pub(super) const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
+pub(super) const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
+pub(super) const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
+pub(super) const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
+pub(super) const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
+pub(super) const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
 
 #[derive(Debug, Default)]
 pub(super) struct Link {
@@ -73,14 +89,12 @@ impl Link {
         self.is_reset
     }
 
-    /// Raises link events: bits of 0x91D1.
-    pub(super) fn raise_link(&mut self, bits: u8) {
-        self.link_events |= bits;
-    }
-
-    /// Raises bus events: bits of 0x9300 + `register`.
-    pub(super) fn raise(&mut self, register: usize, bits: u8) {
-        self.events[register] |= bits;
+    /// Raises an event.
+    pub(super) fn raise(&mut self, BusEvent(register, bit): BusEvent) {
+        match register {
+            LINK_EVENTS => self.link_events |= bit,
+            _ => self.events[usize::from(register - EVENTS_0)] |= bit,
+        }
     }
 
     /// This block's bits of 0x9101: .0, .3, .4.

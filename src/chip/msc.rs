@@ -178,8 +178,8 @@ impl Msc {
                 if value & 0x02 != 0 {
                     self.cbw_wanted = true;
                 }
+                // What .1 has asked for before stays asked for: b0:0xA73E writes 2, b0:0xA6C0 then 1.
                 if value & 0x01 != 0 {
-                    self.cbw_wanted = false;
                     self.waiting.clear();
                     return Effect::StartOver;
                 }

@@ -45,10 +45,6 @@ impl<F: SpiFlash> Xdata<F> {
         &self.memory
     }
 
-    pub(super) fn memory_mut(&mut self) -> &mut XdataMemory {
-        &mut self.memory
-    }
-
     #[inline(always)]
     pub(super) fn peripherals_mut(&mut self) -> &mut Peripherals<F> {
         self.peripherals.get_mut()

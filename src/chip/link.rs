@@ -18,8 +18,8 @@ const LINK_EVENTS: u16 = 0x91D1;
 /// (b0:0xE92C), all of USB 2 (chosen, by the handlers). 0x9300.2 is "USB2 fallback" to open firmware and a failed try
 /// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
-/// 0x92FB: the link's state, one bit of it: 1, 8, 20 and 40 end the firmware's wait. Always 1 (chosen). Source:
-/// b0:0xC674, 0x9CB9.
+/// 0x92FB: the link's state, one bit of it. Always 02 (chosen): with 02 or 80 the vendor's hot reset (b0:0xC674) resets
+/// all USB state and stays; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits for ever.
 const LINK_STATE: u16 = 0x92FB;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
 const PCIE_STATE: u16 = 0xB450;
@@ -111,7 +111,7 @@ impl Link {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
-            LINK_STATE => 0x01,
+            LINK_STATE => 0x02,
             PCIE_STATE if pcie_is_there => 0x78,
             PCIE_STATE => 0,
             START_UP => stored | 0x30,

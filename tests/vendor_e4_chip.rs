@@ -328,3 +328,25 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
         assert!(unit.driver.chip.stack_high_water() <= depth, "{wire:?} {speed:?}: the stack");
     }
 }
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn exec_counts_the_same_instructions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("extended.bin");
+    std::fs::write(&path, e4::extended(&vendor().to_file()).to_file()).unwrap();
+    for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
+        for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+                .args(["exec", "--json", "--transport", transport, "--cdb", cdb, "--xdata", "0xf000=c0de"])
+                .arg(&path)
+                .output()
+                .unwrap();
+            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(report["instructions"], Unit::extended(wire, Speed::Super).cost(0x50, len), "{transport} {cdb}");
+            assert_eq!(report["counted"], "chip");
+            let data = report["data"].as_str().unwrap();
+            assert!(data.len() == 2 * usize::from(len) && data.starts_with("c0de"), "{transport} {cdb}");
+        }
+    }
+}

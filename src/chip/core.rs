@@ -160,7 +160,14 @@ impl<F: SpiFlash> Chip<F> {
         // A fetch outside code finds zeros, NOPs, and is shown to nobody.
         if let Some(at) = CodeAddress::fetched(bank, pc) {
             let opcode = self.bus.code.byte(bank, pc);
-            observer.before(&Step { at, number: number - self.skipped, cpu: &self.cpu, opcode, bank, code: &self.bus.code });
+            observer.before(&Step {
+                at,
+                number: number - self.skipped,
+                cpu: &self.cpu,
+                opcode,
+                bank,
+                code: &self.bus.code,
+            });
         }
         if !self.cpu.step(&mut self.bus) {
             self.jumped_to_itself();

@@ -197,7 +197,8 @@ impl Ep0 {
             let len = usize::from(u16::from_be_bytes([page[at], page[at + 1]])).min(BUFFER_LEN);
             let left = self.wanted() - self.data.len();
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
-            if len < speed.control_packet() || len >= left {
+            // More than a packet goes as several (chosen): both firmwares send one at a time.
+            if len % speed.control_packet() != 0 || len == 0 || len >= left {
                 self.stage = Stage::StatusOut;
                 self.events = (self.events & !IN_WANTED) | OUT_OFFERED;
             }

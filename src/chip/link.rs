@@ -53,6 +53,9 @@ pub(super) struct BusEvent(u16, u8);
 pub(super) const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
 pub(super) const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
 pub(super) const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
+/// SuperSpeed did not train: at USB 2 it is on when the power comes (chosen). Open firmware needs it to know its speed;
+/// the vendor's start-up clears it unseen (b0:0xB1DF) and reads 0x9100.
+const USB2_FALLBACK: BusEvent = BusEvent(EVENTS_0, 0x04);
 pub(super) const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
 pub(super) const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
 pub(super) const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
@@ -68,7 +71,11 @@ pub(super) struct Link {
 
 impl Link {
     pub(super) fn new(speed: Speed) -> Self {
-        Self { speed, ..Self::default() }
+        let mut link = Self { speed, ..Self::default() };
+        if speed != Speed::Super {
+            link.raise(USB2_FALLBACK);
+        }
+        link
     }
 
     pub(super) fn speed(&self) -> Speed {

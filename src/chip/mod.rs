@@ -29,6 +29,7 @@ mod driver;
 mod ep0;
 mod fabric;
 mod flash;
+mod halts;
 mod host;
 mod idle;
 mod interrupts;

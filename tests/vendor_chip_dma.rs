@@ -235,6 +235,9 @@ fn a_bulk_only_write_dbg() {
     if std::env::var_os("TRACE").is_some() {
         unit.chip.set_watch(Some(Box::new(chip_images::Printed)));
     }
+    if std::env::var_os("AFF").is_some() {
+        unit.bulk_only(&[0xE5, 0x20, 0x50, 0x0A, 0xFF, 0], Data::None).unwrap();
+    }
     let data = pattern(4096, 3);
     let reply = unit.bulk_only(&cdb16(0x8A, 0, 8), Data::Out(&data));
     eprintln!("{reply:02X?} pc {:05X} 6A {:02X}", unit.chip.pc(), unit.chip.cpu().internal_ram[0x6A]);

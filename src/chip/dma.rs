@@ -22,10 +22,16 @@ const SECTOR_LEN: u16 = 0xC422;
 const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
-/// 0xC42A, 0xC42C: written around transfers and at each interrupt's end; no effect here. Source: c:0x1175.
-const UNUSED: u16 = 0xC42A;
+/// 0xC42A: written around transfers; no effect here. Source: c:0x3133; open F2.
+const CONTROL_2: u16 = 0xC42A;
+/// 0xC42C.0, write 1 clears: the data stage of a command has ended. Source: c:0x116B-0x117A, then c:0x4784 sends the
+/// status, or, with no data stage under way, halts every endpoint. Never on here.
+const STAGE_ENDED: u16 = 0xC42C;
 /// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
 const BUSY: u16 = 0xC450;
+/// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
+/// WRITE, takes it for the command's length right after it has written the sectors.
+const LENGTH: u16 = 0xC4CC;
 /// 0xC508: slot; the engine sends a good status for it. Source: c:0x3E81-0x3EED.
 pub(super) const SEND_GOOD: u16 = 0xC508;
 /// 0xC512: any write takes the event that 0xC516 shows; 0xC51A the one that 0xC51E shows. Source: c:0x3EED, c:0x488F.
@@ -62,8 +68,10 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(SECTOR_LEN, SECTOR_LEN + 1, "DMA_SECTOR_LENGTH"),
     Register::range(SECTORS, SECTORS + 1, "DMA_SECTORS"),
     Register::one(START, "DMA_START"),
-    Register::range(UNUSED, 0xC42C, "DMA_CONTROL_2"),
+    Register::one(CONTROL_2, "DMA_CONTROL_2"),
+    Register::one(STAGE_ENDED, "DMA_STAGE_ENDED"),
     Register::one(BUSY, "DMA_BUSY"),
+    Register::range(LENGTH, LENGTH + 3, "DMA_LENGTH"),
     Register::one(SEND_GOOD, "DMA_SEND_GOOD"),
     Register::one(TAKE_IN, "DMA_TAKE_IN"),
     Register::one(DONE_IN, "DMA_DONE_IN"),
@@ -114,8 +122,13 @@ impl Dma {
         (0..32 / group).find(|index| (self.used >> (index * group)) & mask == 0).map(|index| index as u8)
     }
 
-    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
+    pub(super) fn read(&self, addr: u16, stored: u8, memory: &XdataMemory) -> u8 {
         match addr {
+            LENGTH..=0xC4CF => {
+                let word = |at: u16| u32::from(word(memory, at));
+                (word(SECTORS) * word(SECTOR_LEN)).to_be_bytes()[usize::from(addr - LENGTH)]
+            }
+            STAGE_ENDED => stored & !0x01,
             BUSY => u8::from(!self.from_host.is_empty()) << 1,
             EVENTS => u8::from(!self.done_in.is_empty()) | u8::from(!self.done_out.is_empty()) << 1,
             DONE_IN => self.done_in.front().copied().unwrap_or(NO_QUEUE_SLOT),
@@ -155,7 +168,7 @@ impl Dma {
     fn start(&mut self, sram_slot: u8, memory: &XdataMemory) {
         let page = memory.main();
         let byte = |at: u16| page[usize::from(at)];
-        let word = |at: u16| usize::from(u16::from_be_bytes([byte(at), byte(at + 1)]));
+        let word = |at: u16| usize::from(word(memory, at));
         // The runtime supplies 0x0200; without it, 512 all the same (chosen).
         let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
         let transfer = Transfer {
@@ -240,4 +253,9 @@ impl Dma {
             }
         }
     }
+}
+
+fn word(memory: &XdataMemory, at: u16) -> u16 {
+    let page = memory.main();
+    u16::from_be_bytes([page[usize::from(at)], page[usize::from(at) + 1]])
 }

@@ -6,6 +6,7 @@
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
+use super::halts::is_halted;
 use super::link;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
@@ -64,6 +65,9 @@ impl<F: SpiFlash> Chip<F> {
         if !is_on_bus {
             return OutReply::Nak;
         }
+        if is_halted(endpoint, memory) {
+            return OutReply::Stall;
+        }
         let wanted = (peripherals.msc.is_uas() && stream != 0).then_some(stream);
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
@@ -101,7 +105,10 @@ impl<F: SpiFlash> Chip<F> {
         if !self.is_on_bus() {
             return InReply::Nak;
         }
-        let peripherals = self.bus.xdata.peripherals_mut();
+        let (peripherals, memory) = self.bus.xdata.parts();
+        if is_halted(endpoint, memory) {
+            return InReply::Stall;
+        }
         let now = peripherals.now;
         let is_uas = peripherals.msc.is_uas();
         let wanted = (is_uas && stream != 0).then_some(stream);

@@ -1,6 +1,6 @@
 //! The register map as a table: which block owns an XDATA address, and what the register is called.
 
-use super::{bulk, dma, ep0, flash, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
+use super::{bulk, dma, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
 
 const PAGE: usize = 0x1_0000;
 
@@ -24,6 +24,8 @@ pub enum Block {
     Ep0,
     /// The bulk data endpoints.
     Bulk,
+    /// Endpoint halts.
+    Halts,
     /// The mass storage engine: CBW, CSW, status of all commands.
     Msc,
     /// The UAS engine.
@@ -61,13 +63,14 @@ impl Register {
     }
 }
 
-const BLOCKS: [(Block, &[Register]); 13] = [
+const BLOCKS: [(Block, &[Register]); 14] = [
     (Block::Interrupts, interrupts::REGISTERS),
     (Block::Timers, timers::REGISTERS),
     (Block::Uart, uart::REGISTERS),
     (Block::Flash, flash::REGISTERS),
     (Block::Ep0, ep0::REGISTERS),
     (Block::Bulk, bulk::REGISTERS),
+    (Block::Halts, halts::REGISTERS),
     (Block::Msc, msc::REGISTERS),
     (Block::Uas, uas::REGISTERS),
     (Block::Sram, sram::REGISTERS),

@@ -24,11 +24,13 @@
 pub mod boot;
 mod bulk;
 mod core;
+mod cost;
 mod dma;
 mod driver;
 mod ep0;
 mod fabric;
 mod flash;
+mod halts;
 mod host;
 mod idle;
 mod interrupts;
@@ -49,6 +51,7 @@ mod watch;
 mod xdata;
 
 pub use core::{Chip, Outcome};
+pub use cost::instructions;
 pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{Address, Completion, Fabric, Function, MemoryFunction, Place, Request};

@@ -121,7 +121,7 @@ impl<F: SpiFlash> Peripherals<F> {
         let page = memory.main();
         let stored = memory.at(index);
         let value = match block {
-            Block::Ram => stored,
+            Block::Ram | Block::Halts => stored,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Read, index, pc);
                 stored
@@ -135,7 +135,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Msc => self.msc.read(addr, stored, memory),
             Block::Uas => self.uas.read(addr, stored, memory),
             Block::Sram => self.sram.read(addr, page[usize::from(sram::WINDOW_PAGE)], stored),
-            Block::Dma => self.dma.read(addr, stored),
+            Block::Dma => self.dma.read(addr, stored, memory),
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
@@ -147,10 +147,12 @@ impl<F: SpiFlash> Peripherals<F> {
         value
     }
 
-    /// The CPU has written an address that is not plain memory; memory holds the value already.
+    /// The CPU writes an address that is not plain memory.
     #[cold]
     pub(super) fn write(&mut self, block: Block, index: usize, value: u8, pc: u32, memory: &mut XdataMemory) {
         let addr = index as u16;
+        let before = memory.at(index);
+        memory.set(index, value);
         if let Some(watch) = &mut self.watch {
             watch.register(AccessKind::Write, super::xdata::address(index), value, pc);
         }
@@ -174,6 +176,10 @@ impl<F: SpiFlash> Peripherals<F> {
                 let did = self.bulk.write(addr, value, speed, memory);
                 self.attention |= did && addr != super::bulk::EVENTS;
                 did
+            }
+            Block::Halts => {
+                self.attention |= value != before;
+                value != before
             }
             Block::Msc => self.msc_write(addr, value, memory),
             Block::Uas => self.uas_write(addr, value, memory),

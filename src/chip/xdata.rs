@@ -144,10 +144,9 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
             let before = self.memory.at(index);
             self.remember(index, before);
         }
-        self.memory.set(index, write.value);
-        let block = self.owners[index];
-        if block != Block::Ram {
-            self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory);
+        match self.owners[index] {
+            Block::Ram => self.memory.set(index, write.value),
+            block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
         }
     }
 }

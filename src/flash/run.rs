@@ -309,6 +309,8 @@ impl Run<'_> {
             return Err(FlashError::NotBack { deadline });
         };
         self.report.after = Some(found.clone());
+        // A link that is trained anew may be on the connector's other port.
+        self.report.device = port.device();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader { found: found.usb_id });

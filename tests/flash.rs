@@ -337,22 +337,14 @@ fn flashing(rig: &Rig) -> std::process::Child {
     let home = rig.home.path();
     assert_ne!(rig.cells()[0x100], 0xFF);
     write_image(home, &patched());
-    let flash = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
-        .current_dir(home)
-        .args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The cells are in the file from the erase's first moment on.
     let is_erasing = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100] == 0xFF;
-    for _ in 0..3000 {
-        if is_erasing() {
-            return flash;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("nothing was erased");
+    let looks = (0..3000).take_while(|_| !is_erasing()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
+    assert!(looks.count() < 3000, "nothing was erased");
+    flash
 }
 
 #[cfg(unix)]

@@ -30,7 +30,7 @@ pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>)
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
     outln!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
     let identity = plan.usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string());
-    let order = if plan.reads_back() { "read back, restart" } else { "halt; unplug it once" };
+    let order = if plan.reads_back() { "read back, restart" } else { "halt, be unplugged once" };
     outln!("  then      {order}, come back as {identity}");
     if !plan.has_own_serial() {
         outln!(

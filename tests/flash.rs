@@ -214,7 +214,9 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 /// Runs the command as printed, with the question answered.
 fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
-    std::process::Command::new(binary).current_dir(home).args(words).args(["--yes", "--json"]).output().unwrap()
+    let mut command = std::process::Command::new(binary);
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
+    command.output().unwrap()
 }
 
 #[test]
@@ -262,6 +264,7 @@ fn the_first_ctrl_c_finishes_the_command_in_flight_and_says_what_a_second_one_wo
     fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
     let flash = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
         .current_dir(home)
+        .env("ASMPATCH_BACKUP_DIR", "backups")
         .args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -290,5 +293,5 @@ fn the_commands_print_what_the_transcripts_show() {
     // Built from its source, so the transcripts' copy is made here and not kept in git.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/practice.bin");
     fs::write(path, practice::image().to_file()).unwrap();
-    trycmd::TestCases::new().env("NO_COLOR", "1").case("tests/cli/flash/*.md");
+    trycmd::TestCases::new().env("NO_COLOR", "1").env("ASMPATCH_BACKUP_DIR", "backups").case("tests/cli/flash/*.md");
 }

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn asmpatch(home: &Path, words: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).current_dir(home).args(words).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    let output = command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }

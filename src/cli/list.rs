@@ -12,6 +12,7 @@ use crate::fetch::Manifests;
 use crate::flash::firmware_kind::Runs;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
+use crate::flash::plan::is_readable;
 use crate::interrupt;
 use crate::patch::Library;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
@@ -100,7 +101,8 @@ fn row(unit: UnitInfo, probe: bool, library: &Library) -> Row {
                 notes.push(ssd_note(&runs));
             }
             let version = running.version.map(|version| version.to_string());
-            (version, runs.to_string(), Some(running.behind.to_string()), None)
+            let behind = is_readable(running.state).then(|| running.behind.to_string());
+            (version, runs.to_string(), behind, None)
         }
         Err(reason) => (None, unit.state.to_string(), None, Some(reason)),
     };

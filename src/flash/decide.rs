@@ -127,10 +127,10 @@ impl Others<'_> {
         self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit)
     }
 
-    /// The ports of those that have this serial number, or would have it.
-    fn with_serial(&self, serial: &str) -> Vec<String> {
+    /// The ports of those that have this serial number, and, where `planned` counts, of those that would have it.
+    fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let has = |identity: UnitIdentity| identity.serial.as_deref() == Some(serial);
-        let same = self.candidates().filter(|unit| has(unit.own()) || has(unit.planned()));
+        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
         let same = same.map(|unit| unit.seen.device.clone());
         // What is on this machine's buses is no twin of a unit in software.
         let is_real = self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual());
@@ -138,10 +138,9 @@ impl Others<'_> {
         same.chain(connected.map(|other| other.device.clone())).collect()
     }
 
-    fn with_usb4(&self, identity: &UnitIdentity) -> Vec<String> {
-        let same = self
-            .candidates()
-            .filter(|unit| identity.shares_usb4_with(&unit.own()) || identity.shares_usb4_with(&unit.planned()));
+    fn with_usb4(&self, identity: &UnitIdentity, planned: bool) -> Vec<String> {
+        let has = |other: UnitIdentity| identity.shares_usb4_with(&other);
+        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
         same.map(|unit| unit.seen.device.clone()).collect()
     }
 }
@@ -187,7 +186,7 @@ impl Candidate<'_> {
             return Err(Refusal::OtherLine { device: device(), from, to });
         }
         let twins = match (&cloned, self.planned().serial) {
-            (None, Some(serial)) => others.with_serial(&serial),
+            (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
         Ok(Decision::Write(Terms { unproven, cloned, twins, other_line }))
@@ -237,13 +236,13 @@ impl Candidate<'_> {
             return Some(taken);
         }
         if let Some(serial) = planned.serial.as_ref().filter(|serial| own.serial.as_ref() != Some(serial)) {
-            let devices = others.with_serial(serial);
+            let devices = others.with_serial(serial, true);
             if !devices.is_empty() {
                 return Some(Cloned::SharedSerial { serial: serial.clone(), devices });
             }
         }
         if planned.usb4 != own.usb4 {
-            let devices = others.with_usb4(&planned);
+            let devices = others.with_usb4(&planned, true);
             if !devices.is_empty() {
                 return Some(Cloned::SharedUsb4 { devices });
             }
@@ -281,8 +280,10 @@ pub fn carried(
     let others = Others { units, at, connected };
     let (own, planned) = (unit.own(), unit.planned());
     let has_twins = |identity: &UnitIdentity| {
-        identity.serial.as_deref().is_some_and(|serial| !others.with_serial(serial).is_empty())
-            || !others.with_usb4(identity).is_empty()
+        // Another unit's plan counts only where it is carried out although it is a clone.
+        let planned = allowed.clone_identity;
+        identity.serial.as_deref().is_some_and(|serial| !others.with_serial(serial, planned).is_empty())
+            || !others.with_usb4(identity, planned).is_empty()
     };
     let other_line = unit.other_line().is_some();
     let options = |unproven, clone_identity, other_line| {

@@ -53,9 +53,9 @@ impl Firmware {
         self.base == Base::Practice
     }
 
-    /// Whether it is the vendor's, unpatched.
-    pub fn is_stock(&self) -> bool {
-        self.base == Base::Vendor && self.patches.is_empty()
+    /// Whether it is a known image without any patch.
+    pub fn is_unpatched(&self) -> bool {
+        self.base != Base::Unknown && self.patches.is_empty()
     }
 
     /// Whether it answers writes that nobody behind the bridge completes.

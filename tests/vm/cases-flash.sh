@@ -29,7 +29,7 @@ $starts_over"
 flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
   base_image
   "$asmpatch" patch base.bin -o patched.bin --force
-  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes
+  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes --unproven
   until_true 20 has_id 3 add1:0001
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum dock flash.bin 256 65280)" ]
   [ "$(sum <(tail -c +65281 patched.bin))" = "$(host sum dock flash.bin 65536 $(($(stat -c %s patched.bin) - 65280)))" ]
@@ -53,7 +53,7 @@ bench_proves_the_patched_unit_over_both_transports() {
 }
 
 restore_brings_the_unit_back_byte_for_byte() {
-  "$asmpatch" restore backup --device "$(port_path 3)" --yes
+  "$asmpatch" restore backup --device "$(port_path 3)" --yes --unproven
   until_true 20 has_id 3 174c:2464
   [ "$(sum backup/config-0.bin)" = "$(host sum dock flash.bin 0 128)" ]
   [ "$(sum backup/config-1.bin)" = "$(host sum dock flash.bin 128 128)" ]
@@ -69,7 +69,7 @@ flash_refuses_a_unit_whose_disk_is_mounted() {
   mkdir -p disk
   mount -t minix "$(disk_of 2)" disk
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 2)" --yes || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 2)" --yes --unproven || status=$?
   umount disk
   [ "$status" = 5 ]
   unplug 2
@@ -82,14 +82,14 @@ back-after-ms = 500
   plug 4 torn
   until_true 20 is_bound 4 uas
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes 2>flash.err || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven 2>flash.err || status=$?
   cat flash.err
   [ "$status" = 4 ]
   grep -q 'asmpatch' flash.err
   until_true 20 has_id 4 174c:2463
   until_true 10 test "$(cat "$(device_of 4)/product")" = AS2462
   host serverlog torn | grep -q 'boot loader'
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup
   until_true 20 has_id 4 add1:0001
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4
@@ -105,10 +105,10 @@ nth = 2
   plug 5 pulled
   until_true 20 is_bound 5 uas
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven || status=$?
   [ "$status" = 4 ]
   until_true 20 has_id 5 174c:2463
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --no-backup
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven --no-backup
   until_true 20 has_id 5 add1:0001
   unplug 5
 }
@@ -119,7 +119,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   unit torn 'timing = { program-page-us = 10000, reenumerate-ms = 600 }'
   plug 4 torn
   until_true 20 is_bound 4 uas
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes >flash.out 2>flash.err &
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven >flash.out 2>flash.err &
   running=$!
   until_true 20 grep -q 'write configuration block 1: written' flash.out
   sleep 1
@@ -135,7 +135,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
 
   plug 4 torn
   until_true 20 has_id 4 174c:2463
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup
   until_true 20 has_id 4 add1:0001
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4
@@ -150,7 +150,7 @@ $starts_over"
   plug 7 right
   until_true 20 is_bound 6 uas
   until_true 20 is_bound 7 uas
-  "$asmpatch" flash patched.bin --all --yes
+  "$asmpatch" flash patched.bin --all --yes --unproven
   until_true 20 has_id 6 add1:0001
   until_true 20 has_id 7 add1:0001
   [ "$(cat "$(device_of 6)/serial") $(cat "$(device_of 7)/serial")" = 'LEFT RIGHT' ]

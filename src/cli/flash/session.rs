@@ -122,7 +122,11 @@ impl<'a> Session<'a> {
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
         }
-        if !self.args.dry_run {
+        if self.args.dry_run {
+            if !self.args.json {
+                outln!("dry run: nothing was written");
+            }
+        } else {
             self.ask(&units)?;
             self.write(&mut units, job);
         }

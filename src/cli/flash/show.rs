@@ -64,7 +64,7 @@ fn notes(plan: &Plan, firmware: &Firmware, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `--serial TEXT` gives this unit its own"));
     }
-    if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_stock() {
+    if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes

@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asmpatch::bridge::Port;
+use asmpatch::bridge::{Behind, Port};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::recovery::Left;
 use asmpatch::flash::run::{Options, Report, Stopped, run};
@@ -248,6 +249,93 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(units[0]["after"]["usb_id"], usb_id, "{command}");
     }
+}
+
+/// A unit that loses its power in the first write, and the two commands that are printed then.
+fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
+    let output = asmpatch(rig.home.path(), words);
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
+    let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(units[0]["changed"], true);
+    let actions = units[0]["error"]["recovery"].as_array().unwrap();
+    actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// Runs a command as printed; gives the first unit's outcome.
+fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let output = asmpatch(rig.home.path(), &words);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command}: {told}");
+    serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()[0].clone()
+}
+
+#[test]
+fn the_printed_commands_carry_every_option_without_which_they_would_be_refused() {
+    let torn = "serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n";
+    let cases: [&[&str]; 3] = [
+        &["flash", "patched.bin", "--device", "virtual:unit", "--serial", "NEW00001"],
+        &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
+        &["flash", "unknown.bin", "--device", "virtual:unit", "--patch-dir", "patches", "--unproven"],
+    ];
+    for words in cases {
+        let rig = Rig::new(torn);
+        let home = rig.home.path();
+        let Patched { image, receipt } = patched();
+        fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+        fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+        fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+        fs::create_dir(home.join("patches")).unwrap();
+        let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/own-dispatch/p.toml");
+        fs::copy(patch, home.join("patches/p.toml")).unwrap();
+        let made = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+            .current_dir(home)
+            .args(["patch", "practice.bin", "--patch-dir", "patches", "-o", "unknown.bin"])
+            .output();
+        assert!(made.unwrap().status.success());
+        let before = rig.cells();
+
+        let commands = commands_after_a_torn_write(&rig, words);
+        assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+        rig.tell("");
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
+        // What was wanted is there: the same command again has nothing to do.
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], false, "{words:?}");
+        run_printed(&rig, &commands[1]);
+        assert!(rig.cells() == before, "{words:?}");
+    }
+}
+
+#[test]
+fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    let before = rig.cells();
+    let words = ["flash", "practice.bin", "--device", "virtual:unit"];
+    let unit: serde_json::Value = serde_json::from_slice(&asmpatch(home, &words).stdout).unwrap();
+    assert_eq!((&unit[0]["ok"], &unit[0]["changed"]), (&true.into(), &false.into()));
+    assert!(unit[0].get("backup").is_none() && !home.join("backups").exists());
+    let dry: serde_json::Value =
+        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force", "--dry-run"]].concat()).stdout).unwrap();
+    assert_eq!((&dry[0]["changed"], &dry[0]["plan"]["write"]), (&false.into(), &true.into()));
+    assert!(!home.join("backups").exists());
+    let forced: serde_json::Value =
+        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force"]].concat()).stdout).unwrap();
+    assert_eq!(forced[0]["changed"], true);
+    assert!(forced[0]["backup"].as_str().unwrap().starts_with("backups"));
+    assert!(rig.cells() == before);
+}
+
+#[test]
+fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
+    let mut port = Rig::new("").port();
+    let state = port.attached().unwrap().state;
+    let mut bridge = port.open().unwrap();
+    bridge.xdata_write(asmpatch::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
+    let running = Running::of(&mut bridge, state).unwrap();
+    assert!(matches!(&running.behind, Behind::CannotTell(why) if why.contains("0x054b")), "{:?}", running.behind);
+    assert!(running.image().is_some() && running.version.is_some());
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn ssd_note(runs: &Runs) -> String {
     let patched =
         matches!(runs, Runs::Flashed(firmware) | Runs::OtherThanFlashed(firmware) if firmware.answers_writes());
     let when =
-        if patched { "an SSD is behind this bridge" } else { "with patched firmware, the SSD would be lost as a disk" };
+        if patched { "an SSD is behind this bridge" } else { "flashing a patched image takes the SSD away as a disk" };
     format!("{when}: {SSD_LOST}")
 }
 

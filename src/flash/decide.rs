@@ -74,10 +74,12 @@ impl fmt::Display for Unproven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotExecuted => {
-                "nothing is known of the image's routines, so nobody has seen that it takes firmware again"
+                "the image's code can't be executed here, so it is not proven that the unit would take firmware again"
             }
-            Self::Practice => "the practice image has never run on silicon, which would not enumerate with it",
-            Self::VirtualBackup => "the backup is a virtual unit's, and what is in it has never run on silicon",
+            Self::Practice => {
+                "the practice image has never run on silicon, and a real chip would not enumerate with it"
+            }
+            Self::VirtualBackup => "this is a virtual unit's backup: its content has never run on silicon",
         })
     }
 }

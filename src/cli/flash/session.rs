@@ -63,6 +63,8 @@ pub struct Unit {
     port: Box<dyn Port>,
     /// What is seen of it and what would be written; nothing where it could not be looked at.
     pub seen: Option<(Observation, Plan)>,
+    /// On what terms it is written.
+    pub terms: Terms,
     /// What became of it.
     pub outcome: Outcome,
     /// What the commands after this one need.
@@ -72,7 +74,7 @@ pub struct Unit {
 /// What became of a unit.
 pub enum Outcome {
     /// It is to be written.
-    Write(Terms),
+    Write,
     /// It holds all of the plan already.
     Nothing,
     /// It was not written.
@@ -81,6 +83,12 @@ pub enum Outcome {
     Written(Report),
     /// Writing it stopped.
     Stopped(Report, FlashFailure),
+}
+
+impl Unit {
+    const fn is_to_be_written(&self) -> bool {
+        matches!(self.outcome, Outcome::Write)
+    }
 }
 
 impl<'a> Session<'a> {
@@ -154,7 +162,7 @@ impl<'a> Session<'a> {
                 Ok(seen) => (Some(seen), Outcome::Nothing),
                 Err(failure) => (None, Outcome::Refused(failure)),
             };
-            Unit { device, port, seen, outcome, carried: Carried::default() }
+            Unit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
         })
     }
 
@@ -175,7 +183,10 @@ impl<'a> Session<'a> {
         for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
             unit.carried = carried;
             unit.outcome = match decision {
-                Decision::Write(terms) => Outcome::Write(terms),
+                Decision::Write(terms) => {
+                    unit.terms = terms;
+                    Outcome::Write
+                }
                 Decision::Nothing => Outcome::Nothing,
                 Decision::Refused(refusal) => Outcome::Refused(refusal.into()),
             };
@@ -183,7 +194,7 @@ impl<'a> Session<'a> {
         let refused = units.iter().filter(|unit| matches!(unit.outcome, Outcome::Refused(_)));
         let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
         if self.choice.all_or_none && !because.is_empty() {
-            for unit in units.iter_mut().filter(|unit| matches!(unit.outcome, Outcome::Write(_))) {
+            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
                 let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
                 unit.outcome = Outcome::Refused(refusal.into());
             }
@@ -192,8 +203,8 @@ impl<'a> Session<'a> {
 
     fn show(&self, unit: &Unit, job: &Job) {
         match (&unit.outcome, &unit.seen) {
-            (Outcome::Write(terms), Some((seen, plan))) => {
-                show::plan(seen, plan, job, terms, self.backup_into.as_deref());
+            (Outcome::Write, Some((seen, plan))) => {
+                show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
             }
             (Outcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             _ => {}
@@ -201,18 +212,14 @@ impl<'a> Session<'a> {
     }
 
     fn ask(&self, units: &[Unit]) -> Result<(), AnyFailure> {
-        let terms = units.iter().filter_map(|unit| match &unit.outcome {
-            Outcome::Write(terms) => Some((unit, terms)),
-            _ => None,
-        });
-        let terms: Vec<_> = terms.collect();
-        if terms.is_empty() || self.args.yes {
+        let units: Vec<&Unit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
+        if units.is_empty() || self.args.yes {
             return Ok(());
         }
-        let which = if terms.len() == 1 { "this unit".to_owned() } else { format!("these {} units", terms.len()) };
+        let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
         ask::confirm(&format!("Write {which}?"), self.interrupt)?;
-        for (unit, terms) in terms {
-            if let Some((from, to)) = terms.other_line.filter(|_| !self.args.other_line) {
+        for unit in units {
+            if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
                 let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
                 ask::confirm(&question, self.interrupt)?;
             }
@@ -222,8 +229,7 @@ impl<'a> Session<'a> {
 
     /// Writes those that are to be written, all at once.
     fn write(&self, units: &mut [Unit], job: &Job) {
-        let writing: Vec<&mut Unit> =
-            units.iter_mut().filter(|unit| matches!(unit.outcome, Outcome::Write(_))).collect();
+        let writing: Vec<&mut Unit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
         if writing.is_empty() {
             return;
         }
@@ -251,7 +257,7 @@ impl<'a> Session<'a> {
     /// Tells what became of a unit; gives the status that it ends in.
     fn report(&self, unit: &Unit, job: &Job) -> Exit {
         match &unit.outcome {
-            Outcome::Write(_) | Outcome::Nothing => Exit::Done,
+            Outcome::Write | Outcome::Nothing => Exit::Done,
             Outcome::Written(report) => {
                 if !self.args.json {
                     show::done(report, unit, job);

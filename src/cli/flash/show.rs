@@ -83,8 +83,8 @@ fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
 }
 
 /// What patched firmware takes from an SSD's owner.
-pub const SSD_LOST: &str = "its data stays, but it is no disk to trust while patched firmware runs, which answers a write \
-                            before the SSD has it";
+pub const SSD_LOST: &str = "its data stays, but it is no longer usable as a disk: patched firmware acknowledges writes \
+                            before the SSD has stored them";
 
 fn block_words(block: &BlockPlan) -> String {
     let changes: Vec<String> =
@@ -99,7 +99,8 @@ fn block_words(block: &BlockPlan) -> String {
 /// Prints that a unit is as it is wanted.
 pub fn nothing(seen: &Observation, job: &Job) {
     outln!(
-        "{}: nothing to do: flash and configuration are those of {} under {} already; `--force` writes them again",
+        "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
+         restarted since; `--force` writes it again",
         seen.device,
         job.subject.firmware,
         seen.attached.usb_id
@@ -197,7 +198,7 @@ pub fn json(units: &[Unit], job: &Job, dry_run: bool) {
 fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
     let (report, error) = match &unit.outcome {
-        Outcome::Write(_) | Outcome::Nothing => (None, None),
+        Outcome::Write | Outcome::Nothing => (None, None),
         Outcome::Written(report) => (Some(report), None),
         Outcome::Refused(failure) => {
             let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
@@ -210,6 +211,7 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool) -> UnitJson<'a> {
     };
     let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
     let left = error.as_ref().map(|error| error.left);
+    let same = seen.filter(|_| matches!(unit.outcome, Outcome::Nothing)).map(|seen| &seen.attached);
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),
@@ -217,9 +219,9 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool) -> UnitJson<'a> {
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
         behind: seen.map(|seen| seen.running.behind.to_string()),
-        plan: plan.map(|plan| plan_json(plan, firmware, &unit.outcome)),
+        plan: plan.map(|plan| plan_json(plan, firmware, unit)),
         after: report
-            .and_then(|report| report.after.as_ref())
+            .map_or(same, |report| report.after.as_ref())
             .map(|after| identity(after, if error.is_none() { firmware.to_string() } else { after.state.to_string() })),
         version: report.and_then(|report| report.version).map(|version| version.to_string()),
         backup: report.and_then(|report| report.backup.as_ref()),
@@ -228,15 +230,13 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool) -> UnitJson<'a> {
     }
 }
 
-fn plan_json<'a>(plan: &'a Plan, firmware: &Firmware, outcome: &Outcome) -> PlanJson<'a> {
-    let none = Terms::default();
-    let terms = if let Outcome::Write(terms) = outcome { terms } else { &none };
+fn plan_json<'a>(plan: &'a Plan, firmware: &Firmware, unit: &Unit) -> PlanJson<'a> {
     PlanJson {
-        write: !matches!(outcome, Outcome::Nothing | Outcome::Refused(_)),
+        write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
         firmware: firmware.to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
-        unproven: terms.unproven.iter().map(ToString::to_string).collect(),
-        notes: notes(plan, firmware, terms),
+        unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
+        notes: notes(plan, firmware, &unit.terms),
     }
 }

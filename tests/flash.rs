@@ -328,6 +328,61 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
 }
 
 #[test]
+fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let Patched { image, receipt } = patched();
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    fs::create_dir(home.join("absent")).unwrap();
+    fs::write(home.join("absent/bridge.toml"), "state = 'absent'\n").unwrap();
+    let words = ["flash", "patched.bin", "--all", "--device", "virtual:absent", "--device", "virtual:unit"];
+    let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
+    let run = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), units)
+    };
+    let code = |unit: &serde_json::Value| unit["error"]["code"].as_str().unwrap_or_default().to_owned();
+    let (status, units) = run(&[]);
+    assert_eq!((status, units.as_array().unwrap().len()), (Some(5), 3), "{units:#}");
+    assert_eq!(code(&units[0]), "asmpatch::virtual_bridge::absent");
+    assert_eq!(
+        (code(&units[1]), &units[1]["error"]["unit"]),
+        ("asmpatch::flash::not_asked".into(), &"virtual:unit".into())
+    );
+    let (status, units) = run(&["--yes", "--all-or-none"]);
+    assert_eq!((status, code(&units[1])), (Some(5), "asmpatch::flash::all_or_none".into()), "{units:#}");
+    let (status, units) = run(&["--yes"]);
+    assert_eq!((status, &units[1]["changed"], &units[1]["ok"]), (Some(4), &true.into(), &true.into()), "{units:#}");
+    assert!(!code(&units[2]).is_empty() && units[2]["error"]["help"].is_string());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn backups_go_to_the_data_folder_unless_another_is_named() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let backup = |variable: Option<&str>, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
+        command.args(["backup", "--device", "virtual:unit"]).args(words);
+        if let Some(folder) = variable {
+            command.env("ASMPATCH_BACKUP_DIR", folder);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let place = home.join("data/asmpatch/backups");
+    assert!(backup(None, &[]).contains(&place.display().to_string()));
+    assert_eq!(fs::read_dir(place).unwrap().count(), 1);
+    assert!(backup(Some("variable"), &[]).contains("variable/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["--backup-dir", "option"]).contains("option/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["-o", "mine"]).contains("backup    mine"));
+}
+
+#[test]
 fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
     let mut port = Rig::new("").port();
     let state = port.attached().unwrap().state;

@@ -113,8 +113,11 @@ fn row(unit: UnitInfo, probe: bool, library: &Library) -> Row {
 fn ssd_note(runs: &Runs) -> String {
     let patched =
         matches!(runs, Runs::Flashed(firmware) | Runs::OtherThanFlashed(firmware) if firmware.answers_writes());
-    let when =
-        if patched { "an SSD is behind this bridge" } else { "flashing a patched image takes the SSD away as a disk" };
+    let when = if patched {
+        "an SSD is behind this bridge"
+    } else {
+        "a patched image would change what the SSD behind this bridge is good for"
+    };
     format!("{when}: {SSD_LOST}")
 }
 

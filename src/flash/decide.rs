@@ -203,14 +203,15 @@ impl Candidate<'_> {
             let found = if part == crate::firmware::Part::One { one } else { two };
             found.starts_with(bytes)
         });
-        let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new)
-            .map(|block| block.text(ConfigField::Serial))
-            .unwrap_or_default();
+        // Without a block that holds, the chip gives itself a serial number.
+        let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
+        let serial = serial.map(|block| block.text(ConfigField::Serial));
+        let found = &seen.attached.serial;
         is_readable(seen.attached.state)
             && holds
             && plan.blocks.iter().all(|block| !block.differs())
             && plan.usb_id.is_none_or(|usb_id| usb_id == seen.attached.usb_id)
-            && (seen.attached.serial.is_empty() || seen.attached.serial == serial)
+            && (found.is_empty() || serial.is_none_or(|serial| serial == *found))
             && !seen.running.contradicts(plan.version, &subject.firmware)
     }
 

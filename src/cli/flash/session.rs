@@ -18,7 +18,7 @@ use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
-use crate::unit;
+use crate::unit::{self, Selector};
 
 /// How long a unit may take to come back by itself.
 const RETURN: Duration = Duration::from_secs(15);
@@ -53,14 +53,15 @@ pub struct Session<'a> {
     interrupt: Interrupt<'static>,
     backup_into: Option<PathBuf>,
     choice: Choice,
-    ports: Vec<Box<dyn Port>>,
+    ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)>,
 }
 
 /// A unit that was looked at, and what is to be done with it.
 pub struct Unit {
     /// Its port, as `--device` takes it.
     pub device: String,
-    port: Box<dyn Port>,
+    /// Where it is; nothing where it was not found.
+    port: Option<Box<dyn Port>>,
     /// What is seen of it and what would be written; nothing where it could not be looked at.
     pub seen: Option<(Observation, Plan)>,
     /// On what terms it is written.
@@ -102,17 +103,32 @@ impl<'a> Session<'a> {
             true => None,
             false => Some(args.backup_place.folder()?),
         };
-        let ports = match (args.device.as_slice(), choice.all) {
-            ([], true) => unit::ports()?,
-            ([], false) => vec![unit::port(None)?],
-            (named, all) if named.len() == 1 || all => {
-                named.iter().map(|selector| unit::port(Some(selector))).collect::<Result<_, _>>()?
+        let found = match (args.device.as_slice(), choice.all) {
+            ([], true) => unit::ports()?.into_iter().map(Ok).collect(),
+            ([], false) => vec![Ok(unit::port(None)?)],
+            ([only], _) => vec![Ok(unit::port(Some(only))?)],
+            (named, true) => {
+                let found = |selector: &Selector| {
+                    unit::port(Some(selector)).map_err(|error| (selector.to_string(), AnyFailure::from(error)))
+                };
+                named.iter().map(found).collect()
             }
-            (named, _) => {
+            (named, false) => {
                 let devices = named.iter().map(ToString::to_string).collect();
                 return Err(Refusal::SeveralUnits { devices }.into());
             }
         };
+        let mut ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)> = Vec::with_capacity(found.len());
+        for port in found {
+            let (device, port) = match port {
+                Ok(port) => (port.device(), Ok(port)),
+                Err((device, failure)) => (device, Err(failure)),
+            };
+            // Named twice, by its port and its serial number, it is one unit.
+            if ports.iter().all(|(known, _)| *known != device) {
+                ports.push((device, port));
+            }
+        }
         Ok(Self { args, context, interrupt, backup_into, choice, ports })
     }
 
@@ -130,22 +146,26 @@ impl<'a> Session<'a> {
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
         }
-        if self.args.dry_run {
-            if !self.args.json {
-                outln!("dry run: nothing was written");
-            }
-        } else {
-            self.ask(&units)?;
+        let answer = if self.args.dry_run { Ok(()) } else { self.ask(&units) };
+        if self.args.dry_run && !self.args.json {
+            outln!("dry run: nothing was written");
+        }
+        if answer.is_ok() && !self.args.dry_run {
             self.write(&mut units, job);
         }
         if self.args.json {
-            show::json(&units, job, self.args.dry_run);
+            show::json(&units, job, self.args.dry_run, answer.as_ref().err());
         }
         let mut exit = Exit::Done;
         for unit in &units {
             exit = exit.max(self.report(unit, job));
         }
-        Ok(exit)
+        match answer {
+            // The array has it already, for each unit that would have been written.
+            Err(failure) if self.args.json => Ok(exit.max(failure.exit())),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(exit),
+        }
     }
 
     /// Looks at all units at once and makes their plans.
@@ -156,9 +176,15 @@ impl<'a> Session<'a> {
             let plan = make(seen.attached.clone(), seen.blocks)?;
             Ok((seen, plan))
         };
-        at_once(std::mem::take(&mut self.ports), &|mut port| {
-            let device = port.device();
-            let (seen, outcome) = match fenced(|| look_at(&mut *port)).unwrap_or_else(|panic| Err(panic.into())) {
+        at_once(std::mem::take(&mut self.ports), &|(device, found)| {
+            let (port, seen) = match found {
+                Ok(mut port) => {
+                    let seen = fenced(|| look_at(&mut *port)).unwrap_or_else(|panic| Err(panic.into()));
+                    (Some(port), seen)
+                }
+                Err(failure) => (None, Err(failure)),
+            };
+            let (seen, outcome) = match seen {
                 Ok(seen) => (Some(seen), Outcome::Nothing),
                 Err(failure) => (None, Outcome::Refused(failure)),
             };
@@ -207,6 +233,8 @@ impl<'a> Session<'a> {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
             }
             (Outcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
+            // Before the question: who answers it should know.
+            (Outcome::Refused(failure), _) => self.context.report(failure),
             _ => {}
         }
     }
@@ -246,9 +274,9 @@ impl<'a> Session<'a> {
         });
         let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
         at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
-            if let Some((_, plan)) = &unit.seen {
+            if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
                 unit.outcome =
-                    write_one(&mut *unit.port, plan, backup_into, &mut progress, (job, &unit.carried), interrupt);
+                    write_one(&mut **port, plan, backup_into, &mut progress, (job, &unit.carried), interrupt);
             }
         });
         screen.finish();
@@ -264,12 +292,7 @@ impl<'a> Session<'a> {
                 }
                 Exit::Done
             }
-            Outcome::Refused(failure) => {
-                if !self.args.json {
-                    self.context.report(failure);
-                }
-                failure.exit()
-            }
+            Outcome::Refused(failure) => failure.exit(),
             Outcome::Stopped(_, failure) => {
                 self.context.report_diagnostic(failure);
                 failure.way_out().iter().for_each(|line| errln!("        {line}"));

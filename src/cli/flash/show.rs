@@ -9,6 +9,7 @@ use super::session::{Job, Outcome, Unit};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
+use crate::failure::AnyFailure;
 use crate::firmware::UsbId;
 use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
@@ -191,19 +192,23 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 }
 
 /// Prints what became of all units as one JSON array.
-pub fn json(units: &[Unit], job: &Job, dry_run: bool) {
-    print::json(&units.iter().map(|unit| unit_json(unit, job, dry_run)).collect::<Vec<_>>());
+///
+/// `declined` is why those that were to be written were not: the answer to the question.
+pub fn json(units: &[Unit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
+    print::json(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
 }
 
-fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool) -> UnitJson<'a> {
+fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
+    let untouched = |failure: &AnyFailure| {
+        let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
+        UnitErrorJson { error, left: Left::Untouched, recovery: &[] }
+    };
     let (report, error) = match &unit.outcome {
-        Outcome::Write | Outcome::Nothing => (None, None),
+        Outcome::Write => (None, declined.map(untouched)),
+        Outcome::Nothing => (None, None),
         Outcome::Written(report) => (Some(report), None),
-        Outcome::Refused(failure) => {
-            let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
-            (None, Some(UnitErrorJson { error, left: Left::Untouched, recovery: &[] }))
-        }
+        Outcome::Refused(failure) => (None, Some(untouched(failure))),
         Outcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error).at(&unit.device).helped(failure.help());
             (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))

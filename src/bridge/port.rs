@@ -28,7 +28,8 @@ pub struct Attached {
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
 pub trait Port: Send {
-    /// The port as `--device` takes it: `1-2`, `virtual:DIR`.
+    /// The port as `--device` takes it: `1-2`, `virtual:DIR`. It changes where a unit comes back at another speed: a
+    /// connector's USB 2 and SuperSpeed ports are two.
     fn device(&self) -> String;
 
     /// Who is attached now.

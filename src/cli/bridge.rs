@@ -36,7 +36,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 struct ReplugArgs {
     /// The folder of the unit that `asmpatch bridge serve` serves.
-    #[arg(long, value_name = "virtual:DIR", required = true)]
+    #[arg(long, value_name = "virtual:DIR")]
     device: UnitFolder,
 }
 

@@ -104,10 +104,11 @@ struct Json {
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let mut port = unit::port(args.device.as_ref())?;
-    let device = port.device();
     let before = Seen::new(port.attached()?, port.speed()?);
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);
+    // A link that is trained anew may be on the connector's other port.
+    let device = port.device();
     if args.json {
         print::json(&Json { device, before, after });
         return Ok(Exit::Done);

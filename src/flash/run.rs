@@ -292,8 +292,8 @@ impl Run<'_> {
                 None
             }
         };
-        let is_final = |found: &Attached| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader;
-        if !found.as_ref().is_some_and(is_final) && !self.options.replug_deadline.is_zero() {
+        let is_settled = |found: &Attached| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader;
+        if !found.as_ref().is_some_and(is_settled) && !self.options.replug_deadline.is_zero() {
             self.recorder.pass(Event::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
                 (found, boot) = (Some(replugged), Boot::Power);
@@ -309,6 +309,8 @@ impl Run<'_> {
             return Err(FlashError::NotBack { deadline });
         };
         self.report.after = Some(found.clone());
+        // A link that is trained anew may be on the connector's other port.
+        self.report.device = port.device();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader { found: found.usb_id });

@@ -150,12 +150,21 @@ impl Port for UsbPort {
     ) -> Result<Option<Attached>, AnyFailure> {
         let watch = Watch::new()?;
         let until = Instant::now() + deadline;
+        // A link that is trained anew may come up at the other speed: then the unit is on the connector's other port.
+        let peer = Sysfs::system().peer(&self.port);
         let mut left = false;
         loop {
             match find_in(watch.context(), &self.port)? {
                 Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
                 Some(_) => {}
                 None => left = true,
+            }
+            if left
+                && let Some(peer) = &peer
+                && let Some(found) = find_in(watch.context(), peer)?
+            {
+                (self.port, self.seen) = (peer.clone(), Some(found.address()));
+                return Ok(Some(attached(found.info)));
             }
             let rest = until.saturating_duration_since(Instant::now());
             if interrupt.is_requested() || rest.is_zero() {

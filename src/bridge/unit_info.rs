@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId};
 
 /// Where a device is plugged in: the bus, then the port of each hub on the way. Written as Linux does: `3-1.2`.
@@ -160,7 +161,7 @@ impl fmt::Display for UnitInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ({}", self.location, self.id, self.state)?;
         if let Some(serial) = &self.serial {
-            write!(f, ", serial {serial}")?;
+            write!(f, ", serial {}", serial.shown())?;
         }
         f.write_str(")")
     }

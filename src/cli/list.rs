@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::{Context, print};
 use crate::bridge::UnitInfo;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::interrupt;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
@@ -61,7 +62,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{}", table(&rows));
         for row in &rows {
             if let Some(reason) = &row.firmware_unread {
-                outln!("{}: firmware version not read: {reason}", row.unit.location);
+                outln!("{}: firmware version not read: {}", row.unit.location.to_string().shown(), reason.shown());
             }
         }
     }
@@ -92,14 +93,14 @@ fn table(rows: &[Row]) -> Table {
     table.set_header(["device", "ID", "state", "firmware", "serial", "speed", "driver", "product"]);
     for Row { unit, firmware, .. } in rows {
         table.add_row([
-            unit.location.to_string(),
+            unit.location.to_string().shown().to_string(),
             unit.id.to_string(),
             unit.state.to_string(),
             firmware.clone().unwrap_or_else(|| "-".to_owned()),
-            unit.serial.clone().unwrap_or_else(|| "-".to_owned()),
+            unit.serial.as_ref().map_or_else(|| "-".to_owned(), |serial| serial.shown().to_string()),
             unit.speed.to_string(),
             unit.driver.clone().unwrap_or_else(|| "-".to_owned()),
-            format!("{} {}", unit.manufacturer, unit.product).trim().to_owned(),
+            format!("{} {}", unit.manufacturer, unit.product).trim().shown().to_string(),
         ]);
     }
     table

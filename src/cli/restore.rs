@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::Context;
 use super::flash::{Session, WritingArgs};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::plan::Plan;
@@ -34,7 +35,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let session = Session::open(&args.writing, false, context)?;
     let prepared = session.prepare(|attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))?;
     let unit = &backup.unit;
-    let source =
-        format!("{}: backup of {} ({}), serial {}", args.folder.display(), unit.usb_id, unit.state, unit.serial);
+    let source = format!(
+        "{}: backup of {} ({}), serial {}",
+        args.folder.shown(),
+        unit.usb_id.shown(),
+        unit.state.shown(),
+        unit.serial.shown()
+    );
     prepared.write(&source, &Origin::Restore { folder: args.folder.clone() })
 }

@@ -14,6 +14,7 @@ use super::known::{self, PatchDirs};
 use super::plan::{self, PatchJson};
 use super::{Context, print};
 use crate::digest::Sha256Digest;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
@@ -215,7 +216,7 @@ fn summary(library: &Library, verification: &Verification<'_>) -> String {
 
 fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_hunks: bool) {
     let verdict = if verification.holds() { "ok" } else { "FAILED" };
-    outln!("{}: {verdict}: {}", path.display(), summary(library, verification));
+    outln!("{}: {verdict}: {}", path.shown(), summary(library, verification).shown());
     if show_hunks
         && !verification.patches.is_empty()
         && let (Some(base), Some(original), Some(image)) =
@@ -226,7 +227,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_h
     }
     for finding in &verification.findings {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
-        outln!("  {finding}{code}");
+        outln!("  {}{code}", finding.to_string().shown());
         if let Some(help) = finding.help() {
             outln!("    {help}");
         }

@@ -1,8 +1,7 @@
 //! The whole way of an image into the cache: from there if it verifies, else from the mirrors in order, or from the
 //! file or address that the user names.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
@@ -16,6 +15,7 @@ use super::partial::Partial;
 use super::progress::Progress;
 use super::unpack::{self, UnpackError, Verified, Wanted};
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// Where the user says that the image is: as a zip, a bare image, or an updater.
@@ -188,7 +188,7 @@ impl Fetcher<'_> {
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
         match source {
             Some(Source::File(path)) => {
-                let bytes = read_file(path, self.limits.bytes)?;
+                let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
                 let image = unpack::unpack(&path.display().to_string(), bytes, self.wanted(manifest, None))?;
                 let place = image.place().map(str::to_owned);
                 self.keep(manifest, image, Origin::File(path.clone(), place))
@@ -264,16 +264,11 @@ impl Fetcher<'_> {
     }
 }
 
-fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FetchError> {
-    let failed = |source| FetchError::Read { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    }
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(FetchError::TooLarge { path: path.to_owned(), limit });
-    }
-    Ok(bytes)
+fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {
+    let max = usize::try_from(limit).unwrap_or(usize::MAX - 1);
+    file::read(path, max, interrupt).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => FetchError::TooLarge { path: path.to_owned(), limit },
+        io::ErrorKind::Interrupted => Interrupted.into(),
+        _ => FetchError::Read { path: path.to_owned(), source },
+    })
 }

@@ -9,17 +9,21 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
+use crate::atomic::StagedFolder;
+use crate::escape;
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
+use crate::toml_file;
 
 const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
@@ -28,9 +32,9 @@ const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
 /// The only layout so far.
 const FORMAT: u32 = 1;
 /// No file of a backup is longer; more is not read.
-const MAX_FILE_LEN: u64 = 0x2_0000;
+const MAX_FILE_LEN: usize = 0x2_0000;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Manifest {
     format: u32,
@@ -39,12 +43,38 @@ struct Manifest {
     file: Vec<FileEntry>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FileEntry {
     name: String,
     length: u64,
     sha256: String,
+}
+
+/// As [`toml`] reads it. Written by hand, for what a unit says of itself is escaped as nothing else writes it.
+impl fmt::Display for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
+        let Self { format, tool, file, .. } = self;
+        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", escape::toml(tool))?;
+        for (key, value) in
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)]
+        {
+            writeln!(f, "{key} = {}", escape::toml(value))?;
+        }
+        if let Some(version) = firmware_version {
+            writeln!(f, "firmware-version = {}", escape::toml(version))?;
+        }
+        for FileEntry { name, length, sha256 } in file {
+            writeln!(
+                f,
+                "\n[[file]]\nname = {}\nlength = {length}\nsha256 = {}",
+                escape::toml(name),
+                escape::toml(sha256)
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a backup could not be written or read back.
@@ -79,7 +109,7 @@ pub enum BackupFolderError {
         path: PathBuf,
     },
     /// No backup.toml that makes sense.
-    #[error("{} is no backup's manifest", path.display())]
+    #[error("{} is no backup's manifest: {why}", path.display())]
     #[diagnostic(
         code(asmpatch::backup::manifest),
         help("name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml")
@@ -88,7 +118,7 @@ pub enum BackupFolderError {
         /// The manifest.
         path: PathBuf,
         /// Where it breaks.
-        source: Box<toml::de::Error>,
+        why: String,
     },
     /// A layout that this version does not know.
     #[error("{} has format {found}, expected {FORMAT}", path.display())]
@@ -200,11 +230,8 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    fs::create_dir_all(parent).map_err(io_error("create", parent))?;
-    let partial = tempfile::Builder::new()
-        .prefix(".asmpatch-backup-")
-        .tempdir_in(parent)
-        .map_err(io_error("create a folder in", parent))?;
+    file::make_folder(parent).map_err(io_error("create", parent))?;
+    let partial = StagedFolder::for_backup(parent).map_err(io_error("create a folder in", parent))?;
 
     let mut entries = Vec::new();
     for (name, bytes) in files(backup) {
@@ -213,17 +240,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     }
     let manifest = Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
-    let text = toml::to_string(&manifest).map_err(|error| BackupFolderError::Io {
-        doing: "write",
-        path: path.clone(),
-        source: io::Error::other(error),
-    })?;
-    write_synced(&path, text.as_bytes())?;
+    write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path())?;
     open_to_all_as_usual(partial.path())?;
-    fs::rename(partial.path(), folder).map_err(io_error("rename the finished backup to", folder))?;
-    // The folder is no longer under its temporary name: there is nothing left to remove.
-    let _ = partial.keep();
+    partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
     sync_folder(parent)?;
     Ok(Saved::New(folder.to_owned()))
 }
@@ -241,7 +261,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
     let manifest: Manifest = toml::from_str(&text)
-        .map_err(|source| BackupFolderError::Manifest { path: path.clone(), source: Box::new(source) })?;
+        .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
     if manifest.format != FORMAT {
         return Err(BackupFolderError::Format { path, found: manifest.format });
     }
@@ -328,16 +348,13 @@ fn is_empty_folder(path: &Path) -> bool {
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes))
-        .map_err(io_error("read", path))?;
-    Ok(bytes)
+    file::read_regular(path, MAX_FILE_LEN).map_err(io_error("read", path))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
     File::create_new(path)
         .and_then(|mut file| {
+            file::owner_may(&file, 0o600)?;
             file.write_all(bytes)?;
             file.sync_all()
         })
@@ -361,7 +378,9 @@ fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
         .and_then(|()| fs::metadata(&probe))
         .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
         .map_err(io_error("create a folder in", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error("set the permissions of", path))
+    // Its owner may read it even so: a backup that can't be read is none.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
+        .map_err(io_error("set the permissions of", path))
 }
 
 #[cfg(not(unix))]
@@ -457,5 +476,30 @@ mod tests {
         save(&backup, &folder).unwrap();
         assert!(!folder.join("firmware.bin").exists());
         assert_eq!(load(&folder).unwrap(), backup);
+    }
+
+    #[test]
+    fn what_a_unit_says_of_itself_reads_back_as_it_was_and_stands_escaped_in_the_manifest() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        let mut backup = sample_backup();
+        backup.unit.product = "dock\"\n[[file]]\u{202E}\u{9b}2J".into();
+        save(&backup, &folder).unwrap();
+        assert_eq!(load(&folder).unwrap(), backup);
+        let text = fs::read_to_string(folder.join("backup.toml")).unwrap();
+        assert!(text.chars().all(|c| c == '\n' || !escape::is_harmful(c)), "{text}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_backup_whose_files_do_not_end_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["backup.toml", "part-1.bin"] {
+            let folder = home.path().join(name);
+            save(&sample_backup(), &folder).unwrap();
+            fs::remove_file(folder.join(name)).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", folder.join(name)).unwrap();
+            assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name}");
+        }
     }
 }

@@ -7,20 +7,22 @@ use serde::Serialize;
 
 use crate::bridge::Attached;
 use crate::cli::print;
+use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId};
 use crate::flash::plan::{BlockPlan, BlockSource, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::recovery::{Action, FlashFailure, Left};
 use crate::flash::run::Report;
+use crate::shell;
 
 /// Prints what will be written to one unit.
 pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>) {
     let Attached { usb_id, state, serial, .. } = &plan.attached;
-    let serial = if serial.is_empty() { String::new() } else { format!(", serial {serial}") };
-    outln!("{device}: {usb_id} ({state}){serial}");
+    let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
+    outln!("{}: {usb_id} ({state}){serial}", device.shown());
     outln!("  image     {source}");
     match backup_into {
-        Some(folder) => outln!("  backup    first, into {}", folder.display()),
+        Some(folder) => outln!("  backup    first, into {}", folder.shown()),
         None => outln!("  backup    none"),
     }
     for block in &plan.blocks {
@@ -53,16 +55,16 @@ fn block_words(block: &BlockPlan) -> String {
 pub fn done(report: &Report) {
     let Some(after) = &report.after else { return };
     let version = report.version.map_or_else(String::new, |version| format!(", version {version}"));
-    outln!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state);
+    outln!("{}: done: {} ({}){version}", report.device.shown(), after.usb_id, after.state);
     if let Some(folder) = &report.backup {
         outln!(
             "  keep the backup: `asmpatch restore {} --device {}` brings back what was there",
-            folder.display(),
-            report.device
+            shell::path(folder),
+            shell::word(&report.device)
         );
     }
     if after.state == BridgeState::Vendor && after.usb_id == UsbId::PATCHED {
-        outln!("  next: `asmpatch bench --device {}` measures it", report.device);
+        outln!("  next: `asmpatch bench --device {}` measures it", shell::word(&report.device));
     }
 }
 

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::input::{self, ImageFile};
 use crate::cli::known::PatchDirs;
+use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
 use crate::flash::guard::Refusal;
 use crate::patch::{self, ConfigEdits, Expectations, Receipt};
+use crate::shell;
 
 /// A verified image and what it changes in the configuration.
 pub struct Source {
@@ -58,8 +60,9 @@ impl Source {
             }
             None => Vec::new(),
         };
-        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
-        let words = format!("{}: {}, {made_of}, SHA-256 {}", file.display(), library.image_name(&base), read.sha256);
+        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ").shown()) };
+        let words =
+            format!("{}: {}, {made_of}, SHA-256 {}", file.shown(), library.image_name(&base).shown(), read.sha256);
         Ok(Self { image: read.image, edits, serial: serial.map(ToOwned::to_owned), words })
     }
 
@@ -75,17 +78,17 @@ impl Source {
     }
 
     /// The options that chose all this, to name the command again.
-    pub fn options(&self, receipt: Option<&Path>, patches: &PatchDirs, serial: Option<&str>) -> Vec<String> {
+    pub fn options(&self, receipt: Option<&Path>, patches: &PatchDirs, serial: Option<&str>) -> Vec<OsString> {
         let mut options = Vec::new();
-        let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
+        let mut add = |name: &str, path: &Path| options.extend([name.into(), shell::argument(path)]);
         if let Some(path) = receipt {
-            add("--receipt", path.display().to_string());
+            add("--receipt", path);
         }
         for dir in patches.dirs() {
-            add("--patch-dir", dir.display().to_string());
+            add("--patch-dir", dir);
         }
         if let Some(serial) = serial {
-            add("--serial", serial.to_owned());
+            options.push(format!("--serial={serial}").into());
         }
         options
     }

@@ -98,6 +98,11 @@ impl Prepared<'_> {
         if !args.json {
             for (port, plan) in &units {
                 show::plan(&port.device(), plan, source, backup_into);
+                if !port.is_disk_checked() {
+                    outln!(
+                        "  disk      no use seen; whether another namespace or a virtual machine uses it only root can check"
+                    );
+                }
             }
         }
         if !args.yes {

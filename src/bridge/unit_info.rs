@@ -181,6 +181,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_hostile_serial_number_stays_in_its_line() {
+        let unit = UnitInfo {
+            location: Location::Port("3-1".parse().unwrap()),
+            id: UsbId::STOCK,
+            state: BridgeState::Vendor,
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: Some("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}".to_owned()),
+            speed: Speed::Super,
+            driver: None,
+        };
+        let text = unit.to_string();
+        assert!(text.ends_with("serial 1)\\n3-2 174C:2464 (\\u{1b}[2J\\u{202e})"), "{text}");
+    }
+
     proptest::proptest! {
         #[test]
         fn port_paths_that_parse_print_the_same(text: String) {

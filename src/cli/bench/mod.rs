@@ -11,7 +11,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, input, print};
+use super::{Context, input, output, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
@@ -182,8 +182,9 @@ impl Args {
 /// # Errors
 /// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // Read first: a wrong file must not cost a whole run.
+    // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
+    args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
     let mut unit = args.device.open()?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;

@@ -137,6 +137,8 @@ fn results_go_to_regular_files_alone() {
             assert!(matches!(status.code(), Some(3 | 5)), "{arguments:?}: {status}");
         }
     }
+    symlink(&target, folder.path().join("asmpatch.1")).unwrap();
+    assert_eq!(asmpatch(folder.path(), &["man", "."]).status.code(), Some(3));
     assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
     assert!(folder.path().join(link).is_symlink());
     assert!(folder.path().join(fifo).symlink_metadata().unwrap().file_type().is_fifo());

@@ -3,10 +3,12 @@
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit};
 use crate::interrupt;
+use crate::pcap::Capture;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
 
 /// List every bridge on the system.
@@ -23,6 +25,9 @@ pub struct Args {
     /// only where it is named. May be given more than once.
     #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
     devices: Vec<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -45,13 +50,14 @@ struct Row {
 /// # Errors
 /// Where USB can't be used, or a named unit is not there.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
     // A unit that is asked for its version is given back before Ctrl-C ends the command.
     let interrupt = interrupt::install();
     let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, args.probe));
+        rows.push(row(unit, args.probe, recording.capture()));
     }
     if args.json {
         print::json(&rows);
@@ -68,21 +74,23 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn row(unit: UnitInfo, probe: bool) -> Row {
+fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>) -> Row {
     if let Some(driver) = unit.driver.as_ref().filter(|_| !probe) {
         let reason = format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment");
         return Row { unit, firmware: None, firmware_unread: Some(reason) };
     }
-    match firmware(&unit) {
+    match firmware(&unit, capture) {
         Ok(version) => Row { unit, firmware: Some(version), firmware_unread: None },
         Err(reason) => Row { unit, firmware: None, firmware_unread: Some(reason) },
     }
 }
 
 /// Bulk-Only: every state speaks it, and nothing has to be set up for six bytes.
-fn firmware(unit: &UnitInfo) -> Result<String, String> {
+fn firmware(unit: &UnitInfo, capture: Option<&Capture>) -> Result<String, String> {
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-    let mut opened = unit::open(Some(&selector), TransportChoice::Bot).map_err(|error: OpenError| error.to_string())?;
+    let capture = capture.filter(|_| unit.is_virtual());
+    let mut opened =
+        unit::open(Some(&selector), TransportChoice::Bot, capture).map_err(|error: OpenError| error.to_string())?;
     opened.bridge().firmware_version().map(|version| version.to_string()).map_err(|error| error.to_string())
 }
 

@@ -27,6 +27,7 @@ mod man;
 mod output;
 mod patch;
 mod patch_elf;
+mod pcap;
 mod plan;
 mod restore;
 mod udev;

@@ -173,7 +173,7 @@ impl Capture {
     /// A bus of its own for one more unit.
     pub fn bus(&self) -> Bus {
         let number = self.0.shared.buses.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        Bus { capture: self.clone(), number }
+        Bus { capture: self.clone(), number, attached: Arc::default() }
     }
 
     /// Ends the capture: writes what waits, for five seconds at most. What is recorded afterwards is dropped.
@@ -327,7 +327,7 @@ mod tests {
         std::fs::write(&path, [&pcapng::MAGIC[..], &[0xEE; 5000]].concat()).unwrap();
         let capture = Capture::create(&path).unwrap();
         assert!(matches!(Capture::create(&path), Err(CaptureError::Busy { .. })));
-        let device = capture.bus().device(1);
+        let device = capture.bus().attach();
         let first = device.submit_bulk(0x81, 13, &[]);
         let second = device.submit_bulk(0x02, 3, b"abc");
         device.complete(second, End::Done, 3, &[]);
@@ -342,7 +342,7 @@ mod tests {
     fn a_capture_that_is_let_go_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("usb.pcapng");
-        Capture::create(&path).unwrap().bus().device(1).submit_bulk(0x81, 13, &[]);
+        Capture::create(&path).unwrap().bus().attach().submit_bulk(0x81, 13, &[]);
         assert_eq!(events(&std::fs::read(&path).unwrap()), [(1, b'S')]);
     }
 
@@ -397,7 +397,7 @@ mod tests {
     fn a_full_disk_ends_the_file_at_a_whole_block_and_the_unit_goes_on() {
         let (end, written) = mpsc::channel();
         let capture = Capture::to(Small { room: 1000, written: Vec::new(), end }).unwrap();
-        let device = capture.bus().device(1);
+        let device = capture.bus().attach();
         for _ in 0..1000 {
             device.submit_bulk(0x02, 100, &[0x5A; 100]);
         }
@@ -432,7 +432,7 @@ mod tests {
     fn a_disk_that_hangs_costs_packets_and_bounded_memory_and_no_time() {
         let (disk, go) = mpsc::channel();
         let capture = Capture::to(Stuck { go }).unwrap();
-        let device = capture.bus().device(1);
+        let device = capture.bus().attach();
         let data = vec![0; 65536];
         for _ in 0..2000 {
             device.submit_bulk(0x02, data.len(), &data);

@@ -1,5 +1,8 @@
 //! Records a unit's transfers as a host's monitor of its bus sees them: each URB when it is submitted, and when it ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::capture::Capture;
 use super::usbmon::{Event, Transfer};
 
@@ -11,13 +14,15 @@ const IN_PROGRESS: i32 = -115;
 pub struct Bus {
     pub(super) capture: Capture,
     pub(super) number: u16,
+    /// Addresses given so far.
+    pub(super) attached: Arc<AtomicU64>,
 }
 
 impl Bus {
-    /// The unit as a device on its bus. Each time that it attaches it gets another address, as from a host.
-    pub fn device(&self, attachment: u64) -> Device {
+    /// The unit as a device that the host has just found. It gets the next address each time.
+    pub fn attach(&self) -> Device {
         const ADDRESSES: u64 = 127;
-        let address = (attachment.saturating_sub(1) % ADDRESSES + 1) as u8;
+        let address = (self.attached.fetch_add(1, Ordering::Relaxed) % ADDRESSES + 1) as u8;
         Device { capture: self.capture.clone(), bus: self.number, address }
     }
 }

@@ -19,6 +19,7 @@ mod pages;
 mod pipes;
 mod port;
 mod power_on;
+mod recorded;
 mod reply;
 mod scenario;
 mod target;

@@ -19,12 +19,24 @@ pub enum OutReply {
 pub enum InReply {
     /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
     Data(usize),
+    /// It sent a packet longer than what was left of the buffer: the buffer holds so many bytes, the rest of the packet
+    /// is lost.
+    Babble(usize),
     /// The endpoint is halted.
     Stall,
     /// Nothing yet, as for [`OutReply::Silent`].
     Silent,
     /// The unit is not there.
     Gone,
+}
+
+impl InReply {
+    /// A packet of its own, which ends the transfer.
+    pub(super) fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
+        let count = buffer.len().min(packet.len());
+        buffer[..count].copy_from_slice(&packet[..count]);
+        if count == packet.len() { Self::Data(count) } else { Self::Babble(count) }
+    }
 }
 
 /// What follows a transfer.

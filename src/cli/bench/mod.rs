@@ -200,7 +200,8 @@ impl Args {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Read first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
-    let mut unit = args.device.open()?;
+    let recording = args.device.pcap.start()?;
+    let mut unit = args.device.open(recording.capture())?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;
     let who = Unit {

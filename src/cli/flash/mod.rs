@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::Context;
 use super::known::PatchDirs;
+use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::plan::Plan;
@@ -61,6 +62,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// Where their traffic is recorded.
+    pub pcap: PcapArgs,
 
     /// Do not ask.
     #[arg(long, short)]

@@ -9,6 +9,7 @@ use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
+use crate::cli::pcap::Recording;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::guard::{self, Refusal};
 use crate::flash::plan::{Plan, UnitBlocks};
@@ -16,7 +17,7 @@ use crate::flash::read;
 use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
-use crate::unit;
+use crate::unit::{self, OpenError};
 
 /// How long a unit may take to come back by itself.
 const RETURN: Duration = Duration::from_secs(15);
@@ -28,6 +29,7 @@ pub struct Session<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
+    recording: Recording<'a>,
     ports: Vec<Box<dyn Port>>,
 }
 
@@ -36,6 +38,7 @@ pub struct Prepared<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
+    recording: Recording<'a>,
     units: Vec<(Box<dyn Port>, Plan)>,
 }
 
@@ -46,18 +49,21 @@ impl<'a> Session<'a> {
     /// No unit, several and no choice.
     pub fn open(args: &'a WritingArgs, all: bool, context: &'a Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
+        let recording = args.pcap.start()?;
+        let capture = recording.capture();
         let ports = match (args.device.as_slice(), all) {
+            ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports()?,
-            ([], false) => vec![unit::port(None)?],
+            ([], false) => vec![unit::port(None, capture)?],
             (named, all) if named.len() == 1 || all => {
-                named.iter().map(|selector| unit::port(Some(selector))).collect::<Result<_, _>>()?
+                named.iter().map(|selector| unit::port(Some(selector), capture)).collect::<Result<_, _>>()?
             }
             (named, _) => {
                 let devices = named.iter().map(ToString::to_string).collect();
                 return Err(Refusal::SeveralUnits { devices }.into());
             }
         };
-        Ok(Self { args, context, interrupt, ports })
+        Ok(Self { args, context, interrupt, recording, ports })
     }
 
     /// Reads all units at once and makes their plans. Nothing is written yet.
@@ -68,7 +74,7 @@ impl<'a> Session<'a> {
         self,
         make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
     ) -> Result<Prepared<'a>, AnyFailure> {
-        let Self { args, context, interrupt, ports } = self;
+        let Self { args, context, interrupt, recording, ports } = self;
         let prepare_one = |mut port: Box<dyn Port>| {
             interrupt.check()?;
             let attached = port.attached()?;
@@ -83,7 +89,7 @@ impl<'a> Session<'a> {
         let units = prepared.into_iter().collect::<Result<Vec<_>, AnyFailure>>()?;
         let named: Vec<(String, &Plan)> = units.iter().map(|(port, plan)| (port.device(), plan)).collect();
         guard::serials_differ(named.iter().map(|(device, plan)| (device.as_str(), *plan)))?;
-        Ok(Prepared { args, context, interrupt, units })
+        Ok(Prepared { args, context, interrupt, recording, units })
     }
 }
 
@@ -93,7 +99,8 @@ impl Prepared<'_> {
     /// # Errors
     /// Where the answer is no. What stops a write is reported here and decides the status.
     pub fn write(self, source: &str, origin: &Origin) -> Result<Exit, AnyFailure> {
-        let Self { args, context, interrupt, units } = self;
+        // Dropped at the end, when nothing moves any more.
+        let Self { args, context, interrupt, recording: _recording, units } = self;
         let backup_into = (!args.no_backup).then_some(args.backup_dir.as_path());
         if !args.json {
             for (port, plan) in &units {

@@ -21,6 +21,14 @@ pub struct Setup {
     pub length: u16,
 }
 
+impl Setup {
+    /// The setup packet as it goes over the bus.
+    pub fn to_bytes(&self) -> [u8; 8] {
+        let [[v0, v1], [i0, i1], [l0, l1]] = [self.value, self.index, self.length].map(u16::to_le_bytes);
+        [self.request_type, self.request, v0, v1, i0, i1, l0, l1]
+    }
+}
+
 /// A bulk transfer's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bulk {

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::control::{Answer, ControlState};
 use super::protocol::{Capabilities, Status, slot};
+use super::recorder::Recorder;
 use super::reply::{DeviceConnect, EndpointInfo, Outbox};
 use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
+use crate::pcap::{Bus, Urb};
 use crate::virtual_bridge::{InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
 
 /// What the one who runs the server may want to know.
@@ -39,6 +41,8 @@ struct Waiting {
     /// Data to the device, of which the first `moved` bytes are taken. Empty for the other direction.
     data: Vec<u8>,
     moved: usize,
+    /// Where the traffic is recorded.
+    urb: Option<Urb>,
 }
 
 /// How a guest's unit is plugged in.
@@ -68,6 +72,7 @@ pub struct Session<'u> {
     waiting: Vec<Waiting>,
     /// Buffers of packets that have been answered, for those to come.
     spare: Vec<Vec<u8>>,
+    recorder: Recorder,
 }
 
 impl<'u> Session<'u> {
@@ -81,7 +86,14 @@ impl<'u> Session<'u> {
             configuration: 0,
             waiting: Vec::new(),
             spare: Vec::new(),
+            recorder: Recorder::default(),
         }
+    }
+
+    /// The same session, recorded as traffic on this bus.
+    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
+        self.recorder = Recorder::new(bus);
+        self
     }
 
     /// Whether the guest has said hello.
@@ -147,6 +159,7 @@ impl<'u> Session<'u> {
                 } else {
                     Status::Stall
                 };
+                self.recorder.set_configuration(value, status);
                 out.configuration_status(id, status, self.configuration);
             }
             Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
@@ -159,6 +172,7 @@ impl<'u> Session<'u> {
                 } else {
                     Status::Stall
                 };
+                self.recorder.set_interface(interface, alternate, status);
                 out.alternate_status(id, status, interface, self.unit.alternate());
             }
             Request::GetAlternate { id, interface } => {
@@ -183,36 +197,50 @@ impl<'u> Session<'u> {
     }
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
-        let answer = self.control.decide(setup, self.unit.descriptors(), |endpoint| self.unit.is_halted(endpoint));
+        let unit = &*self.unit;
+        let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
+        let answer = self.control.decide(setup, unit.descriptors(), is_halted);
+        let mut back = Vec::new();
+        let mut length = data.len();
+        let mut status = Status::Success;
         match answer {
-            Answer::Data(mut bytes) => {
-                bytes.truncate(setup.length.into());
-                out.control(id, setup, Status::Success, &bytes, bytes.len() as u16);
-                return;
+            Answer::Data(bytes) => {
+                back = bytes;
+                back.truncate(setup.length.into());
+                length = back.len();
             }
-            Answer::Stall => return out.control(id, setup, Status::Stall, &[], 0),
             Answer::Accept => {}
+            Answer::Halt(endpoint) => self.unit.halt(endpoint),
             Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
             Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
-            Answer::MassStorageReset => return out.control(id, setup, Status::Stall, &[], 0),
+            Answer::MassStorageReset | Answer::Stall => (status, length) = (Status::Stall, 0),
         }
-        out.control(id, setup, Status::Success, &[], data.len() as u16);
+        let moved = if setup.request_type & 0x80 != 0 { &back } else { data };
+        self.recorder.control(setup, moved, status);
+        out.control(id, setup, status, &back, length as u16);
     }
 
     fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
+        let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
-            Some(endpoint) if self.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
-            _ => return out.bulk(id, &bulk, Status::Invalid, 0),
+            Some(endpoint) if has(self.unit, endpoint) && bulk.stream <= STREAMS.into() => endpoint,
+            _ => {
+                self.recorder.ended(urb, Status::Invalid, 0, &[]);
+                return out.bulk(id, &bulk, Status::Invalid, 0);
+            }
         };
         let is_in = bulk.endpoint & 0x80 != 0;
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
-            Some(status) => out.bulk(id, &bulk, status, moved as u32),
+            Some(status) => {
+                self.recorder.ended(urb, status, moved, &[]);
+                out.bulk(id, &bulk, status, moved as u32);
+            }
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
-                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved });
+                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved, urb });
             }
         }
     }
@@ -263,14 +291,19 @@ impl<'u> Session<'u> {
 
     /// Tries one packet that waits; when it is answered it is taken off the list.
     fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
-        let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
+        let Waiting { id, bulk, endpoint, urb, .. } = self.waiting[at];
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
-            let unit = &mut *self.unit;
-            let answered = out.bulk_in(id, &bulk, |buffer| match unit.bulk_in(endpoint, stream, buffer) {
-                InReply::Data(count) => Some((Status::Success, count)),
-                InReply::Stall => Some((Status::Stall, 0)),
-                InReply::Silent | InReply::Gone => None,
+            let (unit, recorder) = (&mut *self.unit, &self.recorder);
+            let answered = out.bulk_in(id, &bulk, |buffer| {
+                let (status, count) = match unit.bulk_in(endpoint, stream, buffer) {
+                    InReply::Data(count) => (Status::Success, count),
+                    InReply::Babble(count) => (Status::Babble, count),
+                    InReply::Stall => (Status::Stall, 0),
+                    InReply::Silent | InReply::Gone => return None,
+                };
+                recorder.ended(urb, status, count, &buffer[..count]);
+                Some((status, count))
             });
             if answered {
                 self.waiting.remove(at);
@@ -295,6 +328,7 @@ impl<'u> Session<'u> {
     }
 
     fn conclude(&mut self, waiting: Waiting, status: Status, out: &mut Outbox) {
+        self.recorder.ended(waiting.urb, status, waiting.moved, &[]);
         out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
         self.keep(waiting.data);
     }
@@ -321,7 +355,10 @@ impl<'u> Session<'u> {
         if let Plug::In { attachment } = self.plug
             && now != Some(attachment)
         {
-            self.waiting.clear();
+            for waiting in std::mem::take(&mut self.waiting) {
+                self.recorder.ended(waiting.urb, Status::IoError, waiting.moved, &[]);
+            }
+            self.recorder.detached();
             out.device_disconnect();
             let acknowledges =
                 self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
@@ -345,6 +382,7 @@ impl<'u> Session<'u> {
                 release: descriptors.identity.release,
             });
             self.plug = Plug::In { attachment };
+            self.recorder.attached();
             tell(Event::Plugged { id: descriptors.identity.id, state: descriptors.state });
         }
         self.plug != before
@@ -376,10 +414,6 @@ impl<'u> Session<'u> {
         }
     }
 
-    fn has(&self, endpoint: Endpoint) -> bool {
-        self.unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
-    }
-
     /// Whether all of these endpoints have streams now.
     fn can_stream(&self, endpoints: u32) -> bool {
         let with_streams = [Endpoint::Status, Endpoint::DataIn, Endpoint::DataOut];
@@ -387,6 +421,11 @@ impl<'u> Session<'u> {
         let is_super = self.unit.descriptors().speed == LinkSpeed::Super;
         self.unit.alternate() == 1 && is_super && endpoints & !mask == 0
     }
+}
+
+/// Whether the selected alternate has this endpoint.
+fn has(unit: &VirtualBridge, endpoint: Endpoint) -> bool {
+    unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
 }
 
 /// A pipe: the endpoint's slot, and its stream's bit. Streams above 63 are refused before they get here.

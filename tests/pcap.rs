@@ -188,7 +188,10 @@ fn tshark_decodes_scsi_over_bulk_only() {
     let statuses = tshark(&file, "usbms.dCSWSignature", &["usbms.dCSWStatus", "scsi.status"]);
     assert_eq!(statuses, ["0x00 0x00", "0x00 0x00", "0x00 0x00", "0x01 0x02", "0x00 0x00", "0x00 0x00"]);
     assert_eq!(tshark(&file, "scsi.sns.key", &["scsi.sns.key", "scsi.sns.ascascq"]), ["0x05 0x2100"]);
-    assert_eq!(tshark(&file, "usb.bDescriptorType == 1 && usb.idVendor", &["usb.idVendor", "usb.idProduct"]), ["0x174c 0x2464"]);
+    assert_eq!(
+        tshark(&file, "usb.bDescriptorType == 1 && usb.idVendor", &["usb.idVendor", "usb.idProduct"]),
+        ["0x174c 0x2464"]
+    );
     assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), [""; 0]);
 }
 

@@ -7,6 +7,7 @@ use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit};
+use crate::firmware::BridgeState;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
@@ -87,6 +88,9 @@ fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>) -> Row {
 
 /// Bulk-Only: every state speaks it, and nothing has to be set up for six bytes.
 fn firmware(unit: &UnitInfo, capture: Option<&Capture>) -> Result<String, String> {
+    if unit.state != BridgeState::Vendor {
+        return Err(format!("the {} tells none", unit.state));
+    }
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
     let capture = capture.filter(|_| unit.is_virtual());
     let mut opened =

@@ -273,11 +273,11 @@ impl Pipes for VirtualPipes {
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
         let mut unit = self.attachment.lock()?;
-        unit.bus_reset();
+        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)?;
         if let Some(device) = &self.recorder {
             recorded::enumeration(device, unit.descriptors(), self.alternate);
         }
-        unit.set_alternate(self.alternate).map_err(|_| PipeError::Disconnected)
+        Ok(())
     }
 }
 

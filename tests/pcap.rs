@@ -92,7 +92,7 @@ fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     let file = recorded(|capture| {
         let mut port = VirtualPort::new("virtual".to_owned(), unit(""));
         port.record(capture);
-        port.open().unwrap().reset(asmpatch::scsi::ResetMode::State8A).unwrap();
+        port.open().unwrap().reset(asmpatch::scsi::ResetMode::CpuReset).unwrap();
         port.open().unwrap().inquiry().unwrap();
     });
     let descriptors = events(&file).into_iter().filter(|event| event.3.starts_with(&[18, 1])).count();

@@ -1,5 +1,6 @@
 //! Captures of virtual units, and what Wireshark's dissectors make of them.
 #![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 use std::path::PathBuf;
 use std::process::Command as Process;

@@ -24,7 +24,7 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Opens the unit; `capture` is what [`PcapArgs::start`] began. From here on Ctrl-C is a request, so that the unit is always given back.
+    /// Opens the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
     ///
     /// # Errors
     /// [`OpenError`].

@@ -171,7 +171,7 @@ mod tests {
             let mut rest = &out[..];
             while !rest.is_empty() {
                 let len = word(rest, 4);
-                prop_assert!(len % 4 == 0 && len >= 12);
+                prop_assert!(len.is_multiple_of(4) && len >= 12);
                 prop_assert_eq!(word(rest, len - 4), len);
                 if word(rest, 0) == ENHANCED_PACKET as usize {
                     found.push(rest[28..28 + word(rest, 20)].to_vec());

@@ -256,17 +256,19 @@ impl Shared {
                 pcapng::interface_statistics(&mut blocks, now(), state.received, state.dropped);
             }
             drop(state);
-            let written = sink.write_all(&blocks).and_then(|()| sink.flush());
+            let mut written = 0;
+            let outcome = write_all(&mut sink, &blocks, &mut written);
             let mut state = self.lock();
             state.waiting -= packets;
-            match written {
-                Ok(()) => whole += blocks.len() as u64,
+            match outcome {
+                Ok(()) => whole += written as u64,
                 Err(error) => {
-                    state.dropped += packets + std::mem::take(&mut state.waiting);
+                    let (kept, kept_packets) = pcapng::whole_blocks(&blocks[..written]);
+                    state.dropped += packets - kept_packets + std::mem::take(&mut state.waiting);
                     state.blocks = Vec::new();
                     state.failure = Some(error.to_string());
                     drop(state);
-                    sink.cut(whole);
+                    sink.cut(whole + kept as u64);
                     break;
                 }
             }
@@ -275,6 +277,19 @@ impl Shared {
         self.lock().has_ended = true;
         self.ended.notify_all();
     }
+}
+
+/// [`Write::write_all`] that tells how much was written before it failed.
+fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match sink.write(&bytes[*written..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => *written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    sink.flush()
 }
 
 fn now() -> Duration {
@@ -404,6 +419,7 @@ mod tests {
         let summary = capture.finish();
         let kept = events(&written.recv().unwrap()).len() as u64;
         assert_eq!((summary.received, summary.dropped), (1000, 1000 - kept));
+        assert_eq!(kept, 4, "as many as there is room for");
         assert!(summary.failure.is_some());
     }
 

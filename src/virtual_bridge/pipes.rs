@@ -160,6 +160,11 @@ impl VirtualPipes {
                         flight.moved += count;
                         Some(TransferEnd::Completed)
                     }
+                    InReply::Part(count) => {
+                        flight.moved += count;
+                        has_moved |= count > 0;
+                        None
+                    }
                     InReply::Babble(count) => {
                         flight.moved += count;
                         Some(TransferEnd::Failed(PipeError::Overflow))

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::bulk_only::BulkOnly;
 use super::chip::Chip;
+use super::chip_unit::{ChipUnit, Course};
 use super::descriptors::Descriptors;
 use super::disk::Disk;
 use super::executed::ExecutedFirmware;
@@ -15,10 +16,11 @@ use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on, restart};
 use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{CpuReset, FaultPlan, PowerOnState, Scenario};
+use super::scenario::{Behind, CpuReset, Engine, FaultPlan, PowerOnState, Scenario};
 use super::target::Target;
 use super::uas::Uas;
 use crate::bridge::Endpoint;
+use crate::chip::ControlReply;
 use crate::firmware::{BridgeState, Image};
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
@@ -36,6 +38,17 @@ pub enum BusEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
+
+/// How a control request ended that firmware answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// It went through; the data of a read.
+    Done(Vec<u8>),
+    /// The firmware stalled it.
+    Stall,
+    /// The firmware does not answer.
+    Silent,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
@@ -70,6 +83,8 @@ const REPLUG_MS: u64 = 500;
 pub struct VirtualBridge {
     scenario: Scenario,
     target: Target,
+    /// The chip on which the image runs by itself; it has the flash then. `None` where [`VirtualBridge::target`] answers.
+    whole: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
     bulk_only: BulkOnly,
@@ -104,6 +119,7 @@ impl VirtualBridge {
         let mut unit = Self {
             descriptors: came_up.descriptors.clone(),
             target,
+            whole: None,
             alternate: 0,
             bulk_only: BulkOnly::new(),
             uas: Uas::new(scenario.speed),
@@ -147,6 +163,9 @@ impl VirtualBridge {
     /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
+        if self.is_attached() {
+            self.follow_chip();
+        }
         if let Presence::Away { back: Some(Back { at, by }) } = self.presence
             && at <= Instant::now()
         {
@@ -165,8 +184,11 @@ impl VirtualBridge {
     pub fn wake_in(&self) -> Option<Duration> {
         let away = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
-            Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
-            Presence::Attached => self.uas.ready_at(),
+            Presence::Attached => match &self.whole {
+                Some(whole) => whole.ready_at(),
+                None if self.alternate == 0 => self.bulk_only.ready_at(),
+                None => self.uas.ready_at(),
+            },
         };
         away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
@@ -183,6 +205,7 @@ impl VirtualBridge {
         if self.is_attached() {
             return;
         }
+        self.stop_chip();
         if self.target.chip.flash.power_is_lost() {
             self.target.chip.flash.lose_power_after(None);
         }
@@ -208,6 +231,7 @@ impl VirtualBridge {
 
     /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
     fn start_over(&mut self) {
+        self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
         let flash = &self.target.chip.flash;
         let came_up = match (self.running.take(), self.scenario.cpu_reset) {
@@ -227,7 +251,11 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if alternate >= self.descriptors.alternates() {
+        if let Some(whole) = &mut self.whole {
+            if !whole.set_alternate(alternate) {
+                return Err(NoSuchAlternate(alternate));
+            }
+        } else if alternate >= self.descriptors.alternates() {
             return Err(NoSuchAlternate(alternate));
         }
         self.alternate = alternate;
@@ -237,6 +265,9 @@ impl VirtualBridge {
 
     /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten.
     pub fn set_configuration(&mut self, value: u8) {
+        if let Some(whole) = &mut self.whole {
+            whole.set_configuration(value);
+        }
         self.configuration = value;
         self.alternate = 0;
         self.forget();
@@ -257,6 +288,9 @@ impl VirtualBridge {
 
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        if let Some(whole) = &mut self.whole {
+            return whole.clear_halt(endpoint);
+        }
         if self.gate.clear_halt(endpoint) {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
             self.bulk_only.halt_next_status();
@@ -284,6 +318,9 @@ impl VirtualBridge {
 
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
+        if let Some(whole) = &mut self.whole {
+            return whole.mass_storage_reset();
+        }
         let meant = self.is_attached() && self.alternate == 0;
         if meant {
             self.bulk_only.reset();
@@ -294,6 +331,12 @@ impl VirtualBridge {
     /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
     /// they are.
     pub fn bus_reset(&mut self) {
+        if let Some(whole) = &mut self.whole {
+            whole.bus_reset();
+            self.configuration = 0;
+            self.alternate = 0;
+            return;
+        }
         if self.configuration != 0 {
             self.gate.port_reset(self.descriptors.state);
         }
@@ -326,6 +369,11 @@ impl VirtualBridge {
         if let Some(reply) = self.gate.out(endpoint) {
             return reply;
         }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_out(endpoint, stream, data);
+            self.follow_chip();
+            return if self.is_attached() { reply } else { OutReply::Gone };
+        }
         let faults = &mut self.faults;
         let strike = |opcode| faults.strike(opcode);
         let (reply, after) = match (self.alternate, endpoint) {
@@ -345,6 +393,11 @@ impl VirtualBridge {
         if let Some(reply) = self.gate.input(endpoint) {
             return reply;
         }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_in(endpoint, stream, buffer);
+            self.follow_chip();
+            return reply;
+        }
         let (reply, after) = match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => {
                 self.bulk_only.input(&mut self.target, buffer, self.descriptors.speed.max_packet())
@@ -354,6 +407,19 @@ impl VirtualBridge {
         };
         self.follow(after);
         reply
+    }
+
+    /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+        let whole = self.whole.as_mut().filter(|_| self.presence == Presence::Attached)?;
+        let answer = match whole.control(setup, data) {
+            Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
+            Some(ControlReply::Stall) => ControlAnswer::Stall,
+            None => ControlAnswer::Silent,
+        };
+        self.alternate = whole.alternate();
+        self.follow_chip();
+        Some(answer)
     }
 
     /// Puts other firmware onto the chip until it starts over.
@@ -369,6 +435,28 @@ impl VirtualBridge {
     /// The chip's memories, to change.
     pub fn chip_mut(&mut self) -> &mut Chip {
         &mut self.target.chip
+    }
+
+    /// Where the firmware has taken the unit.
+    fn follow_chip(&mut self) {
+        let Some(whole) = &mut self.whole else { return };
+        let course = whole.course();
+        if whole.flash_mut().power_is_lost() {
+            self.stop_chip();
+            return self.follow(After::Nothing);
+        }
+        match course {
+            Course::On => {}
+            Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
+            Course::Off => self.follow(After::Leave(ResetMode::Halt)),
+        }
+    }
+
+    /// Takes the flash back from the chip.
+    fn stop_chip(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.target.chip.flash = whole.power_off();
+        }
     }
 
     fn follow(&mut self, after: After) {
@@ -388,6 +476,7 @@ impl VirtualBridge {
     }
 
     fn lose_power(&mut self) {
+        self.stop_chip();
         // A file that can't be written has what the flash was busy with: as if the power had gone later.
         let _ = self.target.chip.flash.cut_power(Instant::now());
     }
@@ -401,14 +490,26 @@ impl VirtualBridge {
     }
 
     fn come_up(&mut self, came_up: PowerOn) {
-        let PowerOn { image, descriptors } = came_up;
+        let PowerOn { image, mut descriptors } = came_up;
+        let runs_whole = self.scenario.engine == Engine::Chip && !matches!(self.scenario.behind, Behind::Ssd { .. });
+        if let Some(image) = image.as_ref().filter(|_| runs_whole) {
+            let flash = std::mem::replace(&mut self.target.chip.flash, NorFlash::none());
+            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed);
+            let Some(told) = whole.descriptors() else {
+                // Firmware that does not enumerate: a host sees no device.
+                self.target.chip.flash = whole.power_off();
+                return;
+            };
+            descriptors = told.clone();
+            self.whole = Some(Box::new(whole));
+        }
         self.target.chip.power_on(image.as_ref().map(|image| image.version().0));
         self.target.firmware = match &image {
-            Some(image) => match ExecutedFirmware::start(image, &mut self.target.chip) {
+            Some(image) if self.whole.is_none() => match ExecutedFirmware::start(image, &mut self.target.chip) {
                 Some(executed) => Box::new(executed),
                 None => Box::new(NativeFirmware::new(image)),
             },
-            None => Box::new(BootLoader),
+            Some(_) | None => Box::new(BootLoader),
         };
         self.target.identity = descriptors.identity.clone();
         // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
@@ -422,7 +523,11 @@ impl VirtualBridge {
         self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors;
         // Enumerated, as a process that has the unit to itself finds it; usbredir's guest begins without.
-        self.set_configuration(1);
+        if self.whole.is_none() {
+            self.set_configuration(1);
+        }
+        self.configuration = 1;
+        self.alternate = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;
         self.events.push_back(BusEvent::Attached);

@@ -22,10 +22,16 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The setup packet as it goes over the bus.
-    pub fn to_bytes(&self) -> [u8; 8] {
-        let [[v0, v1], [i0, i1], [l0, l1]] = [self.value, self.index, self.length].map(u16::to_le_bytes);
-        [self.request_type, self.request, v0, v1, i0, i1, l0, l1]
+    /// The SETUP packet.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let [[value_low, value_high], [index_low, index_high], [length_low, length_high]] =
+            [self.value, self.index, self.length].map(u16::to_le_bytes);
+        [self.request_type, self.request, value_low, value_high, index_low, index_high, length_low, length_high]
+    }
+
+    /// Whether its data goes to the host.
+    pub const fn is_in(&self) -> bool {
+        self.request_type & 0x80 != 0
     }
 }
 

@@ -10,7 +10,7 @@ use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::{Bus, Urb};
-use crate::virtual_bridge::{InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
+use crate::virtual_bridge::{ControlAnswer, InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
 
 /// What the one who runs the server may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub struct Session<'u> {
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
+    /// The control request that the firmware does not answer.
+    silent: Option<(u64, Setup)>,
     /// Buffers of packets that have been answered, for those to come.
     spare: Vec<Vec<u8>>,
     recorder: Recorder,
@@ -85,6 +87,7 @@ impl<'u> Session<'u> {
             plug: Plug::NoGuest,
             configuration: 0,
             waiting: Vec::new(),
+            silent: None,
             spare: Vec::new(),
             recorder: Recorder::default(),
         }
@@ -154,7 +157,7 @@ impl<'u> Session<'u> {
                 self.unit.bus_reset();
                 self.control = ControlState::default();
                 self.configuration = 0;
-                self.choose_alternate(0, out);
+                self.announce_alternate(out);
                 tell(Event::PortReset);
             }
             Request::SetConfiguration { id, value } => {
@@ -162,7 +165,7 @@ impl<'u> Session<'u> {
                     self.cancel_all(out);
                     self.configuration = value;
                     self.unit.set_configuration(value);
-                    self.choose_alternate(0, out);
+                    self.announce_alternate(out);
                     Status::Success
                 } else {
                     Status::Stall
@@ -172,9 +175,9 @@ impl<'u> Session<'u> {
             }
             Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
             Request::SetAlternate { id, interface, alternate } => {
-                let status = if interface == 0 && alternate < self.unit.descriptors().alternates() {
+                let status = if interface == 0 && self.unit.set_alternate(alternate).is_ok() {
                     self.cancel_all(out);
-                    self.choose_alternate(alternate, out);
+                    self.announce_alternate(out);
                     tell(Event::Alternate(alternate));
                     Status::Success
                 } else {
@@ -192,6 +195,11 @@ impl<'u> Session<'u> {
                 out.streams_status(id, endpoints, count, status);
             }
             Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, Status::Success),
+            Request::Cancel { id } if self.silent.is_some_and(|(silent, _)| silent == id) => {
+                if let Some((id, setup)) = self.silent.take() {
+                    self.answer_control(id, &setup, Status::Cancelled, &[], &[], out);
+                }
+            }
             Request::Cancel { id } => {
                 if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
@@ -205,27 +213,43 @@ impl<'u> Session<'u> {
     }
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
+        match self.unit.control(setup.to_bytes(), data) {
+            Some(ControlAnswer::Done(mut bytes)) => {
+                bytes.truncate(setup.length.into());
+                return self.answer_control(id, setup, Status::Success, data, &bytes, out);
+            }
+            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
+            // Firmware that does not answer: the guest gives up by itself, and cancels.
+            Some(ControlAnswer::Silent) => return self.silent = Some((id, *setup)),
+            None => {}
+        }
         let unit = &*self.unit;
         let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
         let answer = self.control.decide(setup, unit.descriptors(), is_halted);
         let mut back = Vec::new();
-        let mut length = data.len();
         let mut status = Status::Success;
         match answer {
             Answer::Data(bytes) => {
                 back = bytes;
                 back.truncate(setup.length.into());
-                length = back.len();
             }
             Answer::Accept => {}
             Answer::Halt(endpoint) => self.unit.halt(endpoint),
             Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
             Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
-            Answer::MassStorageReset | Answer::Stall => (status, length) = (Status::Stall, 0),
+            Answer::MassStorageReset | Answer::Stall => status = Status::Stall,
         }
-        let moved = if setup.request_type & 0x80 != 0 { &back } else { data };
+        self.answer_control(id, setup, status, data, &back, out);
+    }
+
+    /// `data` came from the guest, `back` goes to it.
+    fn answer_control(&self, id: u64, setup: &Setup, status: Status, data: &[u8], back: &[u8], out: &mut Outbox) {
+        let moved = match status {
+            Status::Success if !setup.is_in() => data,
+            _ => back,
+        };
         self.recorder.control(setup, moved, status);
-        out.control(id, setup, status, &back, length as u16);
+        out.control(id, setup, status, back, moved.len() as u16);
     }
 
     fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
@@ -303,11 +327,18 @@ impl<'u> Session<'u> {
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
             let (unit, recorder) = (&mut *self.unit, &self.recorder);
+            let part = &mut self.waiting[at].data;
             let answered = out.bulk_in(id, &bulk, |buffer| {
-                let (status, count) = match unit.bulk_in(endpoint, stream, buffer) {
-                    InReply::Data(count) => (Status::Success, count),
-                    InReply::Babble(count) => (Status::Babble, count),
-                    InReply::Stall => (Status::Stall, 0),
+                let (before, rest) = buffer.split_at_mut_checked(part.len())?;
+                before.copy_from_slice(part);
+                let (status, count) = match unit.bulk_in(endpoint, stream, rest) {
+                    InReply::Data(count) => (Status::Success, part.len() + count),
+                    InReply::Babble(count) => (Status::Babble, part.len() + count),
+                    InReply::Stall => (Status::Stall, part.len()),
+                    InReply::Part(count) => {
+                        part.extend_from_slice(&rest[..count]);
+                        return None;
+                    }
                     InReply::Silent | InReply::Gone => return None,
                 };
                 recorder.ended(urb, status, count, &buffer[..count]);
@@ -377,7 +408,7 @@ impl<'u> Session<'u> {
             self.control = ControlState::default();
             self.configuration = 0;
             self.unit.set_configuration(0);
-            self.choose_alternate(0, out);
+            self.announce_alternate(out);
             let descriptors = self.unit.descriptors();
             let device = &descriptors.device;
             out.device_connect(&DeviceConnect {
@@ -397,30 +428,20 @@ impl<'u> Session<'u> {
         self.plug != before
     }
 
-    /// Sets the alternate and says what it has, which the guest must know before it hears that it is set.
-    fn choose_alternate(&mut self, alternate: u8, out: &mut Outbox) {
-        const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
-        const UAS: [u8; 3] = [0x08, 0x06, 0x62];
-        if self.unit.set_alternate(alternate).is_err() {
-            return;
-        }
-        let descriptors = self.unit.descriptors();
-        let (max_packet, streams) = (descriptors.speed.max_packet(), u32::from(STREAMS));
-        let streams = if descriptors.speed == LinkSpeed::Super { streams } else { 0 };
-        let pipe =
-            |endpoint: Endpoint, max_streams| EndpointInfo { address: endpoint.address(), max_packet, max_streams };
-        if alternate == 0 {
-            out.interface_info(BULK_ONLY);
-            out.ep_info(&[pipe(Endpoint::DataIn, 0), pipe(Endpoint::DataOut, 0)]);
-        } else {
-            out.interface_info(UAS);
-            out.ep_info(&[
-                pipe(Endpoint::Command, 0),
-                pipe(Endpoint::Status, streams),
-                pipe(Endpoint::DataIn, streams),
-                pipe(Endpoint::DataOut, streams),
-            ]);
-        }
+    /// Says what the selected alternate has, which the guest must know before it hears that it is set.
+    fn announce_alternate(&self, out: &mut Outbox) {
+        let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
+        out.interface_info(setting.class);
+        let pipes: Vec<EndpointInfo> = setting
+            .pipes
+            .iter()
+            .map(|pipe| EndpointInfo {
+                address: pipe.address,
+                max_packet: pipe.max_packet,
+                max_streams: pipe.streams.into(),
+            })
+            .collect();
+        out.ep_info(&pipes);
     }
 
     /// Whether all of these endpoints have streams now.

@@ -28,6 +28,7 @@ mod man;
 mod output;
 mod patch;
 mod patch_elf;
+mod pcap;
 mod plan;
 mod reset;
 mod restore;

@@ -10,7 +10,6 @@ use chip_images::{powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 const TASK_SET_FULL: u8 = 0x28;
-const OVERLAPPED_TAG: u8 = 0x0A;
 
 fn on_bulk_only() -> Driver<MemoryFlash> {
     let mut unit = powered_on(&vendor(), Speed::Super);
@@ -126,16 +125,4 @@ fn a_command_with_no_slot_left_gets_task_set_full() {
         assert_eq!((reply.data.len(), reply.status[6]), (4, 0), "{tag}");
     }
     assert_eq!(unit.uas(34, &INQUIRY, &[]).unwrap().data.len(), 36);
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_tag_that_is_in_use_is_refused() {
-    let mut unit = on_uas();
-    for _ in 0..2 {
-        unit.send_command(9, &[0xE4, 4, 0x50, 0x07, 0xF0, 0]).unwrap();
-    }
-    unit.settle();
-    let status = unit.finish_uas(9, &[]).unwrap().status;
-    assert_eq!((status[0], status[7]), (0x04, OVERLAPPED_TAG), "{status:02X?}");
 }

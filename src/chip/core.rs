@@ -1,5 +1,7 @@
 //! The chip itself: CPU, memories and blocks, and the run loop.
 
+use std::fmt;
+
 use i8051::sfr::{IE_EA, IE_EX0};
 use i8051::{Cpu, Interrupt};
 
@@ -52,6 +54,25 @@ pub struct Chip<F> {
     /// Time that passed with no instruction executed.
     skipped: u64,
     stack_high_water: u8,
+}
+
+impl<F> fmt::Debug for Chip<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_parked, is_halted, skipped, .. } = self;
+        f.debug_struct("Chip")
+            .field("pc", &format_args!("{:05X}", self.pc()))
+            .field("is_parked", is_parked)
+            .field("is_halted", is_halted)
+            .field("skipped", skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> Chip<F> {
+    /// Where the CPU is: the program counter, with the code bank in bit 16.
+    pub fn pc(&self) -> u32 {
+        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
+    }
 }
 
 impl<F: SpiFlash> Chip<F> {
@@ -259,11 +280,6 @@ impl<F: SpiFlash> Chip<F> {
     /// The highest SP since power-on.
     pub fn stack_high_water(&self) -> u8 {
         self.stack_high_water
-    }
-
-    /// Where the CPU is: the program counter, with the code bank in bit 16.
-    pub fn pc(&self) -> u32 {
-        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
     }
 
     /// The CPU's registers and IDATA.

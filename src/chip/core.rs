@@ -6,7 +6,7 @@ use i8051::sfr::{IE_EA, IE_EX0};
 use i8051::{Cpu, Interrupt};
 
 use super::fabric::Fabric;
-use super::idle::Snapshot;
+use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
@@ -33,9 +33,6 @@ pub enum Outcome {
     FlashGone,
 }
 
-/// Instructions without news before it is found out whether the firmware idles, and the most between two tries.
-const PROBE_AFTER: u64 = 512;
-const PROBE_AT_MOST: u64 = 1 << 16;
 /// Timers that a firmware without news from the host may wait for in one run. One that starts a timer whenever one is
 /// over would go on for ever.
 const TIMERS_A_RUN: u32 = 1_000;
@@ -48,9 +45,7 @@ pub struct Chip<F> {
     /// The firmware idles, and nothing has happened since.
     pub(super) is_parked: bool,
     is_halted: bool,
-    /// When to look next whether it idles, and how long to wait after that.
-    probe_at: u64,
-    probe_pause: u64,
+    idle: Schedule,
     /// Time that passed with no instruction executed.
     skipped: u64,
     stack_high_water: u8,
@@ -85,8 +80,7 @@ impl<F: SpiFlash> Chip<F> {
             bus: Bus { sfrs: Sfrs::new(), xdata, code },
             is_parked: false,
             is_halted: false,
-            probe_at: PROBE_AFTER,
-            probe_pause: PROBE_AFTER,
+            idle: Schedule::new(),
             skipped: 0,
             stack_high_water: 0,
         }
@@ -128,7 +122,7 @@ impl<F: SpiFlash> Chip<F> {
             }
             let ends_at = ends.saturating_add(self.skipped);
             let peripherals = self.bus.xdata.peripherals_mut();
-            peripherals.run_ends = ends_at.min(self.probe_at);
+            peripherals.run_ends = ends_at.min(self.idle.at);
             peripherals.advance();
             if peripherals.now >= ends_at {
                 return Outcome::Budget;
@@ -139,7 +133,7 @@ impl<F: SpiFlash> Chip<F> {
                 self.skip_to(at);
                 continue;
             }
-            if peripherals.now >= self.probe_at {
+            if peripherals.now >= self.idle.at {
                 peripherals.run_ends = ends_at;
                 peripherals.refresh();
                 self.probe(observer);
@@ -149,8 +143,7 @@ impl<F: SpiFlash> Chip<F> {
             let peripherals = self.bus.xdata.peripherals_mut();
             if peripherals.attention {
                 peripherals.attention = false;
-                self.probe_pause = PROBE_AFTER;
-                self.probe_at = peripherals.now + PROBE_AFTER;
+                self.idle.news(peripherals.now);
                 return self.stopped().unwrap_or(Outcome::Attention);
             }
         }
@@ -230,35 +223,41 @@ impl<F: SpiFlash> Chip<F> {
     /// Something has happened that the firmware may react to.
     pub(super) fn wake(&mut self) {
         self.is_parked = false;
-        self.probe_pause = PROBE_AFTER;
-        self.probe_at = self.bus.xdata.peripherals_mut().now + PROBE_AFTER;
+        self.idle.news(self.bus.xdata.peripherals_mut().now);
     }
 
     /// Finds out whether the firmware idles: whether it comes back to where it is with everything as it is now.
     #[cold]
     fn probe<O: Observer>(&mut self, observer: &mut O) {
         let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
+        let sp = self.cpu.sp();
+        let reach = self.idle.reach(sp);
         self.bus.xdata.begin_journal();
         let peripherals = self.bus.xdata.peripherals_mut();
-        let changes = peripherals.changes;
-        // Events, news and the end of the run end the probe too.
-        let ends = (peripherals.now + Snapshot::LONGEST_LOOP).min(peripherals.stop_at);
-        let mut idles = false;
-        loop {
+        let (begin, changes) = (peripherals.now, peripherals.changes);
+        // Events, news and the end of the run end the look too.
+        let ends = (begin + reach).min(peripherals.stop_at);
+        let idles = loop {
             self.step(observer);
             let peripherals = self.bus.xdata.peripherals_mut();
             if self.is_parked || peripherals.changes != changes || peripherals.now >= ends {
-                break;
+                break false;
             }
             if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
-                idles = true;
-                break;
+                break true;
             }
-        }
+            if self.bus.xdata.has_lost_count() {
+                break false;
+            }
+        };
         self.bus.xdata.end_journal();
-        self.is_parked |= idles;
-        self.probe_at = self.bus.xdata.peripherals_mut().now + self.probe_pause;
-        self.probe_pause = (2 * self.probe_pause).min(PROBE_AT_MOST);
+        let now = self.bus.xdata.peripherals_mut().now;
+        if idles {
+            self.is_parked = true;
+            self.idle.found(now - begin, sp);
+        } else {
+            self.idle.not_found(reach, now);
+        }
     }
 
     /// Instructions executed since power-on. What was left out while the firmware idled is not counted.

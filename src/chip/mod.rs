@@ -23,6 +23,7 @@
 
 mod bulk;
 mod core;
+mod cost;
 mod dma;
 mod driver;
 mod ep0;
@@ -48,6 +49,7 @@ mod watch;
 mod xdata;
 
 pub use core::{Chip, Outcome};
+pub use cost::instructions;
 pub use driver::{BulkOnlyReply, Data, Driver, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{Address, Completion, Fabric, Function, MemoryFunction, Place, Request};

@@ -100,24 +100,33 @@ usb_events:
 
 ; The part of it that must go on while a command waits for its data: the bus, and the control endpoint.
 bus_and_control:
+	; What is on is written back, which clears it.
 	mov	dptr, #LINK_EVENTS
 	movx	a, @dptr
-	jz	1$
 	movx	@dptr, a
-	jnb	acc.3, 1$
-	lcall	bus_reset
-1$:	mov	dptr, #BUS_EVENTS
-	mov	r7, #3
-2$:	movx	a, @dptr
-	jz	3$
-	movx	@dptr, a
-3$:	inc	dptr
-	djnz	r7, 2$
-	mov	dptr, #USB_EVENTS
+	anl	a, #0x01		; hot reset
+	mov	r6, a
+	mov	dptr, #BUS_EVENTS
 	movx	a, @dptr
-	jnb	acc.1, 4$
+	movx	@dptr, a
+	inc	dptr
+	movx	a, @dptr
+	movx	@dptr, a
+	anl	a, #0x80		; USB 2 reset
+	orl	a, r6
+	mov	r6, a
+	inc	dptr
+	movx	a, @dptr
+	movx	@dptr, a
+	; Suspended and resumed links need nothing here.
+	mov	a, r6
+	jz	1$
+	lcall	bus_reset
+1$:	mov	dptr, #USB_EVENTS
+	movx	a, @dptr
+	jnb	acc.1, 2$
 	ljmp	ep0_service
-4$:	ret
+2$:	ret
 
 ; A status, of whichever slot, has gone to the host.
 status_gone:

@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "d1b25187da36ee8ee02da5af448e0787f444f31a49d8df6402799ed2cc5d7518";
+    const SHA256: &str = "aed839d91818efc2f6cac59b4083a3aae17ec530ce204161bcd0afd922ee9f42";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {
@@ -75,6 +75,19 @@ mod tests {
         assert_eq!(bytes(Bank::Common, 0x2A0D, 3), [0x7F, 0x0A, 0x22]);
         assert_eq!(bytes(Bank::Common, 0x3912, 3), [0x12, 0x0D, 0xEF]);
         assert_eq!(bytes(Bank::Common, 0x4D4E, 3), [0x12, 0x40, 0x13]);
+    }
+
+    #[test]
+    fn no_two_parts_of_the_source_claim_the_same_byte() {
+        for hex in [COMMON_HEX, BANK1_HEX] {
+            let mut claimed = vec![false; 0x1_0000];
+            for record in Reader::new(hex) {
+                let Ok(Record::Data { offset, value }) = record else { continue };
+                let bytes = &mut claimed[usize::from(offset)..usize::from(offset) + value.len()];
+                assert!(bytes.iter().all(|claimed| !claimed), "{offset:#06x}");
+                bytes.fill(true);
+            }
+        }
     }
 
     /// Dispatches a CDB as the bulk transports' front ends do: opcode at 0x0002, CDB behind the context pointer.

@@ -80,7 +80,11 @@ leave_bus:
 	movx	a, @dptr
 	clr	acc.5
 	movx	@dptr, a
-	sjmp	stopped
+	mov	dptr, #RESTART
+	clr	a
+	movx	@dptr, a
+	setb	ea
+	sjmp	idle
 
 ; What a tool may look at, and what is not 0 to begin with.
 set_variables:

@@ -79,10 +79,14 @@ manage_tasks:
 	ret
 5$:	cjne	a, #0x10, 6$		; I_T nexus reset
 	ret
-6$:	mov	r6, #0x08		; succeeded
-	cjne	a, #0x81, 7$		; query task set
+6$:	cjne	a, #0x40, 7$		; clear ACA
 	ret
-7$:	mov	r6, #0x04		; not supported
+7$:	cjne	a, #0x80, 8$		; query task
+	ret
+8$:	mov	r6, #0x08		; succeeded
+	cjne	a, #0x81, 9$		; query task set
+	ret
+9$:	mov	r6, #0x04		; not supported
 1$:	ret
 
 ; DPTR = the unit in slot A.

@@ -157,8 +157,11 @@ out_firmware:
 1$:	ljmp	out_done
 ; Takes the next packet from the host.
 arm_out:
-	mov	dptr, #BULK_ARM
+	mov	a, #0x02		; the last packet's event is over
+	mov	dptr, #BULK_EVENTS
+	movx	@dptr, a
 	mov	a, #0x10
+	inc	dptr			; BULK_ARM
 	movx	@dptr, a
 	ret
 

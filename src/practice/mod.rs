@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "aed839d91818efc2f6cac59b4083a3aae17ec530ce204161bcd0afd922ee9f42";
+    const SHA256: &str = "50a44316b2e9703e7278ceee620b14ab451fd6736fd0249096b8caff5399eb1f";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

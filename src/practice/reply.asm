@@ -259,8 +259,11 @@ arm_these:
 	movx	@dptr, a
 ; Arms the IN_LENGTH bytes that are in the data buffer.
 arm_in:
-	mov	dptr, #BULK_ARM
+	mov	a, #0x08		; the last packet's event is over
+	mov	dptr, #BULK_EVENTS
+	movx	@dptr, a
 	mov	a, #0x02
+	inc	dptr			; BULK_ARM
 	movx	@dptr, a
 	ret
 

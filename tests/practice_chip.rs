@@ -6,6 +6,8 @@ mod chip_images;
 #[allow(dead_code, reason = "the handler's own proofs are in tests/practice_e4.rs")]
 mod e4;
 
+use std::collections::HashSet;
+
 use asmpatch::chip::{
     BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, Outcome, STATUS_IN, Speed,
     UasReply, Unanswered,
@@ -90,6 +92,19 @@ fn requested_sense(unit: &mut Unit) -> [u8; 3] {
 fn text(descriptor: &[u8]) -> String {
     let units: Vec<u16> = descriptor[2..].chunks(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
     String::from_utf16(&units).unwrap()
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn it_shares_no_run_of_16_bytes_with_the_vendors_image() {
+    const RUN: usize = 16;
+    // A few bytes between zeros are nobody's.
+    let is_code = |run: &&[u8]| run.iter().filter(|byte| **byte != 0).count() >= 6;
+    let vendor = chip_images::vendor();
+    let runs: HashSet<&[u8]> = vendor.body().windows(RUN).filter(is_code).collect();
+    let image = stock();
+    let shared: Vec<_> = image.body().windows(RUN).filter(|run| runs.contains(run)).collect();
+    assert!(shared.is_empty(), "{shared:02X?}");
 }
 
 #[test]
@@ -253,6 +268,9 @@ fn bulk_only_commands_end_in_its_own_status() {
     }
 }
 
+/// Its number, command, the host's data; then bytes that come, bCSWStatus and residue.
+type Case<'a> = (u8, &'a [u8], Data<'a>, usize, u8, u32);
+
 #[test]
 fn each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_command_works() {
     let e4 = |len| [0xE4, len, 0x50, 0x07, 0xF0, 0];
@@ -260,8 +278,7 @@ fn each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_command_works() {
     let (short, exact, long) = (vec![7; 64], vec![7; 128], vec![7; 3000]);
     for speed in SPEEDS {
         let mut unit = on_bulk_only(&stock(), speed);
-        // Case, command, the host's data; bytes that come, bCSWStatus and residue.
-        let cases: [(u8, &[u8], Data<'_>, usize, u8, u32); 13] = [
+        let cases: [Case<'_>; 13] = [
             (1, &[0x1B, 0, 0, 0, 0, 0], Data::None, 0, 0, 0),
             (2, &e4(4), Data::None, 0, 2, 0),
             (3, &e1, Data::None, 0, 2, 0),

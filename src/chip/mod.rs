@@ -39,6 +39,8 @@ mod msc;
 mod nvme;
 mod peripherals;
 mod sram;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod tlp;
 mod uart;

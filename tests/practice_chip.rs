@@ -322,6 +322,25 @@ fn a_reply_that_ends_on_a_full_packet_and_is_short_ends_in_a_halt() {
 }
 
 #[test]
+fn a_host_that_waits_for_data_that_do_not_come_meets_a_halt_before_the_csw() {
+    let mut unit = on_bulk_only(&stock(), Speed::Super);
+    let e4 = [0xE4, 16, 0x50, 0x07, 0xF0, 0];
+    let no_medium = [0x25, 0, 0, 0, 0, 0];
+    // Cases 4, 7 and 8.
+    for (cdb, len, status) in [(no_medium, 8, 1), (e4, 4, 2), ([0xE1, 0x50, 1, 0, 0, 0], 128, 2)] {
+        let mut cbw = b"USBC\x09\0\0\0".to_vec();
+        cbw.extend([len, 0, 0, 0, 0x80, 0, 6]);
+        cbw.extend(cdb);
+        cbw.resize(31, 0);
+        unit.send(DATA_OUT, 0, &cbw).unwrap();
+        assert_eq!(unit.receive(DATA_IN, 0), Err(Unanswered::Halted(DATA_IN)), "{cdb:02X?}");
+        unit.clear_halt(DATA_IN).unwrap();
+        let csw = unit.receive(DATA_IN, 0).unwrap();
+        assert_eq!((csw.len(), csw[12]), (13, status));
+    }
+}
+
+#[test]
 fn an_invalid_cbw_halts_both_pipes_until_a_bulk_only_reset() {
     let good = |len: u8, lun: u8| {
         let mut cbw = b"USBC\x01\0\0\0\x24\0\0\0\x80".to_vec();

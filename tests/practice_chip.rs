@@ -627,6 +627,25 @@ fn with_the_status_patch_a_write_is_answered_at_once_and_lands_in_the_sram() {
 }
 
 #[test]
+fn a_write_that_finds_no_sram_free_is_never_answered_until_the_interface_is_set_again() {
+    let mut unit = on_uas(&patched(), Speed::Super);
+    initialise(&mut unit);
+    let data = pattern(0x1_0000);
+    for _ in 0..8 {
+        assert!(is_good(&write(&mut unit, 9, 128, &data), 9));
+    }
+    assert!((0..8).all(|group| unit.chip.sram()[group * 0x1_0000..][..0x1_0000] == data));
+    unit.send_command(9, &transfer(0x8A, 1)).unwrap();
+    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(Outcome::Parked)));
+    unit.set_alternate(1).unwrap();
+    for addr in 0x40..=0x43 {
+        unit.uas(3, &[0xE5, 0, 0x50, 0xCE, addr, 0], &[]).unwrap();
+    }
+    initialise(&mut unit);
+    assert!(is_good(&write(&mut unit, 9, 1, &data[..512]), 9));
+}
+
+#[test]
 fn without_the_status_patch_a_write_is_never_answered_and_set_interface_frees_the_unit() {
     let mut unit = on_uas(&stock(), Speed::Super);
     initialise(&mut unit);

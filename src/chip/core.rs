@@ -122,9 +122,15 @@ impl<F: SpiFlash> Chip<F> {
                 peripherals.run_ends = ends_at;
                 peripherals.refresh();
                 self.probe(observer);
+                if observer.wants_to_stop() {
+                    return Outcome::Budget;
+                }
                 continue;
             }
             self.execute(observer);
+            if observer.wants_to_stop() {
+                return Outcome::Budget;
+            }
             let peripherals = self.bus.xdata.peripherals_mut();
             if peripherals.attention {
                 peripherals.attention = false;
@@ -144,6 +150,9 @@ impl<F: SpiFlash> Chip<F> {
                 return;
             }
             self.step(observer);
+            if observer.wants_to_stop() {
+                return;
+            }
         }
     }
 
@@ -226,7 +235,8 @@ impl<F: SpiFlash> Chip<F> {
         loop {
             self.step(observer);
             let peripherals = self.bus.xdata.peripherals_mut();
-            if self.is_parked || peripherals.changes != changes || peripherals.now >= ends {
+            let is_over = peripherals.changes != changes || peripherals.now >= ends;
+            if self.is_parked || is_over || observer.wants_to_stop() {
                 break;
             }
             if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {

@@ -55,23 +55,33 @@ pub struct UasReply {
     pub status: Vec<u8>,
 }
 
+/// Runs a chip for a number of instructions, as [`Chip::run`] does.
+pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> Outcome>;
+
 /// A chip with a host.
 pub struct Driver<F> {
     /// The chip.
     pub chip: Chip<F>,
+    runner: Runner<F>,
     budget: u64,
     tag: u32,
 }
 
-impl<F: SpiFlash> Driver<F> {
+impl<F: SpiFlash + 'static> Driver<F> {
     /// A host for this chip.
     pub fn new(chip: Chip<F>) -> Self {
-        Self { chip, budget: BUDGET, tag: 0 }
+        Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0 }
     }
 
     /// Sets how many instructions an answer may take.
     pub fn set_budget(&mut self, instructions: u64) {
         self.budget = instructions;
+    }
+
+    /// Runs the chip by `runner` from now on, so that what it executes can be observed, or stopped by
+    /// [`Outcome::Budget`].
+    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> Outcome + 'static) {
+        self.runner = Box::new(runner);
     }
 
     /// Runs the chip until `look` finds what it looks for.
@@ -85,7 +95,7 @@ impl<F: SpiFlash> Driver<F> {
                 return Ok(found);
             }
             let left = ends.saturating_sub(self.chip.instructions());
-            match self.chip.run(left) {
+            match (self.runner)(&mut self.chip, left) {
                 Outcome::Attention => {}
                 outcome => return look(&mut self.chip).ok_or(outcome),
             }

@@ -21,6 +21,7 @@
 //!
 //! Time is simulated: an instruction is the unit. Where the firmware waits for a timer, the time until then is skipped.
 
+pub mod boot;
 mod bulk;
 mod core;
 mod cost;
@@ -38,6 +39,7 @@ mod map;
 mod msc;
 mod nvme;
 mod peripherals;
+mod rom;
 mod sram;
 #[cfg(test)]
 mod tests;
@@ -52,10 +54,11 @@ mod xdata;
 
 pub use core::{Chip, Outcome};
 pub use cost::instructions;
-pub use driver::{BulkOnlyReply, Data, Driver, UasReply, Unanswered};
+pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{Address, Completion, Fabric, Function, MemoryFunction, Place, Request};
 pub use map::{Block, Register, register_name, registers};
+pub use rom::image_in;
 pub use sram::SRAM_LEN;
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};

@@ -82,7 +82,7 @@ enum Transport {
 }
 
 #[derive(Debug, Clone)]
-struct HexBytes(Vec<u8>);
+pub(super) struct HexBytes(pub(super) Vec<u8>);
 
 impl FromStr for HexBytes {
     type Err = String;

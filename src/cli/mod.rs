@@ -28,7 +28,9 @@ mod output;
 mod patch;
 mod patch_elf;
 mod plan;
+mod reset;
 mod restore;
+mod run;
 mod udev;
 mod unpatch;
 mod verify;
@@ -84,7 +86,9 @@ enum Command {
     List(list::Args),
     Man(man::Args),
     Patch(patch::Args),
+    Reset(reset::Args),
     Restore(restore::Args),
+    Run(run::Args),
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
@@ -107,7 +111,9 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
         Command::Patch(args) => patch::run(&args, context),
+        Command::Reset(args) => reset::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
+        Command::Run(args) => run::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),

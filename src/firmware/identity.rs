@@ -14,7 +14,8 @@ pub struct UsbId {
 impl UsbId {
     /// What a patched unit and tinygrad's open firmware enumerate as.
     pub const PATCHED: Self = Self { vendor: 0xADD1, product: 0x0001 };
-    /// What the boot loader in the chip's ROM enumerates as; some stock units do too.
+    /// What the boot loader in the chip's ROM enumerates as where the configuration block is lost; some stock units do
+    /// too.
     pub const BOOT_LOADER: Self = Self { vendor: 0x174C, product: 0x2463 };
     /// What most stock units enumerate as.
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
@@ -55,6 +56,26 @@ pub const BULK_ONLY_CLASS: InterfaceClass = (0x08, 0x06, 0x50);
 pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
 /// bInterfaceClass of the open firmware: vendor-specific.
 const VENDOR_SPECIFIC: u8 = 0xFF;
+
+/// The classes of interface 0's alternate settings, in a configuration descriptor with all that follows it.
+///
+/// A descriptor that claims less than its header, or more than there is, ends the list.
+pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
+    const INTERFACE: u8 = 4;
+    let mut classes = Vec::new();
+    while let [len, kind, ..] = configuration
+        && *len >= 2
+    {
+        let Some((descriptor, rest)) = configuration.split_at_checked(usize::from(*len)) else { break };
+        if *kind == INTERFACE
+            && let [_, _, 0, _, _, class, subclass, protocol, ..] = descriptor
+        {
+            classes.push((*class, *subclass, *protocol));
+        }
+        configuration = rest;
+    }
+    classes
+}
 
 /// What runs on a unit, as far as its descriptors tell.
 ///

@@ -5,12 +5,14 @@
 
 mod bulk_only;
 mod chip;
+mod chip_unit;
 mod descriptors;
 mod disk;
 mod exchange;
 mod executed;
 mod factory;
 mod firmware;
+mod gate;
 mod handle;
 mod native;
 mod nor;
@@ -19,6 +21,7 @@ mod pages;
 mod pipes;
 mod port;
 mod power_on;
+mod replug;
 mod reply;
 mod scenario;
 mod target;
@@ -40,6 +43,9 @@ pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN
 pub use open::OpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Absent, VirtualPort};
+pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
-pub use scenario::{Behind, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
-pub use unit::{BusEvent, NoSuchAlternate, VirtualBridge};
+pub use scenario::{
+    Behind, CpuReset, Engine, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing,
+};
+pub use unit::{BusEvent, ControlAnswer, NoSuchAlternate, VirtualBridge};

@@ -131,6 +131,15 @@ impl VirtualPipes {
                         flight.moved += count;
                         Some(TransferEnd::Completed)
                     }
+                    InReply::Part(count) => {
+                        flight.moved += count;
+                        has_moved |= count > 0;
+                        None
+                    }
+                    InReply::Babble(count) => {
+                        flight.moved += count;
+                        Some(TransferEnd::Failed(PipeError::Overflow))
+                    }
                     InReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
                     InReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
                     InReply::Silent => None,
@@ -225,8 +234,6 @@ impl Pipes for VirtualPipes {
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        let mut unit = self.attachment.lock()?;
-        unit.bus_reset();
-        unit.set_alternate(self.alternate).map_err(|_| PipeError::Disconnected)
+        self.attachment.lock()?.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)
     }
 }

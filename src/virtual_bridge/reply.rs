@@ -1,5 +1,7 @@
 //! How the unit answers a transfer.
 
+use crate::scsi::ResetMode;
+
 /// What the unit makes of data from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutReply {
@@ -19,6 +21,11 @@ pub enum OutReply {
 pub enum InReply {
     /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
     Data(usize),
+    /// It put so many bytes there, in whole packets, and has no more for now: the transfer goes on behind them.
+    Part(usize),
+    /// It sent a packet longer than what was left of the buffer: the buffer holds so many bytes, the rest of the packet
+    /// is lost.
+    Babble(usize),
     /// The endpoint is halted.
     Stall,
     /// Nothing yet, as for [`OutReply::Silent`].
@@ -31,8 +38,8 @@ pub enum InReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Nothing,
-    /// E8: the chip starts over.
-    StartOver,
+    /// E8: the unit leaves the bus.
+    Leave(ResetMode),
     /// The unit leaves the bus (a fault).
     Vanish,
 }

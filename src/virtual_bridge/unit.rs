@@ -5,21 +5,25 @@ use std::time::{Duration, Instant};
 
 use super::bulk_only::BulkOnly;
 use super::chip::Chip;
+use super::chip_unit::{ChipUnit, Course};
 use super::descriptors::Descriptors;
 use super::disk::Disk;
 use super::executed::ExecutedFirmware;
 use super::firmware::Firmware;
+use super::gate::Gate;
 use super::native::{BootLoader, NativeFirmware};
 use super::nor::NorFlash;
-use super::power_on::{PowerOn, power_on};
+use super::power_on::{PowerOn, power_on, restart};
+use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{FaultPlan, PowerOnState, Scenario};
+use super::scenario::{Behind, CpuReset, Engine, FaultPlan, PowerOnState, Scenario};
 use super::target::Target;
 use super::uas::Uas;
 use crate::bridge::Endpoint;
-use crate::firmware::BridgeState;
-use crate::scsi::Sense;
+use crate::chip::ControlReply;
+use crate::firmware::{BridgeState, Image};
 use crate::scsi::bot::Direction;
+use crate::scsi::{ResetMode, Sense};
 
 /// What happens to the unit's attachment to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +39,41 @@ pub enum BusEvent {
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
 
+/// How a control request ended that firmware answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// It went through; the data of a read.
+    Done(Vec<u8>),
+    /// The firmware stalled it.
+    Stall,
+    /// The firmware does not answer.
+    Silent,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Attached,
-    Away { back_at: Option<Instant> },
+    Away { back: Option<Back> },
 }
+
+/// When a unit that is away comes back, and by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Back {
+    at: Instant,
+    by: Boot,
+}
+
+/// What starts the chip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boot {
+    /// Power.
+    Power,
+    /// E8 with mode 0x50.
+    CpuReset,
+}
+
+/// The least time that a replugged unit is away: what leaves and comes back at once, a guest's hub does not see leave.
+const REPLUG_MS: u64 = 500;
 
 /// A bridge in software, at the level of the wire.
 ///
@@ -49,14 +83,22 @@ enum Presence {
 pub struct VirtualBridge {
     scenario: Scenario,
     target: Target,
+    /// The chip on which the image runs by itself; it has the flash then. `None` where [`VirtualBridge::target`] answers.
+    whole: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
     bulk_only: BulkOnly,
     uas: Uas,
     faults: FaultPlan,
+    gate: Gate,
+    /// bConfigurationValue, as the host has set it.
+    configuration: u8,
     presence: Presence,
+    /// What the code memory holds; `None` where what runs is not the image's.
+    running: Option<Image>,
     events: VecDeque<BusEvent>,
     attachments: u64,
+    requests: Option<Requests>,
 }
 
 impl VirtualBridge {
@@ -77,13 +119,18 @@ impl VirtualBridge {
         let mut unit = Self {
             descriptors: came_up.descriptors.clone(),
             target,
+            whole: None,
             alternate: 0,
             bulk_only: BulkOnly::new(),
             uas: Uas::new(scenario.speed),
             faults: FaultPlan::new(&scenario.faults),
-            presence: Presence::Away { back_at: None },
+            gate: Gate::of(came_up.descriptors.state),
+            configuration: 0,
+            presence: Presence::Away { back: None },
+            running: None,
             events: VecDeque::new(),
             attachments: 0,
+            requests: None,
             scenario,
         };
         if unit.scenario.state != PowerOnState::Absent {
@@ -116,10 +163,16 @@ impl VirtualBridge {
     /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
-        if let Presence::Away { back_at: Some(back_at) } = self.presence
-            && back_at <= Instant::now()
+        if self.is_attached() {
+            self.follow_chip();
+        }
+        if let Presence::Away { back: Some(Back { at, by }) } = self.presence
+            && at <= Instant::now()
         {
-            self.plug_in();
+            match by {
+                Boot::Power => self.plug_in(),
+                Boot::CpuReset => self.start_over(),
+            }
         }
         self.events.pop_front()
     }
@@ -130,9 +183,12 @@ impl VirtualBridge {
     /// answer.
     pub fn wake_in(&self) -> Option<Duration> {
         let away = match self.presence {
-            Presence::Away { back_at } => return back_at.map(|at| at.saturating_duration_since(Instant::now())),
-            Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
-            Presence::Attached => self.uas.ready_at(),
+            Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
+            Presence::Attached => match &self.whole {
+                Some(whole) => whole.ready_at(),
+                None if self.alternate == 0 => self.bulk_only.ready_at(),
+                None => self.uas.ready_at(),
+            },
         };
         away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
@@ -149,10 +205,39 @@ impl VirtualBridge {
         if self.is_attached() {
             return;
         }
+        self.stop_chip();
         if self.target.chip.flash.power_is_lost() {
             self.target.chip.flash.lose_power_after(None);
         }
         let came_up = power_on(&self.target.chip.flash, self.scenario.state, self.scenario.speed);
+        self.come_up(came_up);
+    }
+
+    /// Unplugs the unit and plugs it in again a moment later.
+    pub fn replug(&mut self) {
+        self.lose_power();
+        let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
+        self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
+    }
+
+    /// Whether another process has asked for a replug since the last call.
+    pub fn takes_replug_request(&mut self) -> bool {
+        self.requests.as_mut().is_some_and(Requests::take)
+    }
+
+    pub(super) fn listen_to(&mut self, requests: Requests) {
+        self.requests = Some(requests);
+    }
+
+    /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
+    fn start_over(&mut self) {
+        self.stop_chip();
+        let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
+        let flash = &self.target.chip.flash;
+        let came_up = match (self.running.take(), self.scenario.cpu_reset) {
+            (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
+            _ => power_on(flash, self.scenario.state, speed),
+        };
         self.come_up(came_up);
     }
 
@@ -166,7 +251,11 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if alternate >= self.descriptors.alternates() {
+        if let Some(whole) = &mut self.whole {
+            if !whole.set_alternate(alternate) {
+                return Err(NoSuchAlternate(alternate));
+            }
+        } else if alternate >= self.descriptors.alternates() {
             return Err(NoSuchAlternate(alternate));
         }
         self.alternate = alternate;
@@ -174,8 +263,28 @@ impl VirtualBridge {
         Ok(())
     }
 
+    /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten.
+    pub fn set_configuration(&mut self, value: u8) {
+        if let Some(whole) = &mut self.whole {
+            whole.set_configuration(value);
+        }
+        self.configuration = value;
+        self.alternate = 0;
+        self.forget();
+        if value == 1 {
+            self.gate.configured();
+        }
+    }
+
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        if let Some(whole) = &mut self.whole {
+            return whole.clear_halt(endpoint);
+        }
+        if self.gate.clear_halt(endpoint) {
+            // Source: openpilot's flasher, which clears one halt on the way to its first status.
+            self.bulk_only.halt_next_status();
+        }
         match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.clear_halt(Direction::In),
             (0, Endpoint::DataOut) => self.bulk_only.clear_halt(Direction::Out),
@@ -186,6 +295,9 @@ impl VirtualBridge {
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS tells.
     pub fn is_halted(&self, endpoint: Endpoint) -> bool {
+        if self.gate.halts(endpoint) {
+            return true;
+        }
         match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.is_halted(Direction::In),
             (0, Endpoint::DataOut) => self.bulk_only.is_halted(Direction::Out),
@@ -196,6 +308,9 @@ impl VirtualBridge {
 
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
+        if let Some(whole) = &mut self.whole {
+            return whole.mass_storage_reset();
+        }
         let meant = self.is_attached() && self.alternate == 0;
         if meant {
             self.bulk_only.reset();
@@ -203,11 +318,34 @@ impl VirtualBridge {
         meant
     }
 
-    /// A reset of the port: what was under way is forgotten, the first alternate is selected again. The memories and
-    /// what runs stay as they are.
+    /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
+    /// they are.
     pub fn bus_reset(&mut self) {
-        self.alternate = 0;
-        self.forget();
+        if let Some(whole) = &mut self.whole {
+            whole.bus_reset();
+            self.configuration = 0;
+            self.alternate = 0;
+            return;
+        }
+        if self.configuration != 0 {
+            self.gate.port_reset(self.descriptors.state);
+        }
+        self.set_configuration(0);
+    }
+
+    /// What a host does to a unit that it takes or recovers: port reset, SET_CONFIGURATION 1, SET_INTERFACE, both halts
+    /// cleared. In every state it leaves the pipes ready.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`].
+    pub fn reset_by_host(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+        self.bus_reset();
+        self.set_configuration(1);
+        self.set_alternate(alternate)?;
+        for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
+            self.clear_halt(endpoint);
+        }
+        Ok(())
     }
 
     /// Data from the host on 0x02 or 0x04. `stream` is 0 where there are no streams.
@@ -217,6 +355,14 @@ impl VirtualBridge {
     pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
         if !self.is_attached() {
             return OutReply::Gone;
+        }
+        if let Some(reply) = self.gate.out(endpoint) {
+            return reply;
+        }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_out(endpoint, stream, data);
+            self.follow_chip();
+            return if self.is_attached() { reply } else { OutReply::Gone };
         }
         let faults = &mut self.faults;
         let strike = |opcode| faults.strike(opcode);
@@ -234,6 +380,14 @@ impl VirtualBridge {
         if !self.is_attached() {
             return InReply::Gone;
         }
+        if let Some(reply) = self.gate.input(endpoint) {
+            return reply;
+        }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_in(endpoint, stream, buffer);
+            self.follow_chip();
+            return reply;
+        }
         let (reply, after) = match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.input(&mut self.target, buffer),
             (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
@@ -241,6 +395,19 @@ impl VirtualBridge {
         };
         self.follow(after);
         reply
+    }
+
+    /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+        let whole = self.whole.as_mut().filter(|_| self.presence == Presence::Attached)?;
+        let answer = match whole.control(setup, data) {
+            Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
+            Some(ControlReply::Stall) => ControlAnswer::Stall,
+            None => ControlAnswer::Silent,
+        };
+        self.alternate = whole.alternate();
+        self.follow_chip();
+        Some(answer)
     }
 
     /// Puts other firmware onto the chip until it starts over.
@@ -258,38 +425,79 @@ impl VirtualBridge {
         &mut self.target.chip
     }
 
+    /// Where the firmware has taken the unit.
+    fn follow_chip(&mut self) {
+        let Some(whole) = &mut self.whole else { return };
+        let course = whole.course();
+        if whole.flash_mut().power_is_lost() {
+            self.stop_chip();
+            return self.follow(After::Nothing);
+        }
+        match course {
+            Course::On => {}
+            Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
+            Course::Off => self.follow(After::Leave(ResetMode::Halt)),
+        }
+    }
+
+    /// Takes the flash back from the chip.
+    fn stop_chip(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.target.chip.flash = whole.power_off();
+        }
+    }
+
     fn follow(&mut self, after: After) {
-        let in_ms = |ms: u64| Some(Instant::now() + Duration::from_millis(ms));
+        let back = |by: Boot| move |at| Back { at, by };
         if self.target.chip.flash.power_is_lost() || after == After::Vanish {
             self.lose_power();
-            self.leave(self.scenario.back_after_ms.and_then(in_ms));
-        } else if after == After::StartOver {
-            self.leave(in_ms(self.scenario.timing.reenumerate_ms));
+            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
+            return;
+        }
+        match after {
+            After::Leave(ResetMode::CpuReset) => {
+                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(Boot::CpuReset)));
+            }
+            After::Leave(ResetMode::Halt) => self.leave(None),
+            After::Nothing | After::Vanish => {}
         }
     }
 
     fn lose_power(&mut self) {
+        self.stop_chip();
         // A file that can't be written has what the flash was busy with: as if the power had gone later.
         let _ = self.target.chip.flash.cut_power(Instant::now());
     }
 
-    fn leave(&mut self, back_at: Option<Instant>) {
+    fn leave(&mut self, back: Option<Back>) {
         if self.is_attached() {
             self.events.push_back(BusEvent::Detached);
         }
-        self.presence = Presence::Away { back_at };
+        self.presence = Presence::Away { back };
         self.forget();
     }
 
     fn come_up(&mut self, came_up: PowerOn) {
-        let PowerOn { image, descriptors } = came_up;
+        let PowerOn { image, mut descriptors } = came_up;
+        let runs_whole = self.scenario.engine == Engine::Chip && !matches!(self.scenario.behind, Behind::Ssd { .. });
+        if let Some(image) = image.as_ref().filter(|_| runs_whole) {
+            let flash = std::mem::replace(&mut self.target.chip.flash, NorFlash::none());
+            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed);
+            let Some(told) = whole.descriptors() else {
+                // Firmware that does not enumerate: a host sees no device.
+                self.target.chip.flash = whole.power_off();
+                return;
+            };
+            descriptors = told.clone();
+            self.whole = Some(Box::new(whole));
+        }
         self.target.chip.power_on(image.as_ref().map(|image| image.version().0));
         self.target.firmware = match &image {
-            Some(image) => match ExecutedFirmware::start(image, &mut self.target.chip) {
+            Some(image) if self.whole.is_none() => match ExecutedFirmware::start(image, &mut self.target.chip) {
                 Some(executed) => Box::new(executed),
                 None => Box::new(NativeFirmware::new(image)),
             },
-            None => Box::new(BootLoader),
+            Some(_) | None => Box::new(BootLoader),
         };
         self.target.identity = descriptors.identity.clone();
         // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
@@ -298,9 +506,16 @@ impl VirtualBridge {
             state => state,
         };
         self.target.sense = Sense::NONE;
+        self.running = image;
+        self.uas = Uas::new(descriptors.speed);
+        self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors;
+        // Enumerated, as a process that has the unit to itself finds it; usbredir's guest begins without.
+        if self.whole.is_none() {
+            self.set_configuration(1);
+        }
+        self.configuration = 1;
         self.alternate = 0;
-        self.forget();
         self.attachments += 1;
         self.presence = Presence::Attached;
         self.events.push_back(BusEvent::Attached);
@@ -310,4 +525,8 @@ impl VirtualBridge {
         self.bulk_only = BulkOnly::new();
         self.uas.reset();
     }
+}
+
+fn in_ms(ms: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(ms))
 }

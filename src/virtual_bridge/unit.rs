@@ -55,6 +55,8 @@ pub struct VirtualBridge {
     uas: Uas,
     faults: FaultPlan,
     presence: Presence,
+    /// When the scenario unplugs it.
+    unplugged_at: Option<Instant>,
     events: VecDeque<BusEvent>,
     attachments: u64,
 }
@@ -82,6 +84,7 @@ impl VirtualBridge {
             uas: Uas::new(scenario.speed),
             faults: FaultPlan::new(&scenario.faults),
             presence: Presence::Away { back_at: None },
+            unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             events: VecDeque::new(),
             attachments: 0,
             scenario,
@@ -116,6 +119,7 @@ impl VirtualBridge {
     /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
+        self.unplug_when_told();
         if let Presence::Away { back_at: Some(back_at) } = self.presence
             && back_at <= Instant::now()
         {
@@ -129,12 +133,14 @@ impl VirtualBridge {
     /// Asked *before* transfers are offered again: a moment that passes in between then costs one more round, not an
     /// answer.
     pub fn wake_in(&self) -> Option<Duration> {
-        let away = match self.presence {
+        let ready_at = match self.presence {
             Presence::Away { back_at } => return back_at.map(|at| at.saturating_duration_since(Instant::now())),
             Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
             Presence::Attached => self.uas.ready_at(),
         };
-        away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
+        // What is busy until after it is unplugged is answered never.
+        let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
+        ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
     /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`]. What its flash is
@@ -215,6 +221,7 @@ impl VirtualBridge {
     /// Under Bulk-Only a transfer is one CBW, or any piece of the command's data; under UAS one IU, or any piece of the
     /// stream's data.
     pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
+        self.unplug_when_told();
         if !self.is_attached() {
             return OutReply::Gone;
         }
@@ -231,6 +238,7 @@ impl VirtualBridge {
 
     /// The host asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 where there are no streams.
     pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        self.unplug_when_told();
         if !self.is_attached() {
             return InReply::Gone;
         }
@@ -265,6 +273,17 @@ impl VirtualBridge {
             self.leave(self.scenario.back_after_ms.and_then(in_ms));
         } else if after == After::StartOver {
             self.leave(in_ms(self.scenario.timing.reenumerate_ms));
+        }
+    }
+
+    /// Unplugs the unit where the scenario's moment has come.
+    fn unplug_when_told(&mut self) {
+        if self.is_attached()
+            && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
+        {
+            // As for [`Self::lose_power`].
+            let _ = self.target.chip.flash.cut_power(at);
+            self.leave(self.scenario.back_after_ms.map(|ms| at + Duration::from_millis(ms)));
         }
     }
 

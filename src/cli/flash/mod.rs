@@ -1,6 +1,7 @@
 //! `asmpatch flash`.
 
 mod ask;
+mod deadlines;
 mod screen;
 mod session;
 mod show;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use super::deadlines::Deadlines;
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
@@ -17,11 +18,6 @@ use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::unit;
-
-/// How long a unit may take to come back by itself.
-const RETURN: Duration = Duration::from_secs(15);
-/// How long the user may then take to plug it in again.
-const REPLUG: Duration = Duration::from_secs(120);
 
 /// The units of one run.
 pub struct Session<'a> {
@@ -162,10 +158,11 @@ fn write_one(
     let device = port.device();
     // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
     let is_attended = std::io::stderr().is_terminal() && !device.starts_with("virtual:");
+    let Deadlines { come_back, replug } = Deadlines::of_this_run();
     let options = Options {
         backup_into: backup_into.map(Path::to_owned),
-        return_deadline: RETURN,
-        replug_deadline: if is_attended { REPLUG } else { Duration::ZERO },
+        return_deadline: come_back,
+        replug_deadline: if is_attended { replug } else { Duration::ZERO },
     };
     match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => (report, None),

@@ -1,0 +1,353 @@
+//! Plays one history: the first command with its trouble, then only what was printed, or what docs/recovery.md says.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::check::{self, Around, Goals, Verb};
+use crate::history::{Config, History, Job, Output, Start, Trouble};
+use crate::process::{self, End, Ended, quoted};
+use crate::told::Told;
+use crate::watchdog::Watchdog;
+use crate::world::{self, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
+
+/// Commands without trouble after which the unit has to be where it was wanted.
+const MOST_CALM: usize = 4;
+/// How often the first command is run again where the message says nothing else.
+const MOST_AGAIN: usize = 2;
+
+/// What brought the unit where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum By {
+    /// The first command, in spite of everything.
+    Itself,
+    /// The first command once more, as the message says.
+    Again,
+    /// The commands that were printed.
+    Printed,
+    /// docs/recovery.md.
+    Documented,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ending {
+    /// Flashed or restored as the first command was asked to.
+    AsAsked,
+    /// Gone back to what it was.
+    AsBefore,
+    /// Read alone.
+    Read,
+}
+
+/// A history that held.
+#[derive(Debug)]
+pub struct Tale {
+    pub by: By,
+    pub ending: Ending,
+    pub processes: usize,
+    pub backups: usize,
+}
+
+/// A history that did not.
+#[derive(Debug)]
+pub struct Broken {
+    /// What does not hold.
+    pub what: String,
+    /// Every process up to there.
+    pub processes: String,
+}
+
+struct Player<'a> {
+    world: &'a World,
+    history: &'a History,
+    folder: &'a Path,
+    bin: &'a Path,
+    watchdog: &'a Watchdog,
+    goals: Goals,
+    seen: BTreeSet<[u8; 32]>,
+    log: String,
+    processes: usize,
+}
+
+struct Next {
+    line: OsString,
+    verb: Verb,
+    by: By,
+}
+
+/// Plays a history in `folder`, which is there and empty.
+///
+/// # Errors
+/// [`Broken`].
+pub fn play(world: &World, history: &History, folder: &Path, bin: &Path, watchdog: &Watchdog) -> Result<Tale, Broken> {
+    let goals = Goals::of(world, history);
+    let log = String::new();
+    let mut player = Player { world, history, folder, bin, watchdog, goals, seen: BTreeSet::new(), log, processes: 0 };
+    player.all().map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
+}
+
+impl Player<'_> {
+    fn all(&mut self) -> Result<Tale, String> {
+        self.world.furnish(self.history, self.folder).map_err(|error| error.to_string())?;
+        self.seen.insert(world::backup_digest(&self.world.flash(self.history.start)));
+        if self.folder.join(EARLIER).exists() {
+            self.seen.insert(world::backup_digest(&self.world.flash(Start::Stock)));
+        }
+        let mut by = By::Itself;
+        let first = self.first_command(&self.history.first);
+        let (mut ended, mut told) = self.run(&first, &self.history.first)?;
+        let mut troubles = self.history.during_recovery.iter();
+        let (mut calm, mut again) = (0, 0);
+        while ended.end != End::Status(0) {
+            let next = match self.next(&told, again)? {
+                Some(next) => next,
+                None => break,
+            };
+            by = by.max(next.by);
+            again += usize::from(next.by == By::Again);
+            let trouble = troubles.next().cloned().unwrap_or_else(|| {
+                calm += 1;
+                Trouble::default()
+            });
+            if calm > MOST_CALM {
+                return Err(format!("{MOST_CALM} commands without trouble did not bring the unit back"));
+            }
+            (ended, told) = self.run(&next, &trouble)?;
+        }
+        self.end(by)
+    }
+
+    fn end(&mut self, by: By) -> Result<Tale, String> {
+        let row = self.look()?;
+        let flash = self.flash()?;
+        let is_writing = self.history.job.writes();
+        let ending = if !is_writing {
+            Ending::Read
+        } else if self.goals.is_asked_for(&flash) {
+            Ending::AsAsked
+        } else if self.goals.is_back(&flash) {
+            Ending::AsBefore
+        } else {
+            return Err("the flash is neither as asked nor as before".into());
+        };
+        if flash[SLOT..] != self.world.flash(self.history.start)[SLOT..] {
+            return Err("the flash behind the first slot changed".into());
+        }
+        if let (Some(blocks), Some(image)) = (world::own_blocks(&flash), world::image_in(&flash)) {
+            let (id, version) = (blocks[0].usb_id().to_string(), image.version().to_string());
+            if row["id"] != id || row["firmware"] != version {
+                return Err(format!(
+                    "`list` shows {} and {}, the flash has {id} and {version}",
+                    row["id"], row["firmware"]
+                ));
+            }
+        }
+        if self.history.has_ssd {
+            check::ssd(&self.unit())?;
+        }
+        let backups = check::backups(self.folder, &self.seen)?;
+        check::temporaries(self.folder)?;
+        Ok(Tale { by, ending, processes: self.processes, backups })
+    }
+
+    fn unit(&self) -> PathBuf {
+        self.folder.join(self.history.unit_name)
+    }
+
+    fn flash(&self) -> Result<Vec<u8>, String> {
+        fs::read(self.unit().join("flash.bin")).map_err(|error| format!("flash.bin: {error}"))
+    }
+
+    /// Runs a command with its trouble, and holds what it says against the unit.
+    fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Told), String> {
+        let before = self.flash()?;
+        self.seen.insert(world::backup_digest(&before));
+        let scenario = self.scenario(trouble);
+        fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
+        self.processes += 1;
+        let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
+        let ended = process::run(&next.line, self.folder, self.bin, trouble, self.watchdog);
+        let ended = ended.map_err(|error| error.to_string())?;
+        let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
+        let told = Told::by(&ended);
+        let after = self.flash()?;
+        let around = Around { verb: next.verb, trouble, before: &before, after: &after, ended: &ended, told: &told };
+        around.check(&self.goals, self.folder)?;
+        Ok((ended, told))
+    }
+
+    /// What the unit is told for a process in which this goes wrong.
+    fn scenario(&self, trouble: &Trouble) -> String {
+        let mut text = String::new();
+        if self.history.has_ssd {
+            text.push_str("behind = { ssd = { bytes = 65536 } }\n");
+        }
+        if self.history.is_high_speed {
+            text.push_str("speed = \"high\"\n");
+        }
+        if self.history.start == Start::OpenFirmware && self.processes == 0 {
+            text.push_str("state = \"open-firmware\"\n");
+        }
+        let mut number = |key: &str, value: Option<u64>| {
+            if let Some(value) = value {
+                let _ = writeln!(text, "{key} = {value}");
+            }
+        };
+        number("power-loss-after", trouble.power_loss_after);
+        number("unplug-after-us", trouble.unplug_after_micros);
+        number("back-after-ms", trouble.back_after_ms);
+        if trouble.is_slow {
+            text.push_str(
+                "[timing]\nerase-sector-ms = 1\nprogram-page-us = 30\ncommand-us = 1000\nreenumerate-ms = 5\n",
+            );
+        }
+        for fault in &trouble.faults {
+            let _ =
+                writeln!(text, "[[fault]]\nkind = \"{}\"\nnth = {}\ntimes = {}", fault.kind, fault.nth, fault.times);
+            if let Some(opcode) = fault.opcode {
+                let _ = writeln!(text, "opcode = {opcode}");
+            }
+        }
+        text
+    }
+
+    /// The line of a command of ours: its words, the options that every run of it gets, the unit, the operands.
+    fn line(&self, verb: &str, options: &[&OsStr], operands: &[&OsStr]) -> OsString {
+        let mut device = OsString::from("virtual:");
+        device.push(self.history.unit_name);
+        let mut line = OsString::from(format!("asmpatch {verb}"));
+        let words = options.iter().copied().chain(["--device".as_ref(), device.as_ref()]);
+        let operands = (!operands.is_empty()).then_some("--".as_ref()).into_iter().chain(operands.iter().copied());
+        for word in words.chain(operands) {
+            line.push(" ");
+            line.push(quoted(word));
+        }
+        line
+    }
+
+    fn first_command(&self, trouble: &Trouble) -> Next {
+        let mut options: Vec<&OsStr> = Vec::new();
+        let mut operands: Vec<&OsStr> = Vec::new();
+        let (mut verb, mut is_json) = ("list", self.history.json);
+        let equals;
+        match self.history.job {
+            Job::Flash { config, .. } => {
+                verb = "flash";
+                operands.push(self.history.image_name.as_ref());
+                match config {
+                    Config::Own => {}
+                    Config::Earlier => options.extend(["--config-from".as_ref(), EARLIER.as_ref() as &OsStr]),
+                    Config::Serial => options.extend(["--serial".as_ref(), SERIAL.as_ref() as &OsStr]),
+                }
+            }
+            Job::Restore { .. } => {
+                verb = "restore";
+                operands.push(EARLIER.as_ref());
+            }
+            Job::Backup { named } => {
+                verb = "backup";
+                if named {
+                    options.extend(["-o".as_ref(), "kept".as_ref() as &OsStr]);
+                }
+            }
+            Job::Bench { uas, path } => {
+                verb = "bench";
+                let transport = if uas { "uas" } else { "bot" };
+                let quick =
+                    ["--path", path, "--seconds", "0.002", "--repetitions", "1", "--size", "512", "--depth", "2"];
+                let quick = ["--transport", transport].into_iter().chain(quick);
+                options.extend(quick.map(|word| word.as_ref() as &OsStr));
+            }
+            Job::List => is_json = false,
+        }
+        if self.history.job.writes() {
+            if !matches!(trouble.output, Output::Terminal { .. }) {
+                options.push("--yes".as_ref());
+            }
+            if !self.history.job.backs_up() {
+                options.push("--no-backup".as_ref());
+            } else if let Some(dir) = self.history.backup_dir {
+                equals = OsString::from(format!("--backup-dir={dir}"));
+                options.push(&equals);
+            }
+        }
+        if is_json {
+            options.push("--json".as_ref());
+        }
+        let line = self.line(verb, &options, &operands);
+        Next { verb: Verb::of(&line.to_string_lossy()), line, by: By::Again }
+    }
+
+    /// What to do now; `None` where nothing is.
+    fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
+        if let Some(command) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
+            let _ = writeln!(self.log, "(as printed: {command})");
+            let row = self.look()?;
+            return if row["state"] == "vendor" { Ok(None) } else { self.documented().map(Some) };
+        }
+        let back =
+            told.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
+        if let Some(printed) = back.or(told.commands.first()) {
+            return Ok(Some(self.printed(printed, By::Printed)));
+        }
+        let is_again = told.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
+        if (is_again && again < MOST_AGAIN) || !self.history.job.writes() {
+            return Ok(Some(self.first_command(&Trouble::default())));
+        }
+        self.documented().map(Some)
+    }
+
+    /// A printed command, with the answer to its question.
+    fn printed(&self, printed: &str, by: By) -> Next {
+        let (verb, yes) = (Verb::of(printed), if self.history.json { "--yes --json" } else { "--yes" });
+        let words = printed.trim_start_matches("asmpatch ");
+        let (name, rest) = words.split_once(' ').unwrap_or((words, ""));
+        Next { line: format!("asmpatch {name} {yes} {rest}").into(), verb, by }
+    }
+
+    /// docs/recovery.md: see what state the unit is in, then what its table says for it.
+    fn documented(&mut self) -> Result<Next, String> {
+        let row = self.look()?;
+        let mut next = if row["state"] == "vendor" {
+            self.first_command(&Trouble::default())
+        } else {
+            let earlier = self.folder.join(EARLIER);
+            let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
+            let backup = found.iter().find(|path| **path != earlier).or(found.first());
+            let flash = |options: &[&OsStr]| {
+                let options: Vec<&OsStr> =
+                    ["--yes".as_ref(), "--no-backup".as_ref()].into_iter().chain(options.iter().copied()).collect();
+                self.line("flash", &options, &[self.history.image_name.as_ref()])
+            };
+            let line = match (self.history.job, backup) {
+                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => {
+                    flash(&["--config-from".as_ref(), backup.as_ref()])
+                }
+                (Job::Flash { .. }, None) => flash(&["--serial".as_ref(), DOCUMENTED_SERIAL.as_ref()]),
+                (_, backup) => {
+                    let backup = if self.history.goes_back { backup } else { found.get(&earlier) };
+                    let backup = backup.ok_or("there is no backup to go back to")?;
+                    self.line("restore", &["--yes".as_ref(), "--no-backup".as_ref()], &[backup.as_ref()])
+                }
+            };
+            Next { verb: Verb::of(&line.to_string_lossy()), line, by: By::Documented }
+        };
+        next.by = By::Documented;
+        Ok(next)
+    }
+
+    /// The unit with its power back and nothing wrong, as `asmpatch list` shows it.
+    fn look(&mut self) -> Result<Value, String> {
+        let line = self.line("list", &["--json".as_ref()], &[]);
+        self.processes += usize::from(self.processes == 0);
+        let next = Next { line, verb: Verb::Reads, by: By::Printed };
+        let (ended, _) = self.run(&next, &Trouble::default())?;
+        let rows: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
+        rows.get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
+    }
+}

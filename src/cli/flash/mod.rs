@@ -6,6 +6,7 @@ mod screen;
 mod session;
 mod show;
 mod source;
+mod terminal;
 
 use std::path::PathBuf;
 

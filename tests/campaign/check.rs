@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use asmpatch::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::recovery::Left;
 
@@ -34,6 +35,8 @@ impl Verb {
 /// A process and the unit's flash around it.
 pub struct Around<'a> {
     pub verb: Verb,
+    /// Whether it is the history's first.
+    pub is_first: bool,
     pub trouble: &'a Trouble,
     pub before: &'a [u8],
     pub after: &'a [u8],
@@ -77,6 +80,13 @@ impl Around<'_> {
         self.status()?;
         claim(self.before[SLOT..] == self.after[SLOT..], || "the flash behind the first slot changed".into())?;
         let is_unchanged = self.before == self.after;
+        if self.is_first && self.trouble.is_output_alone() {
+            claim(self.ended.end == End::Status(0), || "lost output changed the exit status".into())?;
+        }
+        if self.trouble.is_one_signal() {
+            let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
+            claim(is_whole, || "one signal, and the flash is neither as before nor written".into())?;
+        }
         match (self.verb, self.ended.end) {
             (Verb::Reads, _) => return claim(is_unchanged, || "a command that only reads changed the flash".into()),
             (Verb::Flash, End::Status(0)) => {
@@ -115,6 +125,11 @@ impl Around<'_> {
         }
         if told.changed == Some(false) {
             claim(is_unchanged, || "\"changed\": false, but the flash changed".into())?;
+        }
+        if let (Some(image), Verb::Flash, End::Status(0)) = (world::image_in(self.after), self.verb, self.ended.end) {
+            let digest = Sha256Digest(image.sha256()).to_string();
+            let others: Vec<&String> = told.digests.iter().filter(|told| **told != digest).collect();
+            claim(others.is_empty(), || format!("SHA-256 {others:?}, the flash holds {digest}"))?;
         }
         if let Some(left) = told.left {
             self.left(left, goals)?;

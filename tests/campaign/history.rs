@@ -205,6 +205,8 @@ pub struct History {
     pub first: Trouble,
     /// What goes wrong in the recovering commands, one after another; after them nothing does.
     pub during_recovery: Vec<Trouble>,
+    /// Whether the recovering commands are run at a terminal, and their question is answered there.
+    pub answers_at_terminal: bool,
     /// Whether to go back where that is offered.
     pub goes_back: bool,
     /// The unit's folder and the image's name.
@@ -245,6 +247,7 @@ impl History {
             json: json && !matches!(first.output, Output::Terminal { .. }),
             first,
             during_recovery,
+            answers_at_terminal: rng.u8(..4) == 0,
             goes_back: rng.bool(),
             unit_name: pick(rng, &["unit", "unit", "my unit", "it's", "$HOME", "ünit"]),
             image_name: pick(
@@ -255,6 +258,38 @@ impl History {
             has_ssd: rng.u8(..4) == 0,
             is_high_speed: rng.u8(..8) == 0,
         }
+    }
+}
+
+impl History {
+    /// A recovering command in which nothing goes wrong.
+    pub fn calm(&self) -> Trouble {
+        let is_at_terminal = self.answers_at_terminal && !self.json && self.job.writes();
+        let output = if is_at_terminal { Output::Terminal { lost_after_micros: None } } else { Output::Read };
+        Trouble { output, ..Trouble::default() }
+    }
+}
+
+impl Trouble {
+    /// Whether everything that goes wrong is that the process is asked to stop, once.
+    pub fn is_one_signal(&self) -> bool {
+        let is_asked = match (self.blow, self.output) {
+            (Some(Blow::Signal { again_after_micros: None, .. }), Output::Read) => true,
+            (None, Output::Terminal { lost_after_micros: Some(_) }) => true,
+            _ => false,
+        };
+        is_asked && self.unit_is_well()
+    }
+
+    /// Whether everything that goes wrong is where the output goes.
+    pub fn is_output_alone(&self) -> bool {
+        let is_signal = matches!(self.output, Output::Terminal { .. });
+        self.blow.is_none() && !is_signal && self.unit_is_well()
+    }
+
+    fn unit_is_well(&self) -> bool {
+        let Self { power_loss_after, unplug_after_micros, faults, file_limit, .. } = self;
+        power_loss_after.is_none() && unplug_after_micros.is_none() && faults.is_empty() && file_limit.is_none()
     }
 }
 

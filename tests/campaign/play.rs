@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -99,11 +100,11 @@ impl Player<'_> {
             self.seen.insert(world::backup_digest(&self.world.flash(Start::Stock)));
         }
         let mut by = By::Itself;
-        let first = self.first_command(&self.history.first);
+        let first = self.first_command();
         let (mut ended, mut told) = self.run(&first, &self.history.first)?;
         let mut troubles = self.history.during_recovery.iter();
         let (mut calm, mut again) = (0, 0);
-        while ended.end != End::Status(0) {
+        while !self.is_over(&ended, calm) {
             let next = match self.next(&told, again)? {
                 Some(next) => next,
                 None => break,
@@ -112,7 +113,7 @@ impl Player<'_> {
             again += usize::from(next.by == By::Again);
             let trouble = troubles.next().cloned().unwrap_or_else(|| {
                 calm += 1;
-                Trouble::default()
+                self.history.calm()
             });
             if calm > MOST_CALM {
                 return Err(format!("{MOST_CALM} commands without trouble did not bring the unit back"));
@@ -120,6 +121,16 @@ impl Player<'_> {
             (ended, told) = self.run(&next, &trouble)?;
         }
         self.end(by)
+    }
+
+    /// Whether this is how the history's last command ends.
+    fn is_over(&self, ended: &Ended, calm: usize) -> bool {
+        match (self.history.job, ended.end) {
+            (_, End::Status(0)) => true,
+            // An SSD is not written, whatever is tried.
+            (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
+            _ => false,
+        }
     }
 
     fn end(&mut self, by: By) -> Result<Tale, String> {
@@ -171,14 +182,34 @@ impl Player<'_> {
         fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
         self.processes += 1;
         let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
-        let ended = process::run(&next.line, self.folder, self.bin, trouble, self.watchdog);
+        let ended = process::run(&self.answered(next, trouble), self.folder, self.bin, trouble, self.watchdog);
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
         let told = Told::by(&ended);
         let after = self.flash()?;
-        let around = Around { verb: next.verb, trouble, before: &before, after: &after, ended: &ended, told: &told };
+        let is_first = self.processes == 1 && next.by == By::Again;
+        let around =
+            Around { verb: next.verb, is_first, trouble, before: &before, after: &after, ended: &ended, told: &told };
         around.check(&self.goals, self.folder)?;
         Ok((ended, told))
+    }
+
+    /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed.
+    fn answered(&self, next: &Next, trouble: &Trouble) -> OsString {
+        let is_asked = matches!(trouble.output, Output::Terminal { .. });
+        let mut line = next.line.as_bytes().to_vec();
+        if next.verb != Verb::Reads {
+            let options = match (is_asked, self.history.json) {
+                (true, _) => "",
+                (false, true) => " --yes --json",
+                (false, false) => " --yes",
+            };
+            // After the subcommand: what follows may be operands alone.
+            let name = "asmpatch ".len();
+            let at = line[name..].iter().position(|byte| *byte == b' ').map_or(line.len(), |len| name + len);
+            line.splice(at..at, options.bytes());
+        }
+        OsString::from_vec(line)
     }
 
     /// What the unit is told for a process in which this goes wrong.
@@ -230,10 +261,10 @@ impl Player<'_> {
         line
     }
 
-    fn first_command(&self, trouble: &Trouble) -> Next {
+    fn first_command(&self) -> Next {
         let mut options: Vec<&OsStr> = Vec::new();
         let mut operands: Vec<&OsStr> = Vec::new();
-        let (mut verb, mut is_json) = ("list", self.history.json);
+        let (mut verb, mut is_json) = ("list", self.history.json && !self.history.job.writes());
         let equals;
         match self.history.job {
             Job::Flash { config, .. } => {
@@ -266,9 +297,6 @@ impl Player<'_> {
             Job::List => is_json = false,
         }
         if self.history.job.writes() {
-            if !matches!(trouble.output, Output::Terminal { .. }) {
-                options.push("--yes".as_ref());
-            }
             if !self.history.job.backs_up() {
                 options.push("--no-backup".as_ref());
             } else if let Some(dir) = self.history.backup_dir {
@@ -293,46 +321,35 @@ impl Player<'_> {
         let back =
             told.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
         if let Some(printed) = back.or(told.commands.first()) {
-            return Ok(Some(self.printed(printed, By::Printed)));
+            return Ok(Some(Next { line: printed.into(), verb: Verb::of(printed), by: By::Printed }));
         }
         let is_again = told.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
         if (is_again && again < MOST_AGAIN) || !self.history.job.writes() {
-            return Ok(Some(self.first_command(&Trouble::default())));
+            return Ok(Some(self.first_command()));
         }
         self.documented().map(Some)
-    }
-
-    /// A printed command, with the answer to its question.
-    fn printed(&self, printed: &str, by: By) -> Next {
-        let (verb, yes) = (Verb::of(printed), if self.history.json { "--yes --json" } else { "--yes" });
-        let words = printed.trim_start_matches("asmpatch ");
-        let (name, rest) = words.split_once(' ').unwrap_or((words, ""));
-        Next { line: format!("asmpatch {name} {yes} {rest}").into(), verb, by }
     }
 
     /// docs/recovery.md: see what state the unit is in, then what its table says for it.
     fn documented(&mut self) -> Result<Next, String> {
         let row = self.look()?;
         let mut next = if row["state"] == "vendor" {
-            self.first_command(&Trouble::default())
+            self.first_command()
         } else {
             let earlier = self.folder.join(EARLIER);
             let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
             let backup = found.iter().find(|path| **path != earlier).or(found.first());
-            let flash = |options: &[&OsStr]| {
-                let options: Vec<&OsStr> =
-                    ["--yes".as_ref(), "--no-backup".as_ref()].into_iter().chain(options.iter().copied()).collect();
+            let flash = |option: &str, value: &OsStr| {
+                let options = [OsStr::new("--no-backup"), option.as_ref(), value];
                 self.line("flash", &options, &[self.history.image_name.as_ref()])
             };
             let line = match (self.history.job, backup) {
-                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => {
-                    flash(&["--config-from".as_ref(), backup.as_ref()])
-                }
-                (Job::Flash { .. }, None) => flash(&["--serial".as_ref(), DOCUMENTED_SERIAL.as_ref()]),
+                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => flash("--config-from", backup.as_ref()),
+                (Job::Flash { .. }, None) => flash("--serial", DOCUMENTED_SERIAL.as_ref()),
                 (_, backup) => {
                     let backup = if self.history.goes_back { backup } else { found.get(&earlier) };
                     let backup = backup.ok_or("there is no backup to go back to")?;
-                    self.line("restore", &["--yes".as_ref(), "--no-backup".as_ref()], &[backup.as_ref()])
+                    self.line("restore", &["--no-backup".as_ref()], &[backup.as_ref()])
                 }
             };
             Next { verb: Verb::of(&line.to_string_lossy()), line, by: By::Documented }

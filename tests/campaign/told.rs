@@ -18,6 +18,8 @@ pub struct Told {
     pub left: Option<Left>,
     /// What to run, in the order in which it is offered.
     pub commands: Vec<String>,
+    /// Every SHA-256 that it names.
+    pub digests: Vec<String>,
     /// The folder of the backup that it took.
     pub backup: Option<String>,
     /// The version that the unit runs now.
@@ -41,10 +43,14 @@ const STATES: [Left; 8] = [
 impl Told {
     /// Reads it.
     pub fn by(ended: &Ended) -> Self {
-        match serde_json::from_str::<Value>(&ended.out) {
+        let mut told = match serde_json::from_str::<Value>(&ended.out) {
             Ok(document) => Self::in_json(&document),
             Err(_) => Self::in_words(&format!("{}{}", plain(&ended.out), plain(&ended.err))),
-        }
+        };
+        let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let words = ended.out.split(|c: char| !c.is_ascii_alphanumeric());
+        told.digests = words.filter(is_digest).map(ToOwned::to_owned).collect();
+        told
     }
 
     fn in_json(document: &Value) -> Self {
@@ -60,6 +66,7 @@ impl Told {
             code: text(&error["code"]),
             left: STATES.into_iter().find(|left| serde_json::to_value(left).is_ok_and(|name| name == error["left"])),
             commands: recovery.iter().filter_map(|action| text(&action["command"])).collect(),
+            digests: Vec::new(),
             backup: text(&unit["backup"]),
             version: text(&unit["version"]),
             after: text(&unit["after"]["usb_id"]).zip(text(&unit["after"]["serial"])),

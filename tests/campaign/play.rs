@@ -187,7 +187,8 @@ impl Player<'_> {
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
         let told = Told::by(&ended);
         let after = self.flash()?;
-        let is_first = self.processes == 1 && next.by == By::Again;
+        // Told to come up as open firmware, the unit does so again after the write.
+        let is_first = self.processes == 1 && next.by == By::Again && self.history.start != Start::OpenFirmware;
         let around =
             Around { verb: next.verb, is_first, trouble, before: &before, after: &after, ended: &ended, told: &told };
         around.check(&self.goals, self.folder)?;

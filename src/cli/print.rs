@@ -76,6 +76,6 @@ fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
 /// Tells on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
 pub fn report_lost_output() {
     if let Some(error) = LOST.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
-        errln!("asmpatch: some output was lost, the work was not: cannot write to stdout: {error}");
+        errln!("asmpatch: some output was lost: cannot write to stdout: {error}");
     }
 }

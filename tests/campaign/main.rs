@@ -9,6 +9,8 @@
 #[cfg(unix)]
 mod check;
 #[cfg(unix)]
+mod draw;
+#[cfg(unix)]
 mod history;
 #[cfg(unix)]
 mod play;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::check::{self, Around, Goals, Verb};
 use crate::history::{Config, History, Job, Output, Start, Trouble};
-use crate::process::{self, End, Ended, quoted};
+use crate::process::{self, End, Ended, Place, quoted};
 use crate::told::Told;
 use crate::watchdog::Watchdog;
 use crate::world::{self, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
@@ -182,7 +182,7 @@ impl Player<'_> {
         fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
         self.processes += 1;
         let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
-        let ended = process::run(&self.answered(next, trouble), self.folder, self.bin, trouble, self.watchdog);
+        let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
         let told = Told::by(&ended);
@@ -193,6 +193,11 @@ impl Player<'_> {
             Around { verb: next.verb, is_first, trouble, before: &before, after: &after, ended: &ended, told: &told };
         around.check(&self.goals, self.folder)?;
         Ok((ended, told))
+    }
+
+    fn place(&self) -> Place<'_> {
+        let by_env = self.history.backup_dir.filter(|_| self.history.backup_dir_by_env);
+        Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
     }
 
     /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed.
@@ -224,6 +229,9 @@ impl Player<'_> {
         }
         if self.history.start == Start::OpenFirmware && self.processes == 0 {
             text.push_str("state = \"open-firmware\"\n");
+        }
+        if self.history.keeps_code {
+            text.push_str("cpu-reset = \"keeps-code\"\n");
         }
         let mut number = |key: &str, value: Option<u64>| {
             if let Some(value) = value {
@@ -281,6 +289,12 @@ impl Player<'_> {
                 verb = "restore";
                 operands.push(EARLIER.as_ref());
             }
+            Job::DryRun => {
+                verb = "flash";
+                options.push("--dry-run".as_ref());
+                operands.push(self.history.image_name.as_ref());
+            }
+            Job::Reset => verb = "reset",
             Job::Backup { named } => {
                 verb = "backup";
                 if named {
@@ -300,7 +314,7 @@ impl Player<'_> {
         if self.history.job.writes() {
             if !self.history.job.backs_up() {
                 options.push("--no-backup".as_ref());
-            } else if let Some(dir) = self.history.backup_dir {
+            } else if let (Some(dir), false) = (self.history.backup_dir, self.history.backup_dir_by_env) {
                 equals = OsString::from(format!("--backup-dir={dir}"));
                 options.push(&equals);
             }
@@ -309,7 +323,8 @@ impl Player<'_> {
             options.push("--json".as_ref());
         }
         let line = self.line(verb, &options, &operands);
-        Next { verb: Verb::of(&line.to_string_lossy()), line, by: By::Again }
+        let does_write = self.history.job.writes();
+        Next { verb: if does_write { Verb::of(&line.to_string_lossy()) } else { Verb::Reads }, line, by: By::Again }
     }
 
     /// What to do now; `None` where nothing is.

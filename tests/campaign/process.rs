@@ -55,8 +55,19 @@ pub fn quoted(word: &OsStr) -> OsString {
     OsString::from_vec(text)
 }
 
-/// Runs a line in a shell. The folder has the command's home in it, and `bin` the command.
-pub fn run(line: &OsStr, folder: &Path, bin: &Path, trouble: &Trouble, watchdog: &Watchdog) -> io::Result<Ended> {
+/// Where a command runs.
+pub struct Place<'a> {
+    /// The current folder, with the command's home in it.
+    pub folder: &'a Path,
+    /// The folder that the command itself is in.
+    pub bin: &'a Path,
+    /// What the environment says of backups.
+    pub backup_dir: Option<&'a OsStr>,
+}
+
+/// Runs a line in a shell.
+pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdog) -> io::Result<Ended> {
+    let Place { folder, bin, backup_dir } = place;
     let mut script = OsString::new();
     if let Some(blocks) = trouble.file_limit {
         // A signal would end the process; a full disk only fails the write.
@@ -74,6 +85,9 @@ pub fn run(line: &OsStr, folder: &Path, bin: &Path, trouble: &Trouble, watchdog:
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     for (name, place) in [("HOME", "home"), ("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("TMPDIR", "tmp")] {
         command.env(name, folder.join(place));
+    }
+    if let Some(dir) = backup_dir {
+        command.env("ASMPATCH_BACKUP_DIR", dir);
     }
     command.env("NO_COLOR", "1").env("TERM", "xterm").env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
 

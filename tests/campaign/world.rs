@@ -87,7 +87,7 @@ impl World {
         }
         let image = folder.join(history.image_name);
         match history.job {
-            Job::Flash { firmware: Firmware::Patched, .. } => {
+            Job::Flash { firmware: Firmware::Patched, .. } | Job::DryRun => {
                 fs::write(&image, self.patched.image.to_file())?;
                 let mut receipt = image.into_os_string();
                 receipt.push(".toml");
@@ -151,7 +151,9 @@ impl World {
                 bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()
             }
             Job::Restore { .. } => vec![self.stock[..SLOT].to_vec()],
-            Job::Backup { .. } | Job::Bench { .. } | Job::List => vec![self.flash(history.start)[..SLOT].to_vec()],
+            Job::DryRun | Job::Reset | Job::Backup { .. } | Job::Bench { .. } | Job::List => {
+                vec![self.flash(history.start)[..SLOT].to_vec()]
+            }
         }
     }
 

@@ -1,7 +1,6 @@
 //! `asmpatch flash`.
 
 mod ask;
-mod deadlines;
 mod screen;
 mod session;
 mod show;

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use super::deadlines::Deadlines;
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
+use crate::cli::deadlines::Deadlines;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::guard::{self, Refusal};
 use crate::flash::plan::{Plan, UnitBlocks};

@@ -6,6 +6,8 @@
 //!
 //! `ASMPATCH_BIN` names another binary than the one that cargo built for the tests.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
+
 #[cfg(unix)]
 mod check;
 #[cfg(unix)]

@@ -24,6 +24,8 @@ impl History {
         let json = rng.bool();
         let first = trouble(rng, class, job);
         let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
+        let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
+        let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..6) == 0;
         let during_recovery = (0..recoveries)
             .map(|_| {
                 let class = writing_class(rng);
@@ -47,6 +49,7 @@ impl History {
             backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,
+            has_companion,
             has_ssd: rng.u8(..4) == 0,
             is_high_speed: rng.u8(..8) == 0,
         }

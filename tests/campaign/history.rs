@@ -227,6 +227,8 @@ pub struct History {
     pub backup_dir_by_env: bool,
     /// Whether the unit's CPU reset keeps the code that runs.
     pub keeps_code: bool,
+    /// Whether a second unit, with which nothing is wrong, is written at once with it.
+    pub has_companion: bool,
     /// Whether an SSD sits behind the bridge.
     pub has_ssd: bool,
     pub is_high_speed: bool,
@@ -244,11 +246,11 @@ impl History {
 impl Trouble {
     /// Whether everything that goes wrong is that the process is asked to stop, once.
     pub fn is_one_signal(&self) -> bool {
-        let is_asked = match (self.blow, self.output) {
-            (Some(Blow::Signal { again_after_micros: None, .. }), Output::Read) => true,
-            (None, Output::Terminal { lost_after_micros: Some(_) }) => true,
-            _ => false,
-        };
+        let is_asked = matches!(
+            (self.blow, self.output),
+            (Some(Blow::Signal { again_after_micros: None, .. }), Output::Read)
+                | (None, Output::Terminal { lost_after_micros: Some(_) })
+        );
         is_asked && self.unit_is_well()
     }
 
@@ -256,6 +258,11 @@ impl Trouble {
     pub fn is_output_alone(&self) -> bool {
         let is_signal = matches!(self.output, Output::Terminal { .. });
         self.blow.is_none() && !is_signal && self.unit_is_well()
+    }
+
+    /// Whether everything that goes wrong is the unit's own.
+    pub fn is_of_the_unit(&self) -> bool {
+        self.blow.is_none() && self.output == Output::Read && self.file_limit.is_none()
     }
 
     fn unit_is_well(&self) -> bool {

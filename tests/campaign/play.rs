@@ -14,7 +14,7 @@ use crate::history::{Config, History, Job, Output, Start, Trouble};
 use crate::process::{self, End, Ended, Place, quoted};
 use crate::told::Told;
 use crate::watchdog::Watchdog;
-use crate::world::{self, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
+use crate::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
 
 /// Commands without trouble after which the unit has to be where it was wanted.
 const MOST_CALM: usize = 4;
@@ -99,9 +99,13 @@ impl Player<'_> {
         if self.folder.join(EARLIER).exists() {
             self.seen.insert(world::backup_digest(&self.world.flash(Start::Stock)));
         }
+        if self.history.has_companion {
+            self.seen.insert(world::backup_digest(&self.world.companion()));
+        }
         let mut by = By::Itself;
         let first = self.first_command();
         let (mut ended, mut told) = self.run(&first, &self.history.first)?;
+        self.companion()?;
         let mut troubles = self.history.during_recovery.iter();
         let (mut calm, mut again) = (0, 0);
         while !self.is_over(&ended, calm) {
@@ -121,6 +125,18 @@ impl Player<'_> {
             (ended, told) = self.run(&next, &trouble)?;
         }
         self.end(by)
+    }
+
+    /// What goes wrong with one unit is not the other's business.
+    fn companion(&mut self) -> Result<(), String> {
+        if !self.history.has_companion {
+            return Ok(());
+        }
+        let flash = fs::read(self.folder.join(COMPANION).join("flash.bin")).map_err(|error| error.to_string())?;
+        let is_written =
+            flash[..SLOT] == self.world.companion_asked_for() && flash[SLOT..] == self.world.companion()[SLOT..];
+        self.seen.insert(world::backup_digest(&flash));
+        if is_written { Ok(()) } else { Err("the second unit, with which nothing is wrong, is not written".into()) }
     }
 
     /// Whether this is how the history's last command ends.
@@ -185,7 +201,7 @@ impl Player<'_> {
         let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
-        let told = Told::by(&ended);
+        let told = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
         let after = self.flash()?;
         // Told to come up as open firmware, the unit does so again after the write.
         let is_first = self.processes == 1 && next.by == By::Again && self.history.start != Start::OpenFirmware;
@@ -310,6 +326,9 @@ impl Player<'_> {
                 options.extend(quick.map(|word| word.as_ref() as &OsStr));
             }
             Job::List => is_json = false,
+        }
+        if self.history.has_companion {
+            options.extend(["--all".as_ref(), "--device".as_ref(), "virtual:companion".as_ref() as &OsStr]);
         }
         if self.history.job.writes() {
             if !self.history.job.backs_up() {

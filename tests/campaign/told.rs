@@ -41,10 +41,10 @@ const STATES: [Left; 8] = [
 ];
 
 impl Told {
-    /// Reads it.
-    pub fn by(ended: &Ended) -> Self {
+    /// Reads it, as far as it is about this unit.
+    pub fn by(ended: &Ended, device: &str) -> Self {
         let mut told = match serde_json::from_str::<Value>(&ended.out) {
-            Ok(document) => Self::in_json(&document),
+            Ok(document) => Self::in_json(&document, device),
             Err(_) => Self::in_words(&format!("{}{}", plain(&ended.out), plain(&ended.err))),
         };
         let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -53,10 +53,10 @@ impl Told {
         told
     }
 
-    fn in_json(document: &Value) -> Self {
+    fn in_json(document: &Value, device: &str) -> Self {
         // A list of units, an object with such a list, or one object.
         let units = document.as_array().or_else(|| document["units"].as_array());
-        let unit = units.and_then(|units| units.first()).unwrap_or(document);
+        let unit = units.and_then(|units| units.iter().find(|unit| unit["device"] == device)).unwrap_or(document);
         let error = &unit["error"];
         let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
         let recovery = error["recovery"].as_array().map_or(&[][..], Vec::as_slice);

@@ -23,6 +23,8 @@ pub const SERIAL: &str = "DOCK0007";
 pub const DOCUMENTED_SERIAL: &str = "MYDOCK01";
 /// The backup of the stock unit that was made beforehand.
 pub const EARLIER: &str = "earlier";
+/// The folder of the second unit, where there is one.
+pub const COMPANION: &str = "companion";
 
 /// Both configuration blocks.
 pub type Blocks = [ConfigBlock; 2];
@@ -85,6 +87,10 @@ impl World {
         if history.has_ssd {
             fs::write(unit.join("ssd.bin"), ssd())?;
         }
+        if history.has_companion {
+            fs::create_dir(folder.join(COMPANION))?;
+            fs::write(folder.join(COMPANION).join("flash.bin"), self.companion())?;
+        }
         let image = folder.join(history.image_name);
         match history.job {
             Job::Flash { firmware: Firmware::Patched, .. } | Job::DryRun => {
@@ -105,6 +111,25 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// The flash of the second unit at the beginning: stock, under a serial number of its own.
+    pub fn companion(&self) -> Vec<u8> {
+        let mut flash = self.stock.clone();
+        flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(), &self.practice));
+        flash
+    }
+
+    /// The slot that a `flash` makes on the second unit.
+    pub fn companion_asked_for(&self) -> Vec<u8> {
+        slot(&self.edited(self.companion_blocks(), Firmware::Patched), &self.patched.image)
+    }
+
+    fn companion_blocks(&self) -> Blocks {
+        let mut blocks = self.stock_blocks();
+        // Eight characters fit.
+        let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
+        blocks
     }
 
     fn stock_blocks(&self) -> Blocks {

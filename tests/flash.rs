@@ -10,6 +10,7 @@ use asmpatch::bridge::Port;
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BridgeState, ConfigField, Image, UsbId};
 use asmpatch::flash::plan::Plan;
+use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::Left;
 use asmpatch::flash::run::{Options, Report, Stopped, run};
 use asmpatch::flash::{backup_folder, read};
@@ -17,6 +18,7 @@ use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
 use asmpatch::virtual_bridge::VirtualPort;
+use serde_json::json;
 
 /// A unit in a folder, and a place for its backups.
 struct Rig {
@@ -24,10 +26,7 @@ struct Rig {
 }
 
 fn patched() -> Patched {
-    let image = practice::image();
-    let library = Library::embedded().unwrap();
-    let digest = Sha256Digest(image.sha256());
-    PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap()
+    patched_with(false)
 }
 
 impl Rig {
@@ -65,12 +64,16 @@ impl Rig {
     }
 
     fn flash(&self, config_from: Option<&Path>, backup: bool) -> Result<Report, Box<Stopped>> {
-        let Patched { image, receipt } = patched();
+        self.flash_image(&patched(), config_from, backup)
+    }
+
+    fn flash_image(&self, patched: &Patched, config_from: Option<&Path>, backup: bool) -> Result<Report, Box<Stopped>> {
+        let Patched { image, receipt } = patched;
         let mut port = self.port();
         let attached = port.attached().unwrap();
         let blocks = read::blocks(&mut port.open().unwrap(), attached.state).unwrap();
         let backup_blocks = config_from.map(|folder| backup_folder::load(folder).unwrap());
-        let plan = Plan::flash(attached, blocks, backup_blocks.as_ref(), &image, |block| receipt.config.apply(block));
+        let plan = Plan::flash(attached, blocks, backup_blocks.as_ref(), image, |block| receipt.config.apply(block));
         run(&mut port, &plan.unwrap(), &self.options(backup), &mut (), Interrupt::never())
     }
 
@@ -117,7 +120,44 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
         let rig = Rig::new(&format!("factory = '{factory}'\n"));
         let report = rig.flash(None, false).unwrap();
         assert_eq!(report.before.state, BridgeState::BootLoader);
-        assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "{factory}");
+        assert!(report.needs_power && report.after.is_none(), "{factory}: it is halted until its power goes");
+        let after = rig.port().attached().unwrap();
+        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{factory}");
+    }
+}
+
+/// The practice image with the default patches and, where `long_e4`, the extension of E4's length.
+fn patched_with(long_e4: bool) -> Patched {
+    let image = practice::image();
+    let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
+    let selection = Selection { add, ..Selection::default() };
+    let library = Library::embedded().unwrap();
+    let digest = Sha256Digest(image.sha256());
+    PatchSet::resolve(&library, &selection, &image, digest).unwrap().apply().unwrap()
+}
+
+#[test]
+fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
+    for (scenario, long_e4, runs) in [
+        ("cpu-reset = 'loads-code'\n", true, Runs::Written),
+        ("cpu-reset = 'keeps-code'\n", true, Runs::Before),
+        ("cpu-reset = 'loads-code'\n", false, Runs::Unknown),
+        ("cpu-reset = 'keeps-code'\n", false, Runs::Unknown),
+    ] {
+        let rig = Rig::new(scenario);
+        let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
+        assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
+        assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
+        assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "the start-up code reads the configuration");
+        // Back to what has no extension: that shows too, where the code was loaded.
+        let saved = report.backup.unwrap();
+        let report = rig.restore(&saved, true).unwrap();
+        let expected = match (long_e4, scenario.contains("keeps")) {
+            (true, false) => Runs::Written,
+            (true, true) => Runs::Before,
+            (false, _) => Runs::Unknown,
+        };
+        assert_eq!(report.runs, Some(expected), "restore: {scenario} {long_e4}");
     }
 }
 
@@ -126,9 +166,9 @@ fn open_firmware_takes_the_vendors_again() {
     let rig = Rig::new("");
     rig.cells();
     rig.tell("state = 'open-firmware'\n");
-    // The scenario would bring the open firmware up again after the reset: what is checked is that it takes E1 to E8.
-    let stopped = *rig.flash(None, false).unwrap_err();
-    assert_eq!(stopped.report.before.state, BridgeState::OpenFirmware);
+    let report = rig.flash(None, false).unwrap();
+    assert_eq!(report.before.state, BridgeState::OpenFirmware);
+    assert!(report.needs_power);
     rig.tell("");
     assert_eq!(rig.port().attached().unwrap().state, BridgeState::Vendor);
 }
@@ -165,8 +205,9 @@ fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
 
         // Forward, from whatever state the unit is in after its next power-on.
         rig.tell("");
-        let report = rig.flash(Some(&backup), false).unwrap_or_else(|stopped| panic!("{name}: forward: {stopped:?}"));
-        assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "{name}");
+        rig.flash(Some(&backup), false).unwrap_or_else(|stopped| panic!("{name}: forward: {stopped:?}"));
+        let after = rig.port().attached().unwrap();
+        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{name}");
         let patched_cells = rig.cells();
 
         // And back.
@@ -221,9 +262,7 @@ fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
 fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
     let rig = Rig::new("[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
     let home = rig.home.path();
-    let Patched { image, receipt } = patched();
-    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
-    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    write_image(home, &patched());
     let output = asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
     assert_eq!(output.status.code(), Some(4));
     let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -243,45 +282,110 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         let output = asmpatch(home, &words);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
+    }
+}
+
+#[test]
+fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
+    let flash = |scenario: &str, long_e4: bool, options: &[&str]| {
+        let rig = Rig::new(scenario);
+        let home = rig.home.path();
+        write_image(home, &patched_with(long_e4));
+        let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
+        let output = asmpatch(home, &words);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
         let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(units[0]["after"]["usb_id"], usb_id, "{command}");
+        (units[0]["runs"].clone(), units[0]["needs"].clone(), units[0]["after"].is_null())
+    };
+    assert_eq!(flash("factory = 'erased'\n", false, &["--no-backup"]), (json!(null), json!("power"), true));
+    assert_eq!(flash("", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("cpu-reset = 'keeps-code'\n", true, &[]), (json!("before"), json!("power"), false));
+    assert_eq!(flash("", false, &[]), (json!("unknown"), json!("power"), false));
+}
+
+fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
+    for lost in [">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "| true"] {
+        let rig = Rig::new("");
+        let home = rig.home.path();
+        rig.cells();
+        let patched = patched();
+        write_image(home, &patched);
+        // A pipe's status is asmpatch's, not that of its reader.
+        let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
+        let binary = env!("CARGO_BIN_EXE_asmpatch");
+        std::process::Command::new("sh").current_dir(home).args(["-c", &line, binary]).status().unwrap();
+        assert_eq!(fs::read_to_string(home.join("status")).unwrap().trim(), "0", "{lost}");
+        let file = patched.image.to_file();
+        assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
+        assert!(rig.cells()[0x1_0000..][..file.len() - 0xFF00] == file[0xFF00..], "{lost}");
+    }
+}
+
+/// `asmpatch flash` of a unit in this rig, once its flash is being erased.
+#[cfg(unix)]
+fn flashing(rig: &Rig) -> std::process::Child {
+    use std::process::{Command, Stdio};
+
+    let home = rig.home.path();
+    assert_ne!(rig.cells()[0x100], 0xFF);
+    write_image(home, &patched());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The cells are in the file from the erase's first moment on.
+    let is_erasing = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100] == 0xFF;
+    let looks = (0..3000).take_while(|_| !is_erasing()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
+    assert!(looks.count() < 3000, "nothing was erased");
+    flash
+}
+
+#[cfg(unix)]
+fn send(signal: &str, to: &std::process::Child) {
+    let status = std::process::Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[cfg(unix)]
+fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
+        let flash = flashing(&rig);
+        send(signal, &flash);
+        let output = flash.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{signal}: {told}");
+        let steps = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal}: {told}");
+        assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{signal}: {told}");
+        assert!(told.contains("the new firmware is written and reads back right"), "{signal}: {told}");
+        assert!(told.contains("unplug the unit, wait five seconds, plug it in again"), "{signal}: {told}");
+        // With its power it is what was written.
+        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal}");
     }
 }
 
 #[test]
 #[cfg(unix)]
-fn the_first_ctrl_c_finishes_the_command_in_flight_and_says_what_a_second_one_would_do() {
-    use std::process::{Command, Stdio};
-
-    // The erase takes two seconds, and its cells are in the file from the first of them on.
-    let rig = Rig::new("[timing]\nerase-sector-ms = 60\n");
-    let home = rig.home.path();
-    assert_ne!(rig.cells()[0x100], 0xFF);
-    let Patched { image, receipt } = patched();
-    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
-    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
-    let flash = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
-        .current_dir(home)
-        .args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let is_erasing = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100] == 0xFF;
-    for _ in 0..1000 {
-        if is_erasing() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(Command::new("kill").args(["-INT", &flash.id().to_string()]).status().unwrap().success());
+fn a_second_signal_ends_the_process_at_once() {
+    // The flash is busy for most of a minute, in which no first signal ends anything.
+    let rig = Rig::new("[timing]\nerase-sector-ms = 1500\n");
+    let mut flash = flashing(&rig);
+    send("-INT", &flash);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(flash.try_wait().unwrap().is_none());
+    send("-TERM", &flash);
     let output = flash.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
-    let steps = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(steps.lines().last(), Some("erase, write configuration block 0: written"), "{told}");
-    assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{told}");
-    assert!(told.contains("asmpatch restore "), "{told}");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("write configuration block 0: written"));
 }
 
 /// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.

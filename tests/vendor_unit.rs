@@ -83,7 +83,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
         bridge.write_flash(part, part.of(&new)).unwrap();
     }
     assert!(read_image(&mut bridge, new.len()) == new);
-    bridge.reset(ResetMode::State8A).unwrap();
+    bridge.reset(ResetMode::CpuReset).unwrap();
 
     let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));

@@ -6,7 +6,7 @@ use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::{Completion, DataPhase};
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
+use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
 use crate::scsi::{Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
 
 /// Where the running firmware keeps its version. Source: cyrozap's notes.
@@ -31,6 +31,21 @@ pub struct Timeouts {
     pub flash_write: Duration,
     /// READ(16), WRITE(16).
     pub io: Duration,
+}
+
+impl Timeouts {
+    /// Those of the boot loader, which takes its time. Source: openpilot's flasher.
+    pub const BOOT_LOADER: Self = Self {
+        short: Duration::from_secs(30),
+        flash_read: Duration::from_secs(30),
+        flash_write: Duration::from_secs(30),
+        io: Duration::from_secs(30),
+    };
+
+    /// Those of a unit in this state.
+    pub fn of(state: BridgeState) -> Self {
+        if state == BridgeState::BootLoader { Self::BOOT_LOADER } else { Self::default() }
+    }
 }
 
 impl Default for Timeouts {
@@ -225,7 +240,8 @@ impl<T: Transport> Bridge<T> {
         Ok(data)
     }
 
-    /// E8: the unit leaves the bus and comes back. That it left before it answered is no error.
+    /// E8: the unit leaves the bus, and comes back by itself or with its power. That it left before it answered is no
+    /// error.
     ///
     /// # Errors
     /// [`CommandError`] where the unit refuses or stays without an answer.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::client::Bridge;
 use super::transport::AnyTransport;
+use super::unit_info::Speed;
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, UsbId};
 use crate::interrupt::Interrupt;
@@ -27,7 +28,8 @@ pub struct Attached {
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
 pub trait Port: Send {
-    /// The port as `--device` takes it: `1-2`, `virtual:DIR`.
+    /// The port as `--device` takes it: `1-2`, `virtual:DIR`. It changes where a unit comes back at another speed: a
+    /// connector's USB 2 and SuperSpeed ports are two.
     fn device(&self) -> String;
 
     /// Who is attached now.
@@ -35,6 +37,12 @@ pub trait Port: Send {
     /// # Errors
     /// Where nobody is, or it can't be told.
     fn attached(&mut self) -> Result<Attached, AnyFailure>;
+
+    /// The speed of the unit that is attached now.
+    ///
+    /// # Errors
+    /// As for [`Port::attached`].
+    fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
     /// Opens the unit over Bulk-Only, which every state speaks. What it held is given back when the bridge is dropped.
     ///

@@ -12,8 +12,8 @@ use super::Context;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt;
 use crate::practice;
-use crate::virtual_bridge::VirtualBridge;
 use crate::virtual_bridge::usbredir::{Address, Event, Listener, Report, serve};
+use crate::virtual_bridge::{VirtualBridge, replug};
 
 /// Work with virtual bridges.
 #[derive(Debug, clap::Args)]
@@ -25,6 +25,19 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Serve(ServeArgs),
+    Replug(ReplugArgs),
+}
+
+/// Take the power of a served unit away and give it back.
+///
+/// To the guest the unit is unplugged and plugged in again a moment later. A unit that was told to halt, as flashing
+/// through the boot loader ends, comes back no other way. A unit that is not served has its power while a command runs,
+/// and needs no replugging.
+#[derive(Debug, clap::Args)]
+struct ReplugArgs {
+    /// The folder of the unit that `asmpatch bridge serve` serves.
+    #[arg(long, value_name = "virtual:DIR")]
+    device: UnitFolder,
 }
 
 /// Give a virtual bridge to a virtual machine, as a USB device.
@@ -60,7 +73,7 @@ impl FromStr for UnitFolder {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.strip_prefix("virtual:") {
             Some(dir) if !dir.is_empty() => Ok(Self(PathBuf::from(dir))),
-            _ => Err("expected `virtual:DIR`; only virtual bridges can be served"),
+            _ => Err("expected `virtual:DIR`; only virtual bridges are served"),
         }
     }
 }
@@ -83,11 +96,17 @@ impl Failure for PairError {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a unit can't be opened or a socket can't be listened on. What goes wrong with a guest is reported, and the next
+/// Where a unit can't be opened, replugged, or a socket can't be listened on. What goes wrong with a guest is reported, and the next
 /// one is waited for.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let Command::Serve(args) = &args.command;
-    serve_units(args, context)
+    match &args.command {
+        Command::Serve(args) => serve_units(args, context),
+        Command::Replug(ReplugArgs { device: UnitFolder(dir) }) => {
+            replug(dir, interrupt::install())?;
+            outln!("virtual:{}: replugged", dir.display());
+            Ok(Exit::Done)
+        }
+    }
 }
 
 fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> {

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{Context, print};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit};
+use crate::firmware::BridgeState;
 use crate::interrupt;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
 
@@ -81,6 +82,9 @@ fn row(unit: UnitInfo, probe: bool) -> Row {
 
 /// Bulk-Only: every state speaks it, and nothing has to be set up for six bytes.
 fn firmware(unit: &UnitInfo) -> Result<String, String> {
+    if unit.state != BridgeState::Vendor {
+        return Err(format!("the {} tells none", unit.state));
+    }
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
     let mut opened = unit::open(Some(&selector), TransportChoice::Bot).map_err(|error: OpenError| error.to_string())?;
     opened.bridge().firmware_version().map(|version| version.to_string()).map_err(|error| error.to_string())

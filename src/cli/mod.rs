@@ -29,6 +29,7 @@ mod output;
 mod patch;
 mod patch_elf;
 mod plan;
+mod reset;
 mod restore;
 mod udev;
 mod unpatch;
@@ -85,6 +86,7 @@ enum Command {
     List(list::Args),
     Man(man::Args),
     Patch(patch::Args),
+    Reset(reset::Args),
     Restore(restore::Args),
     Udev(udev::Args),
     Unpatch(unpatch::Args),
@@ -108,6 +110,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
         Command::Patch(args) => patch::run(&args, context),
+        Command::Reset(args) => reset::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),

@@ -14,7 +14,8 @@ pub struct UsbId {
 impl UsbId {
     /// What a patched unit and tinygrad's open firmware enumerate as.
     pub const PATCHED: Self = Self { vendor: 0xADD1, product: 0x0001 };
-    /// What the boot loader in the chip's ROM enumerates as; some stock units do too.
+    /// What the boot loader in the chip's ROM enumerates as where the configuration block is lost; some stock units do
+    /// too.
     pub const BOOT_LOADER: Self = Self { vendor: 0x174C, product: 0x2463 };
     /// What most stock units enumerate as.
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };

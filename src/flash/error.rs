@@ -123,7 +123,17 @@ pub enum FlashError {
         /// The unit's.
         found: FirmwareVersion,
     },
-    /// Ctrl-C.
+    /// Other code runs, whatever its version.
+    #[error(
+        "E4 of 256 bytes {}: the unit does not run what was written",
+        if *expected { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
+    )]
+    #[diagnostic(code(asmpatch::flash::behaviour))]
+    Behaviour {
+        /// Whether the image gives 256 bytes at once.
+        expected: bool,
+    },
+    /// Ctrl-C, SIGTERM, SIGHUP.
     #[error("stopped by Ctrl-C")]
     #[diagnostic(code(asmpatch::interrupted))]
     Interrupted,

@@ -10,6 +10,7 @@ pub mod error;
 pub mod guard;
 pub mod plan;
 pub mod progress;
+pub mod proof;
 pub mod read;
 pub mod recovery;
 pub mod run;

@@ -25,8 +25,8 @@ pub enum Step {
     Restart,
     /// The unit leaves the bus and comes back.
     Return,
-    /// The version that the unit says it runs.
-    Version,
+    /// What the unit does, against what was written.
+    Prove,
 }
 
 impl fmt::Display for Step {
@@ -41,7 +41,7 @@ impl fmt::Display for Step {
             Self::ReadBack(part) => write!(f, "read back firmware part {}", part_number(*part)),
             Self::Restart => f.write_str("restart"),
             Self::Return => f.write_str("come back"),
-            Self::Version => f.write_str("check the version"),
+            Self::Prove => f.write_str("check what runs"),
         }
     }
 }
@@ -67,7 +67,7 @@ pub enum Event<'a> {
     End(Step, &'a str),
     /// Something went wrong that is dealt with.
     Trouble(Step, &'a str),
-    /// The unit has not come back by itself: the user should unplug it and plug it in again.
+    /// Only its power can start the unit: the user should unplug it and plug it in again.
     Replug,
 }
 

@@ -40,11 +40,11 @@ impl fmt::Display for Left {
             Self::Untouched => "nothing was written: the unit is as it was",
             Self::Incomplete => {
                 "its flash was erased and holds no whole firmware: it runs on as long as it has power, and comes up in \
-                 its boot loader (174C:2463) after that, which takes firmware all the same"
+                 its boot loader after that, which takes firmware all the same"
             }
             Self::Complete => {
                 "everything was written, but it is not known to be right: the unit may come up in its boot loader \
-                 (174C:2463) at its next restart, which takes firmware all the same"
+                 at its next restart, which takes firmware all the same"
             }
             Self::Verified => {
                 "the new firmware is written and reads back right: the unit runs the old one until its next restart"

@@ -1,4 +1,4 @@
-//! Carries out a plan: backup, E1, E3, readback, E8, and the unit's return.
+//! Carries out a plan: backup, E1, E3, readback, E8, the unit's return, and what it then runs.
 //!
 //! The flash is erased in one place only: E1 of block 0 erases both 64 KiB blocks of the slot, and with them both
 //! configuration blocks and both parts of the firmware. E1 of block 1 and E3 program what is erased. Source: 240417,
@@ -14,11 +14,12 @@ use super::backup_folder;
 use super::error::FlashError;
 use super::plan::Plan;
 use super::progress::{Event, Observer, Recorder, Step, StepReport};
+use super::proof::{Behaviour, Runs};
 use super::read;
 use super::recovery::Left;
 use crate::bridge::{AnyTransport, Attached, Bridge, CommandError, Port, TransportError};
 use crate::failure::fenced;
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::{BridgeState, FirmwareVersion, Image};
 use crate::interrupt::Interrupt;
 use crate::scsi::{ResetMode, SenseKey};
 
@@ -49,6 +50,10 @@ pub struct Report {
     pub after: Option<Attached>,
     /// The version that it runs now, as it says itself.
     pub version: Option<FirmwareVersion>,
+    /// Whether it runs what was written; `None` where it was not asked.
+    pub runs: Option<Runs>,
+    /// Whether the unit has to be unplugged and plugged in again, so that it runs what was written for certain.
+    pub needs_power: bool,
     /// Where its backup is.
     pub backup: Option<PathBuf>,
     /// Every step and how it ended.
@@ -70,7 +75,10 @@ pub struct Stopped {
 
 /// Carries out `plan` on the unit at `port`.
 ///
-/// Everything is read back where the unit's state allows it, else after its return, and what differs is written again. When `interrupt` asks to stop, the command in flight is finished first.
+/// Everything is read back where the unit's state allows it, else after its return, and what differs is written again.
+///
+/// `interrupt` is looked at before the erase and after the readback, and nowhere between: a write that has begun comes
+/// first.
 ///
 /// # Errors
 /// [`Stopped`], with the state that the unit is left in.
@@ -86,6 +94,8 @@ pub fn run(
         before: plan.attached.clone(),
         after: None,
         version: None,
+        runs: None,
+        needs_power: false,
         backup: None,
         steps: Vec::new(),
     };
@@ -114,25 +124,39 @@ struct Run<'a> {
 impl Run<'_> {
     fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
         self.recorder.pass(Event::Total(self.total()));
+        self.check_stop()?;
         let mut bridge = self.open(port)?;
+        // What it does before, so that a difference shows; what it does not tell can't differ.
+        let before = match self.plan.attached.state {
+            BridgeState::Vendor => Behaviour::of_unit(&mut bridge).unwrap_or(Behaviour::UNKNOWN),
+            BridgeState::BootLoader | BridgeState::OpenFirmware => Behaviour::UNKNOWN,
+        };
         if let Some(into) = &self.options.backup_into {
+            self.check_stop()?;
             self.back_up(&mut bridge, into)?;
         }
+        // The last place to stop before the unit is whole again.
+        self.check_stop()?;
         self.write(&mut bridge)?;
-        self.restart(&mut bridge)?;
+        self.check_stop()?;
+        let mode = self.restart(&mut bridge)?;
         // Given back only after it has left: else the system's driver is bound to a unit that starts over, and its
         // requests, which nothing answers any more, hold up the whole host controller.
-        let back = self.wait(port);
+        let back = self.come_back(port, mode);
         drop(bridge);
-        back?;
-        self.prove(port)
+        match back? {
+            Some(boot) => self.prove(port, boot, &before),
+            None => Ok(()),
+        }
     }
 
-    fn begin(&mut self, step: Step) -> Result<(), FlashError> {
-        self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+    fn check_stop(&self) -> Result<(), FlashError> {
+        self.interrupt.check().map_err(|_| FlashError::Interrupted)
+    }
+
+    fn begin(&mut self, step: Step) {
         self.during = step;
         self.recorder.begin(step);
-        Ok(())
     }
 
     fn total(&self) -> u64 {
@@ -142,7 +166,7 @@ impl Run<'_> {
     }
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Bridge<AnyTransport>, FlashError> {
-        self.begin(Step::Open)?;
+        self.begin(Step::Open);
         if port.attached().map_err(FlashError::Port)? != self.plan.attached {
             return Err(FlashError::Changed { what: "identity" });
         }
@@ -156,7 +180,7 @@ impl Run<'_> {
     }
 
     fn back_up(&mut self, bridge: &mut Bridge<AnyTransport>, into: &Path) -> Result<(), FlashError> {
-        self.begin(Step::Backup)?;
+        self.begin(Step::Backup);
         let mut pass = PassOn(&mut self.recorder);
         let backup = read::backup(bridge, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
         // A backup that can't be restored must not be what the rest relies on.
@@ -189,7 +213,7 @@ impl Run<'_> {
         let plan = self.plan;
         for block in &plan.blocks {
             let step = Step::WriteBlock(block.index);
-            self.begin(step)?;
+            self.begin(step);
             self.left = Left::Incomplete;
             bridge.write_config(block.index, &block.new)?;
             self.recorder.pass(Event::Moved(block.new.len() as u64));
@@ -197,7 +221,7 @@ impl Run<'_> {
         }
         for (part, bytes) in plan.parts() {
             let step = Step::WritePart(part);
-            self.begin(step)?;
+            self.begin(step);
             bridge.write_flash(part, bytes)?;
             self.recorder.pass(Event::Moved(bytes.len() as u64));
             self.recorder.end(step, &format!("{} bytes", bytes.len()));
@@ -211,7 +235,7 @@ impl Run<'_> {
         let plan = self.plan;
         for block in &plan.blocks {
             let step = Step::ReadBackBlock(block.index);
-            self.begin(step)?;
+            self.begin(step);
             if bridge.read_config(block.index)? != block.new {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
@@ -220,7 +244,7 @@ impl Run<'_> {
         }
         for (part, bytes) in plan.parts() {
             let step = Step::ReadBack(part);
-            self.begin(step)?;
+            self.begin(step);
             let mut found = vec![0; bytes.len()];
             bridge.read_flash(part, &mut found)?;
             let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
@@ -235,9 +259,15 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn restart(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
-        self.begin(Step::Restart)?;
-        match bridge.reset(ResetMode::State8A) {
+    /// E8: running firmware resets its CPU and is back by itself; the boot loader is told to halt, as tinygrad's and
+    /// openpilot's flashers tell it.
+    fn restart(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<ResetMode, FlashError> {
+        self.begin(Step::Restart);
+        let (mode, sent) = match self.plan.attached.state {
+            BridgeState::Vendor => (ResetMode::CpuReset, "CPU reset sent"),
+            BridgeState::BootLoader | BridgeState::OpenFirmware => (ResetMode::Halt, "halt sent"),
+        };
+        match bridge.reset(mode) {
             Ok(()) => {}
             // A unit that resets at once answers no more: whether it did, its return will tell.
             Err(CommandError::Transport(error)) => {
@@ -246,25 +276,41 @@ impl Run<'_> {
             Err(error) => return Err(error.into()),
         }
         self.left = Left::Restarted;
-        self.recorder.end(Step::Restart, "reset sent");
-        Ok(())
+        self.recorder.end(Step::Restart, sent);
+        Ok(mode)
     }
 
-    fn wait(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
-        self.begin(Step::Return)?;
-        let mut found = self.wait_within(port, self.options.return_deadline)?;
-        let as_planned = |found: &Option<Attached>| found.as_ref().is_some_and(|found| self.plan.is_identity_of(found));
-        let in_boot_loader =
-            |found: &Option<Attached>| found.as_ref().is_some_and(|found| found.state == BridgeState::BootLoader);
-        if !as_planned(&found) && !in_boot_loader(&found) && !self.options.replug_deadline.is_zero() {
+    /// Waits for the unit, and asks for its cable where only its power can start what was written and somebody is there.
+    /// `None` where it needs its power, and nobody gave it.
+    fn come_back(&mut self, port: &mut dyn Port, mode: ResetMode) -> Result<Option<Boot>, FlashError> {
+        self.begin(Step::Return);
+        let mut boot = Boot::CpuReset;
+        let mut found = match mode {
+            ResetMode::CpuReset => self.wait_within(port, self.options.return_deadline)?,
+            ResetMode::Halt => {
+                self.wait_until_gone(port)?;
+                None
+            }
+        };
+        let is_settled = |found: &Attached| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader;
+        if !found.as_ref().is_some_and(is_settled) && !self.options.replug_deadline.is_zero() {
             self.recorder.pass(Event::Replug);
-            found = self.wait_within(port, self.options.replug_deadline)?.or(found);
+            if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
+                (found, boot) = (Some(replugged), Boot::Power);
+            }
         }
         let Some(found) = found else {
+            if mode == ResetMode::Halt {
+                self.report.needs_power = true;
+                self.recorder.end(Step::Return, "off the bus until it is unplugged and plugged in again");
+                return Ok(None);
+            }
             let deadline = self.options.return_deadline + self.options.replug_deadline;
             return Err(FlashError::NotBack { deadline });
         };
         self.report.after = Some(found.clone());
+        // A link that is trained anew may be on the connector's other port.
+        self.report.device = port.device();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader { found: found.usb_id });
@@ -272,10 +318,27 @@ impl Run<'_> {
         if let Some(expected) = self.plan.usb_id
             && found.usb_id != expected
         {
+            let is_as_before = found.usb_id == self.plan.attached.usb_id && found.state == self.plan.attached.state;
+            if boot == Boot::CpuReset && is_as_before {
+                // Written and read back; the reset has not made the chip read its flash.
+                (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
+                self.recorder.end(Step::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
+                return Ok(None);
+            }
             self.left = Left::OtherIdentity;
             return Err(FlashError::Identity { expected, found: found.usb_id, state: found.state.to_string() });
         }
         self.recorder.end(Step::Return, &format!("{} ({})", found.usb_id, found.state));
+        Ok(Some(boot))
+    }
+
+    /// Waits until a unit that was told to halt has left the bus, for as long as one may take to come back.
+    fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
+        let until = Instant::now() + self.options.return_deadline;
+        while port.attached().is_ok() && Instant::now() < until {
+            self.check_stop()?;
+            thread::sleep(LOOK_AGAIN);
+        }
         Ok(())
     }
 
@@ -287,7 +350,7 @@ impl Run<'_> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::Port)?;
-            self.interrupt.check().map_err(|_| FlashError::Interrupted)?;
+            self.check_stop()?;
             match found {
                 Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),
                 Some(found) => seen = Some(found),
@@ -301,22 +364,39 @@ impl Run<'_> {
         }
     }
 
-    /// Sees that the unit runs what was written; what could not be read back before is read back now.
-    fn prove(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
+    /// Sees what the unit runs; what could not be read back before is read back now.
+    fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
         self.left = Left::Unproven;
-        self.begin(Step::Version)?;
+        self.begin(Step::Prove);
         let mut bridge = port.open().map_err(FlashError::Port)?;
-        let found = bridge.firmware_version()?;
-        self.report.version = Some(found);
-        if found != self.plan.version {
-            return Err(FlashError::Version { expected: self.plan.version, found });
-        }
-        self.recorder.end(Step::Version, &found.to_string());
+        let now = Behaviour::of_unit(&mut bridge)?;
+        self.report.version = now.version;
+        let no_image = Behaviour { version: Some(self.plan.version), ..Behaviour::UNKNOWN };
+        let written = Image::parse(&self.plan.file).map_or(no_image, |image| Behaviour::of_image(&image));
+        let runs = match boot {
+            // With its power the chip loads its code from flash.
+            Boot::Power => match written.contradiction(&now) {
+                Some(error) => return Err(error),
+                None => Runs::Written,
+            },
+            Boot::CpuReset => Runs::judge(before, &written, &now),
+        };
+        (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
+        self.recorder.end(Step::Prove, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
             self.compare(&mut bridge, 1).inspect_err(|_| self.left = Left::Unproven)?;
         }
         Ok(())
     }
+}
+
+/// What made the unit come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boot {
+    /// E8 with mode 0x50.
+    CpuReset,
+    /// Its power, after the user was asked for it.
+    Power,
 }
 
 /// Whether trying again can't help: the unit is gone, or refuses the command as such.

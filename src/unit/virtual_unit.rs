@@ -7,9 +7,9 @@ use etcetera::BaseStrategy;
 use super::Unit;
 use super::error::OpenError;
 use super::selector::TransportChoice;
-use crate::bridge::{Bridge, Location, Speed, UnitInfo};
+use crate::bridge::{Bridge, Location, UnitInfo};
 use crate::usb::DescriptorFault;
-use crate::virtual_bridge::{LinkSpeed, SharedBridge, VirtualPort};
+use crate::virtual_bridge::{SharedBridge, VirtualPort};
 
 /// The port of the unit in `dir`; without one, of the unit in the user's data folder.
 ///
@@ -66,10 +66,7 @@ fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {
         manufacturer: identity.manufacturer.clone(),
         product: identity.product.clone(),
         serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
-        speed: match descriptors.speed {
-            LinkSpeed::High => Speed::High,
-            LinkSpeed::Super => Speed::Super,
-        },
+        speed: descriptors.speed.into(),
         driver: None,
     }
 }

@@ -1,6 +1,7 @@
 //! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
@@ -9,9 +10,18 @@ use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
 use super::forced_exit::{give_back_at_the_end, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
+use crate::firmware::BridgeState;
 
 /// The interface of every state of a bridge.
 const INTERFACE: u8 = 0;
+/// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).
+const STANDARD_TO_DEVICE: u8 = 0x00;
+/// bRequest of SET_CONFIGURATION (USB 3.2, 9.4).
+const SET_CONFIGURATION: u8 = 9;
+/// How long a control request without data may take (USB 3.2, 9.2.6.4).
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the boot loader needs after a port reset. Source: openpilot's flasher.
+const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
 /// bmRequestType of a class request to an interface, host to device (BOT 3.1).
 const CLASS_TO_INTERFACE: u8 = 0x21;
 /// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
@@ -28,6 +38,7 @@ pub struct Device {
     port: PortPath,
     alternate: u8,
     alternates: usize,
+    state: BridgeState,
 }
 
 impl Device {
@@ -49,9 +60,15 @@ impl Device {
         handle.claim_interface(INTERFACE).map_err(|source| UsbError::of("claim", port, source))?;
         let handle = Arc::new(handle);
         give_back_at_the_end(&handle, INTERFACE);
-        let device = Self { handle, port: port.clone(), alternate, alternates: layout.alternates };
+        let device =
+            Self { handle, port: port.clone(), alternate, alternates: layout.alternates, state: found.info.state };
         device.select_alternate()?;
         Ok(device)
+    }
+
+    /// The address that the host gave it.
+    pub(super) fn address(&self) -> u8 {
+        self.handle.device().address()
     }
 
     /// Where it is.
@@ -85,10 +102,42 @@ impl Device {
         Ok(())
     }
 
+    /// Port reset of a unit in its boot loader, and the time that it needs after that. `false` where the unit is
+    /// enumerated anew, and this device is of no more use.
+    pub(super) fn reset_boot_loader(&self) -> Result<bool, UsbError> {
+        stay_away_at_the_end();
+        let outcome = self.handle.reset();
+        thread::sleep(BOOT_LOADER_SETTLES);
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(rusb::Error::NotFound | rusb::Error::NoDevice) => Ok(false),
+            Err(source) => Err(UsbError::of("reset the port of", &self.port, source)),
+        }
+    }
+
+    /// SET_CONFIGURATION 1, the alternate setting, and CLEAR_FEATURE(HALT) on both pipes of Bulk-Only.
+    pub(super) fn configure(&self) -> Result<(), UsbError> {
+        self.try_configure().map_err(|source| UsbError::of("configure", &self.port, source))
+    }
+
+    fn try_configure(&self) -> rusb::Result<()> {
+        // A request of its own: Linux refuses to set the configuration of a device whose interface is claimed.
+        self.handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
+        self.handle.set_alternate_setting(INTERFACE, self.alternate)?;
+        for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
+            self.handle.clear_halt(endpoint.address())?;
+        }
+        Ok(())
+    }
+
     /// Port reset, then the interface as before.
     pub(super) fn reset(&self) -> Result<(), PipeError> {
         stay_away_at_the_end();
         self.handle.reset().map_err(pipe_error)?;
+        if self.state == BridgeState::BootLoader {
+            thread::sleep(BOOT_LOADER_SETTLES);
+            return self.try_configure().map_err(pipe_error);
+        }
         if self.alternates > 1 {
             self.handle.set_alternate_setting(INTERFACE, self.alternate).map_err(pipe_error)?;
         }

@@ -4,6 +4,7 @@
 //! driver is detached, its interface claimed, and both are given back when it is dropped. [`sysfs`] asks Linux what
 //! hangs on a unit: its kernel driver, its disks and where they are mounted.
 
+mod boot_loader;
 mod descriptors;
 mod device;
 mod discovery;
@@ -24,6 +25,7 @@ pub use port::{MountedError, UsbPort, refuse_mounted};
 pub use rules::{RULES_PATH, udev_rules};
 
 use crate::bridge::{AnyTransport, BulkOnly, Uas};
+use crate::firmware::BridgeState;
 use transfers::Transfers;
 
 /// Opens a device and puts an engine on it: UAS where `with_uas` and the device offers it and the system gives the
@@ -33,6 +35,9 @@ use transfers::Transfers;
 /// [`UsbError`].
 pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
+    if found.info.state == BridgeState::BootLoader {
+        return bulk_only(boot_loader::open(found, false)?);
+    }
     if with_uas && let Ok(UasPipes { alternate, streams }) = layout.uas {
         match Transfers::with_streams(Device::open(found, alternate)?, streams) {
             Ok(pipes) => {

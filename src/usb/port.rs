@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::boot_loader;
 use super::device::Device;
 use super::discovery::{Found, find_at, find_in};
 use super::error::UsbError;
 use super::hotplug::Watch;
 use super::sysfs::{DiskUse, Sysfs};
-use crate::bridge::{AnyTransport, Attached, Bridge, Port, PortPath, UnitInfo};
+use crate::bridge::{AnyTransport, Attached, Bridge, Port, PortPath, Speed, Timeouts, UnitInfo};
 use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 
 /// How long a unit that has just come back may still belong to udev, which sets the permissions, or to the kernel's
@@ -63,12 +65,14 @@ pub struct UsbPort {
     port: PortPath,
     /// The address of the unit that was seen last: what comes back has another one.
     seen: Option<u8>,
+    /// The address of the boot loader whose port was reset: it needs that once.
+    woken: Option<u8>,
 }
 
 impl UsbPort {
     /// The port at which this unit was found.
     pub fn of(found: &Found) -> Self {
-        Self { port: found.port.clone(), seen: Some(found.address()) }
+        Self { port: found.port.clone(), seen: Some(found.address()), woken: None }
     }
 
     /// Where it is.
@@ -83,9 +87,17 @@ impl UsbPort {
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
         let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
-        let device = Device::open(&found, layout.bulk_only)?;
-        self.seen = Some(found.address());
-        Ok(Bridge::new(super::bulk_only(device)?))
+        let state = found.info.state;
+        let device = if state == BridgeState::BootLoader {
+            let is_reset = self.woken == Some(found.address());
+            boot_loader::open(&found, is_reset)?
+        } else {
+            Device::open(&found, layout.bulk_only)?
+        };
+        // The reset of a boot loader's port may have given it another address.
+        self.seen = Some(device.address());
+        self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
+        Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
     }
 }
 
@@ -108,6 +120,10 @@ impl Port for UsbPort {
         let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
+    }
+
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        Ok(find_at(&self.port)?.ok_or_else(|| self.gone())?.info.speed)
     }
 
     /// A unit that has just come back is tried for a while: see `SETTLING`.
@@ -134,12 +150,21 @@ impl Port for UsbPort {
     ) -> Result<Option<Attached>, AnyFailure> {
         let watch = Watch::new()?;
         let until = Instant::now() + deadline;
+        // A link that is trained anew may come up at the other speed: then the unit is on the connector's other port.
+        let peer = Sysfs::system().peer(&self.port);
         let mut left = false;
         loop {
             match find_in(watch.context(), &self.port)? {
                 Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
                 Some(_) => {}
                 None => left = true,
+            }
+            if left
+                && let Some(peer) = &peer
+                && let Some(found) = find_in(watch.context(), peer)?
+            {
+                (self.port, self.seen) = (peer.clone(), Some(found.address()));
+                return Ok(Some(attached(found.info)));
             }
             let rest = until.saturating_duration_since(Instant::now());
             if interrupt.is_requested() || rest.is_zero() {

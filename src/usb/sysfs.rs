@@ -3,6 +3,7 @@
 //! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block, `proc_pid_mountinfo(5)`.
 
 mod mountinfo;
+mod peer;
 
 use std::fs;
 use std::path::{Path, PathBuf};

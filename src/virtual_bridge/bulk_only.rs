@@ -38,6 +38,8 @@ pub(super) struct BulkOnly {
     halt_after_data: bool,
     /// The status pipe halts once before the status.
     halt_status: bool,
+    /// It does so for the next command too.
+    halts_next_status: bool,
 }
 
 impl BulkOnly {
@@ -53,6 +55,7 @@ impl BulkOnly {
             needs_reset: false,
             halt_after_data: false,
             halt_status: false,
+            halts_next_status: false,
         }
     }
 
@@ -71,6 +74,11 @@ impl BulkOnly {
                 Direction::Out => self.out_halted = false,
             }
         }
+    }
+
+    /// Lets the status pipe halt once before the next command's status.
+    pub(super) fn halt_next_status(&mut self) {
+        self.halts_next_status = true;
     }
 
     pub(super) fn is_halted(&self, direction: Direction) -> bool {
@@ -136,7 +144,8 @@ impl BulkOnly {
         self.tag = cbw.tag;
         self.host_len = cbw.transfer_length;
         self.exchange = Exchange::idle(std::mem::take(&mut self.exchange.data));
-        (self.phase_error, self.halt_after_data, self.halt_status) = (false, false, false);
+        (self.phase_error, self.halt_after_data) = (false, false);
+        self.halt_status = std::mem::take(&mut self.halts_next_status);
         match fault {
             Some(FaultKind::Disconnect) => return (accepted, After::Vanish),
             Some(FaultKind::Timeout) => {
@@ -241,7 +250,7 @@ impl BulkOnly {
         buffer[..count].copy_from_slice(&csw[..count]);
         self.phase = Phase::Command;
         let after = match self.exchange.ending {
-            Ending::Reset(_) if !self.phase_error => After::StartOver,
+            Ending::Reset(mode) if !self.phase_error => After::Leave(mode),
             _ => After::Nothing,
         };
         (InReply::Data(count), after)

@@ -2,6 +2,7 @@
 //!
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
 
+use crate::bridge::Speed;
 use crate::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
 
 /// Bulk streams of each of the three UAS pipes that have them.
@@ -25,6 +26,15 @@ impl LinkSpeed {
         match self {
             Self::High => 512,
             Self::Super => 1024,
+        }
+    }
+}
+
+impl From<LinkSpeed> for Speed {
+    fn from(speed: LinkSpeed) -> Self {
+        match speed {
+            LinkSpeed::High => Self::High,
+            LinkSpeed::Super => Self::Super,
         }
     }
 }

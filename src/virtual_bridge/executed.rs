@@ -72,9 +72,9 @@ impl ExecutedFirmware {
             Ok(mcu::Reply::DataOut(len)) => Reply::DataOut(len),
             Ok(mcu::Reply::Good) => Reply::Good,
             Ok(mcu::Reply::Check(sense)) => Reply::Check(sense),
-            // 0x60 resets the chip at once, 0x8A after it has left the bus.
-            Ok(mcu::Reply::Reset(0x60)) => Reply::Reset(ResetMode::State60),
-            Ok(mcu::Reply::Reset(_)) => Reply::Reset(ResetMode::State8A),
+            // State 0x60 resets the CPU, 0x8A leaves the bus and resets nothing.
+            Ok(mcu::Reply::Reset(0x60)) => Reply::Reset(ResetMode::CpuReset),
+            Ok(mcu::Reply::Reset(_)) => Reply::Reset(ResetMode::Halt),
             Ok(mcu::Reply::Queued(_) | mcu::Reply::Silent(_)) => Reply::Silent,
             Err(_) => {
                 self.hung = true;

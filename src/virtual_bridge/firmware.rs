@@ -15,7 +15,7 @@ pub enum Reply {
     Good,
     /// CHECK CONDITION, without data.
     Check(Sense),
-    /// GOOD, without data, and then the chip starts over.
+    /// GOOD, without data, and then the unit leaves the bus.
     Reset(ResetMode),
     /// The host never gets an answer.
     Silent,

@@ -71,8 +71,8 @@ impl Firmware for NativeFirmware {
                 None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
             0xE8 => match cdb[1] {
-                0x50 => Reply::Reset(ResetMode::State60),
-                0x51 => Reply::Reset(ResetMode::State8A),
+                0x50 => Reply::Reset(ResetMode::CpuReset),
+                0x51 => Reply::Reset(ResetMode::Halt),
                 _ => Reply::Check(Sense::INVALID_OPCODE),
             },
             _ => Reply::Check(Sense::INVALID_OPCODE),
@@ -108,12 +108,8 @@ pub(super) struct BootLoader;
 
 impl Firmware for BootLoader {
     fn begin(&mut self, chip: &mut Chip, cdb: &[u8; 16], host_len: Option<u32>, data: &mut Vec<u8>) -> Reply {
-        match cdb[0] {
-            0xE1 | 0xE3 | 0xE8 => {
-                NativeFirmware { write_status: TransferStatus::Queued }.begin(chip, cdb, host_len, data)
-            }
-            _ => Reply::Check(Sense::INVALID_OPCODE),
-        }
+        // The target lets only E1, E3 and E8 through.
+        NativeFirmware { write_status: TransferStatus::Queued }.begin(chip, cdb, host_len, data)
     }
 
     fn finish(&mut self, chip: &mut Chip, cdb: &[u8; 16], data: &[u8]) -> Reply {

@@ -10,6 +10,7 @@ use thiserror::Error;
 use super::disk::Disk;
 use super::factory;
 use super::nor::{FLASH_LEN, NorFlash};
+use super::replug::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};
 use super::unit::VirtualBridge;
 use crate::failure::{Exit, Failure};
@@ -110,6 +111,7 @@ impl VirtualBridge {
         };
         fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
+        let requests = Requests::of(dir);
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => {
                 let path = dir.join(SSD_FILE);
@@ -118,7 +120,23 @@ impl VirtualBridge {
             }
             Behind::Nothing | Behind::Gpu => None,
         };
-        Ok(Self::assemble(scenario, flash, disk))
+        let mut unit = Self::assemble(scenario, flash, disk);
+        unit.listen_to(requests);
+        Ok(unit)
+    }
+
+    /// Whether another process, or another value in this one, has the unit in a folder open.
+    ///
+    /// # Errors
+    /// [`OpenError::File`] where there is no unit, or it can't be looked at.
+    pub fn is_in_use(dir: &Path) -> Result<bool, OpenError> {
+        let path = dir.join(FLASH_FILE);
+        let file = File::open(&path).map_err(file_error("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(source)) => Err(OpenError::File { what: "lock", path, source }),
+        }
     }
 
     /// A unit without a folder, new from the factory. `seed` tells its serial number from others'; `image` is as for

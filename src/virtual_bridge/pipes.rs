@@ -225,8 +225,6 @@ impl Pipes for VirtualPipes {
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        let mut unit = self.attachment.lock()?;
-        unit.bus_reset();
-        unit.set_alternate(self.alternate).map_err(|_| PipeError::Disconnected)
+        self.attachment.lock()?.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)
     }
 }

@@ -10,7 +10,7 @@ use super::handle::SharedBridge;
 use super::open::OpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{BusEvent, VirtualBridge};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Uas};
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Speed, Timeouts, Uas};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt::Interrupt;
 
@@ -90,8 +90,8 @@ impl VirtualPort {
         let mut unit = self.unit.lock();
         while unit.poll_event().is_some() {}
         if unit.is_attached() {
-            // Claiming the interface selects its first alternate.
-            unit.bus_reset();
+            // Its first alternate is always there.
+            let _ = unit.reset_by_host(0);
         }
         self.opened = unit.attachments();
         drop(unit);
@@ -126,8 +126,15 @@ impl Port for VirtualPort {
         })
     }
 
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        self.attached()?;
+        Ok(self.unit.lock().descriptors().speed.into())
+    }
+
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
-        Ok(Bridge::new(self.transport()?))
+        let transport = self.transport()?;
+        let state = self.unit.lock().descriptors().state;
+        Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 
     fn wait_for_return(

@@ -20,17 +20,26 @@ pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) 
         PowerOnState::BootLoader | PowerOnState::OpenFirmware => None,
     };
     let (identity, runs) = match (&image, state) {
-        (Some(_), _) => {
-            let identity = block.as_ref().map_or_else(Identity::without_configuration, Identity::configured);
-            (identity, BridgeState::Vendor)
-        }
+        (Some(_), _) => (running_identity(flash), BridgeState::Vendor),
         (None, PowerOnState::OpenFirmware) => {
             let serial = block.map_or_else(|| "000000000000".to_owned(), |block| block.text(ConfigField::Serial));
             (Identity::open_firmware(&serial), BridgeState::OpenFirmware)
         }
-        (None, _) => (Identity::boot_loader(), BridgeState::BootLoader),
+        // Source: openpilot's flasher, which meets the boot loader under its product's own identity.
+        (None, _) => (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader),
     };
     PowerOn { image, descriptors: Descriptors::new(identity, runs, speed) }
+}
+
+/// A reset of the CPU that leaves `image` in the code memory: its start-up code reads the configuration again.
+pub(super) fn restart(flash: &NorFlash, image: Image, speed: LinkSpeed) -> PowerOn {
+    let descriptors = Descriptors::new(running_identity(flash), BridgeState::Vendor, speed);
+    PowerOn { image: Some(image), descriptors }
+}
+
+fn running_identity(flash: &NorFlash) -> Identity {
+    let block = config_block(flash, BlockIndex::Zero);
+    block.as_ref().map_or_else(Identity::without_configuration, Identity::configured)
 }
 
 /// The image in the first slot, where its container holds.

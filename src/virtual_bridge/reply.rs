@@ -1,5 +1,7 @@
 //! How the unit answers a transfer.
 
+use crate::scsi::ResetMode;
+
 /// What the unit makes of data from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutReply {
@@ -31,8 +33,8 @@ pub enum InReply {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {
     Nothing,
-    /// E8: the chip starts over.
-    StartOver,
+    /// E8: the unit leaves the bus.
+    Leave(ResetMode),
     /// The unit leaves the bus (a fault).
     Vanish,
 }

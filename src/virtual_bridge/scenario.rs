@@ -40,6 +40,17 @@ pub enum PowerOnState {
     Absent,
 }
 
+/// What a CPU reset (E8 with mode 0x50) does to the code. Which of the two the chip does, nobody has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuReset {
+    /// The code is loaded from flash again, as at power-on.
+    #[default]
+    LoadsCode,
+    /// The code in the code memory starts over; its start-up code reads the configuration blocks again.
+    KeepsCode,
+}
+
 /// What the flash of a unit that is new holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,7 +114,7 @@ pub struct Timing {
     pub program_page_us: u64,
     /// Microseconds from a command to its status.
     pub command_us: u64,
-    /// Milliseconds from a reset (E8) until the unit is back.
+    /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug, until the unit is back.
     pub reenumerate_ms: u64,
 }
 
@@ -126,6 +137,10 @@ pub struct Scenario {
     pub state: PowerOnState,
     /// Its link.
     pub speed: LinkSpeed,
+    /// Its link after a CPU reset, which trains it anew; by default the same.
+    pub speed_after_reset: Option<LinkSpeed>,
+    /// What a CPU reset does to the code.
+    pub cpu_reset: CpuReset,
     /// What a new unit's flash holds.
     pub factory: Factory,
     /// A new unit's serial number, at most 20 printable ASCII characters; by default one made from its folder's path.
@@ -222,6 +237,8 @@ mod tests {
             behind = { ssd = { bytes = 1048576 } }
             state = "boot-loader"
             speed = "high"
+            speed-after-reset = "super"
+            cpu-reset = "keeps-code"
             factory = "erased"
             serial = "0123456789AB"
             power-loss-after = 4096
@@ -242,6 +259,7 @@ mod tests {
         .unwrap();
         assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
         assert_eq!(scenario.timing.erase_sector_ms, 45);
+        assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
         assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
         assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
     }

@@ -17,6 +17,10 @@ pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0
 const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x21, 0x00);
 const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
 
+/// What the boot loader answers: TEST UNIT READY, REQUEST SENSE, INQUIRY, and the vendor commands that flash a unit.
+/// Source: cyrozap's notes, openpilot's flasher.
+const BOOT_LOADER_COMMANDS: [u8; 6] = [0x00, 0x03, 0x12, 0xE1, 0xE3, 0xE8];
+
 /// The unit behind its transports.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -79,6 +83,9 @@ impl Target {
         if lun != 0 && !matches!(opcode, 0x03 | 0x12 | 0xA0) {
             return check(LUN_NOT_SUPPORTED);
         }
+        if self.state == BridgeState::BootLoader && !BOOT_LOADER_COMMANDS.contains(&opcode) {
+            return check(Sense::INVALID_OPCODE);
+        }
         match opcode {
             0x03 => give(data, &sense.to_fixed(), usize::from(cdb[4])),
             0x12 => match pages::inquiry(cdb, lun, &self.identity, data) {
@@ -95,19 +102,19 @@ impl Target {
                 false => check(Sense::INVALID_FIELD_IN_CDB),
             },
             0x1B | 0x1E => (DataPlan::None, Ending::Good),
-            0x00 if self.disk.is_some() => (DataPlan::None, Ending::Good),
+            // The boot loader has no driver for an SSD.
+            0x00 if self.disk.is_some() && self.state != BridgeState::BootLoader => (DataPlan::None, Ending::Good),
             0x35 | 0x91 if self.disk.is_some() => match self.disk.as_mut().map(Disk::sync) {
                 Some(Err(_)) => check(WRITE_FAULT),
                 _ => (DataPlan::None, Ending::Good),
             },
             0x00 | 0x35 | 0x91 => check(Sense::MEDIUM_NOT_PRESENT),
             0x25 | 0x9E => self.capacity(cdb, data),
-            _ if self.state == BridgeState::BootLoader && opcode < 0xE0 => check(Sense::INVALID_OPCODE),
             0x28 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
             0x2A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
             0x88 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
             0x8A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            0xE6 if self.state != BridgeState::BootLoader => self.nvme_admin(cdb, data),
+            0xE6 => self.nvme_admin(cdb, data),
             0xE0..=0xE8 => {
                 let reply = self.firmware.begin(&mut self.chip, cdb, host_len, data);
                 match reply {

@@ -318,7 +318,11 @@ impl Uas {
             }
             _ => send(buffer, &sense_iu(tag, 0x00, 0)),
         };
-        (reply, if matches!(ending, Ending::Reset(_)) { After::StartOver } else { After::Nothing })
+        let after = match ending {
+            Ending::Reset(mode) => After::Leave(mode),
+            _ => After::Nothing,
+        };
+        (reply, after)
     }
 
     /// Without streams one command at a time moves data in each direction, and is announced before.

@@ -9,17 +9,19 @@ use super::descriptors::Descriptors;
 use super::disk::Disk;
 use super::executed::ExecutedFirmware;
 use super::firmware::Firmware;
+use super::gate::Gate;
 use super::native::{BootLoader, NativeFirmware};
 use super::nor::NorFlash;
-use super::power_on::{PowerOn, power_on};
+use super::power_on::{PowerOn, power_on, restart};
+use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{FaultPlan, PowerOnState, Scenario};
+use super::scenario::{CpuReset, FaultPlan, PowerOnState, Scenario};
 use super::target::Target;
 use super::uas::Uas;
 use crate::bridge::Endpoint;
-use crate::firmware::BridgeState;
-use crate::scsi::Sense;
+use crate::firmware::{BridgeState, Image};
 use crate::scsi::bot::Direction;
+use crate::scsi::{ResetMode, Sense};
 
 /// What happens to the unit's attachment to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,8 +40,27 @@ pub struct NoSuchAlternate(pub u8);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
     Attached,
-    Away { back_at: Option<Instant> },
+    Away { back: Option<Back> },
 }
+
+/// When a unit that is away comes back, and by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Back {
+    at: Instant,
+    by: Boot,
+}
+
+/// What starts the chip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boot {
+    /// Power.
+    Power,
+    /// E8 with mode 0x50.
+    CpuReset,
+}
+
+/// The least time that a replugged unit is away: what leaves and comes back at once, a guest's hub does not see leave.
+const REPLUG_MS: u64 = 500;
 
 /// A bridge in software, at the level of the wire.
 ///
@@ -54,11 +75,17 @@ pub struct VirtualBridge {
     bulk_only: BulkOnly,
     uas: Uas,
     faults: FaultPlan,
+    gate: Gate,
+    /// bConfigurationValue, as the host has set it.
+    configuration: u8,
     presence: Presence,
     /// When the scenario unplugs it.
     unplugged_at: Option<Instant>,
+    /// What the code memory holds; `None` where what runs is not the image's.
+    running: Option<Image>,
     events: VecDeque<BusEvent>,
     attachments: u64,
+    requests: Option<Requests>,
 }
 
 impl VirtualBridge {
@@ -83,10 +110,14 @@ impl VirtualBridge {
             bulk_only: BulkOnly::new(),
             uas: Uas::new(scenario.speed),
             faults: FaultPlan::new(&scenario.faults),
-            presence: Presence::Away { back_at: None },
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
+            gate: Gate::of(came_up.descriptors.state),
+            configuration: 0,
+            presence: Presence::Away { back: None },
+            running: None,
             events: VecDeque::new(),
             attachments: 0,
+            requests: None,
             scenario,
         };
         if unit.scenario.state != PowerOnState::Absent {
@@ -120,10 +151,13 @@ impl VirtualBridge {
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
         self.unplug_when_told();
-        if let Presence::Away { back_at: Some(back_at) } = self.presence
-            && back_at <= Instant::now()
+        if let Presence::Away { back: Some(Back { at, by }) } = self.presence
+            && at <= Instant::now()
         {
-            self.plug_in();
+            match by {
+                Boot::Power => self.plug_in(),
+                Boot::CpuReset => self.start_over(),
+            }
         }
         self.events.pop_front()
     }
@@ -134,7 +168,7 @@ impl VirtualBridge {
     /// answer.
     pub fn wake_in(&self) -> Option<Duration> {
         let ready_at = match self.presence {
-            Presence::Away { back_at } => return back_at.map(|at| at.saturating_duration_since(Instant::now())),
+            Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
             Presence::Attached => self.uas.ready_at(),
         };
@@ -162,6 +196,33 @@ impl VirtualBridge {
         self.come_up(came_up);
     }
 
+    /// Unplugs the unit and plugs it in again a moment later.
+    pub fn replug(&mut self) {
+        self.lose_power();
+        let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
+        self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
+    }
+
+    /// Whether another process has asked for a replug since the last call.
+    pub fn takes_replug_request(&mut self) -> bool {
+        self.requests.as_mut().is_some_and(Requests::take)
+    }
+
+    pub(super) fn listen_to(&mut self, requests: Requests) {
+        self.requests = Some(requests);
+    }
+
+    /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
+    fn start_over(&mut self) {
+        let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
+        let flash = &self.target.chip.flash;
+        let came_up = match (self.running.take(), self.scenario.cpu_reset) {
+            (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
+            _ => power_on(flash, self.scenario.state, speed),
+        };
+        self.come_up(came_up);
+    }
+
     /// The alternate setting of interface 0 that is selected.
     pub fn alternate(&self) -> u8 {
         self.alternate
@@ -180,8 +241,22 @@ impl VirtualBridge {
         Ok(())
     }
 
+    /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten.
+    pub fn set_configuration(&mut self, value: u8) {
+        self.configuration = value;
+        self.alternate = 0;
+        self.forget();
+        if value == 1 {
+            self.gate.configured();
+        }
+    }
+
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        if self.gate.clear_halt(endpoint) {
+            // Source: openpilot's flasher, which clears one halt on the way to its first status.
+            self.bulk_only.halt_next_status();
+        }
         match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.clear_halt(Direction::In),
             (0, Endpoint::DataOut) => self.bulk_only.clear_halt(Direction::Out),
@@ -192,6 +267,9 @@ impl VirtualBridge {
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS tells.
     pub fn is_halted(&self, endpoint: Endpoint) -> bool {
+        if self.gate.halts(endpoint) {
+            return true;
+        }
         match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.is_halted(Direction::In),
             (0, Endpoint::DataOut) => self.bulk_only.is_halted(Direction::Out),
@@ -209,11 +287,28 @@ impl VirtualBridge {
         meant
     }
 
-    /// A reset of the port: what was under way is forgotten, the first alternate is selected again. The memories and
-    /// what runs stay as they are.
+    /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
+    /// they are.
     pub fn bus_reset(&mut self) {
-        self.alternate = 0;
-        self.forget();
+        if self.configuration != 0 {
+            self.gate.port_reset(self.descriptors.state);
+        }
+        self.set_configuration(0);
+    }
+
+    /// What a host does to a unit that it takes or recovers: port reset, SET_CONFIGURATION 1, SET_INTERFACE, both halts
+    /// cleared. In every state it leaves the pipes ready.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`].
+    pub fn reset_by_host(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+        self.bus_reset();
+        self.set_configuration(1);
+        self.set_alternate(alternate)?;
+        for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
+            self.clear_halt(endpoint);
+        }
+        Ok(())
     }
 
     /// Data from the host on 0x02 or 0x04. `stream` is 0 where there are no streams.
@@ -224,6 +319,9 @@ impl VirtualBridge {
         self.unplug_when_told();
         if !self.is_attached() {
             return OutReply::Gone;
+        }
+        if let Some(reply) = self.gate.out(endpoint) {
+            return reply;
         }
         let faults = &mut self.faults;
         let strike = |opcode| faults.strike(opcode);
@@ -241,6 +339,9 @@ impl VirtualBridge {
         self.unplug_when_told();
         if !self.is_attached() {
             return InReply::Gone;
+        }
+        if let Some(reply) = self.gate.input(endpoint) {
+            return reply;
         }
         let (reply, after) = match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.input(&mut self.target, buffer),
@@ -267,12 +368,18 @@ impl VirtualBridge {
     }
 
     fn follow(&mut self, after: After) {
-        let in_ms = |ms: u64| Some(Instant::now() + Duration::from_millis(ms));
+        let back = |by: Boot| move |at| Back { at, by };
         if self.target.chip.flash.power_is_lost() || after == After::Vanish {
             self.lose_power();
-            self.leave(self.scenario.back_after_ms.and_then(in_ms));
-        } else if after == After::StartOver {
-            self.leave(in_ms(self.scenario.timing.reenumerate_ms));
+            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
+            return;
+        }
+        match after {
+            After::Leave(ResetMode::CpuReset) => {
+                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(Boot::CpuReset)));
+            }
+            After::Leave(ResetMode::Halt) => self.leave(None),
+            After::Nothing | After::Vanish => {}
         }
     }
 
@@ -283,7 +390,8 @@ impl VirtualBridge {
         {
             // As for [`Self::lose_power`].
             let _ = self.target.chip.flash.cut_power(at);
-            self.leave(self.scenario.back_after_ms.map(|ms| at + Duration::from_millis(ms)));
+            let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
+            self.leave(self.scenario.back_after_ms.map(back));
         }
     }
 
@@ -292,11 +400,11 @@ impl VirtualBridge {
         let _ = self.target.chip.flash.cut_power(Instant::now());
     }
 
-    fn leave(&mut self, back_at: Option<Instant>) {
+    fn leave(&mut self, back: Option<Back>) {
         if self.is_attached() {
             self.events.push_back(BusEvent::Detached);
         }
-        self.presence = Presence::Away { back_at };
+        self.presence = Presence::Away { back };
         self.forget();
     }
 
@@ -317,9 +425,12 @@ impl VirtualBridge {
             state => state,
         };
         self.target.sense = Sense::NONE;
+        self.running = image;
+        self.uas = Uas::new(descriptors.speed);
+        self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors;
-        self.alternate = 0;
-        self.forget();
+        // Enumerated, as a process that has the unit to itself finds it; usbredir's guest begins without.
+        self.set_configuration(1);
         self.attachments += 1;
         self.presence = Presence::Attached;
         self.events.push_back(BusEvent::Attached);
@@ -329,4 +440,8 @@ impl VirtualBridge {
         self.bulk_only = BulkOnly::new();
         self.uas.reset();
     }
+}
+
+fn in_ms(ms: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(ms))
 }

@@ -86,11 +86,16 @@ back-after-ms = 500
   cat flash.err
   [ "$status" = 4 ]
   grep -q 'asmpatch' flash.err
-  until_true 20 has_id 4 174c:2463
-  until_true 10 test "$(cat "$(device_of 4)/product")" = AS2462
-  host serverlog torn | grep -q 'boot loader'
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  # Block 0 is whole, so the boot loader has its identity.
+  until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup --json >flash.json
+  cat flash.json
+  grep -q '"needs": "power"' flash.json
+  # It was told to halt, and stays away until its power goes.
+  is_gone 4
+  replug 4 torn
+  has_id 4 add1:0001
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4
 }
@@ -107,9 +112,10 @@ nth = 2
   local status=0
   "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes || status=$?
   [ "$status" = 4 ]
-  until_true 20 has_id 5 174c:2463
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --no-backup
+  until_true 20 in_boot_loader pulled
   until_true 20 has_id 5 add1:0001
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --no-backup
+  replug 5 pulled
   unplug 5
 }
 
@@ -134,11 +140,44 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   [ "$(host sum torn flash.bin 61440 4096)" = "$(sum <(head -c 4096 /dev/zero | tr '\0' '\377'))" ]
 
   plug 4 torn
-  until_true 20 has_id 4 174c:2463
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  replug 4 torn
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4
+}
+
+# The status patch is in the default set, the extension of E4's length is not: with it the return shows what runs.
+flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code() {
+  unit kept "cpu-reset = \"keeps-code\"
+$starts_over"
+  plug 2 kept
+  until_true 20 is_bound 2 uas
+  "$asmpatch" patch base.bin --patch e4-length-16 -o long.bin --force
+  "$asmpatch" flash long.bin --device "$(port_path 2)" --yes --json >flash.json
+  cat flash.json
+  grep -q '"runs": "before"' flash.json
+  grep -q '"needs": "power"' flash.json
+  until_true 20 has_id 2 add1:0001
+  unplug 2
+}
+
+# A unit that came up at 480 Mbit/s leaves the USB 2 bus and comes back on the SuperSpeed bus of the same connector.
+reset_brings_a_slow_unit_back_at_superspeed() {
+  local slow
+  slow=$(high_speed_port_of 1)
+  unit slow "speed = \"high\"
+speed-after-reset = \"super\"
+$starts_over"
+  plug 1 slow
+  until_true 20 test -e "/sys/bus/usb/drivers/uas/$slow:1.0"
+  "$asmpatch" reset --device "$slow" >reset.out
+  cat reset.out
+  grep -q "^$(port_path 1): back as 174C:2464 (vendor firmware) at 5 Gbit/s, was 480 Mbit/s" reset.out
+  [ "$(cat "$(device_of 1)/speed")" = 5000 ]
+  until_true 20 is_bound 1 uas
+  unplug 1
 }
 
 two_units_are_flashed_at_once_and_each_keeps_its_serial_number() {

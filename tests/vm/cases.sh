@@ -210,6 +210,8 @@ for case in \
   a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered \
   a_unit_that_is_unplugged_before_the_second_e3_is_recovered_from_the_boot_loader \
   the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again \
+  flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code \
+  reset_brings_a_slow_unit_back_at_superspeed \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number
 do
   run_case "$case"

@@ -71,6 +71,19 @@ unit() {
 plug() { host plug "$@"; }
 unplug() { host unplug "$1"; until_true 20 is_gone "$1"; }
 
+# replug PORT UNIT: the unit loses its power and gets it back; then the kernel's driver has what its flash holds.
+replug() {
+  host replug "$2"
+  until_true 20 is_bound "$1" uas
+}
+
+# in_boot_loader UNIT: its identity is no sign, the server says it.
+in_boot_loader() { host serverlog "$1" | grep 'plugged in as' | tail -n 1 | grep -q '(boot loader)'; }
+
+# The boot loader answers nothing before its port is reset, and the kernel's driver asks it for INQUIRY data again and
+# again: 20 s each time would be most of the run.
+echo 2 >/sys/module/scsi_mod/parameters/inq_timeout
+
 passed=0
 failed=0
 # run_case NAME: runs the function of this name, apart, and reports it.

@@ -181,6 +181,9 @@ host_unplug() {
   tail --pid="$pid" -f /dev/null
 }
 
+# replug UNIT: takes the power of a unit that is served away and gives it back.
+host_replug() { "$asmpatch" bridge replug --device "virtual:$work/units/$1"; }
+
 # serverlog UNIT: what the server of a unit printed.
 host_serverlog() { cat "$work/units/$1.server.log"; }
 

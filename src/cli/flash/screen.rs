@@ -135,7 +135,7 @@ impl Printer {
             }),
             Message::Result { .. } => {}
             Message::Ask { unit, text } => self.on(unit, |device, bar| {
-                self.all.suspend(|| errln!("{device}: the unit has not come back by itself: {text}"));
+                self.all.suspend(|| errln!("{device}: what was written starts with the unit's power: {text}"));
                 bar.set_message(text);
             }),
             Message::End { unit } => self.on(unit, |_, bar| bar.finish_and_clear()),

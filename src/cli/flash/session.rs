@@ -103,8 +103,8 @@ impl Prepared<'_> {
 
         interrupt::on_request(|| {
             errln!(
-                "\nstopping when the command in flight is finished; a second Ctrl-C ends asmpatch at once, and may \
-                 leave the unit half-written"
+                "\nstopping at the next safe place: a write that has begun is finished and read back first, which \
+                 takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
             );
         });
         let screen = Screen::start(context, !args.json, units.len() > 1);
@@ -112,9 +112,10 @@ impl Prepared<'_> {
             let progress = screen.unit(index, port.device());
             (port, plan, progress)
         });
+        let is_attended = !args.yes && std::io::stderr().is_terminal();
         let outcomes =
             at_once(units.collect(), &|(mut port, plan, mut progress): (Box<dyn Port>, Plan, UnitProgress)| {
-                write_one(&mut *port, &plan, backup_into, &mut progress, origin, interrupt)
+                write_one(&mut *port, &plan, backup_into, is_attended, &mut progress, origin, interrupt)
             });
         screen.finish();
 
@@ -151,13 +152,13 @@ fn write_one(
     port: &mut dyn Port,
     plan: &Plan,
     backup_into: Option<&Path>,
+    is_attended: bool,
     progress: &mut UnitProgress,
     origin: &Origin,
     interrupt: Interrupt<'_>,
 ) -> (Report, Option<FlashFailure>) {
-    let device = port.device();
     // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
-    let is_attended = std::io::stderr().is_terminal() && !device.starts_with("virtual:");
+    let is_attended = is_attended && !port.device().starts_with("virtual:");
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
     let options = Options {
         backup_into: backup_into.map(Path::to_owned),

@@ -10,6 +10,7 @@ use crate::cli::print;
 use crate::firmware::{BridgeState, UsbId};
 use crate::flash::plan::{BlockPlan, BlockSource, Plan};
 use crate::flash::progress::StepReport;
+use crate::flash::proof::Runs;
 use crate::flash::recovery::{Action, FlashFailure, Left};
 use crate::flash::run::Report;
 
@@ -29,7 +30,7 @@ pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>)
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
     outln!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
     let identity = plan.usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string());
-    let order = if plan.reads_back() { "read back, restart" } else { "restart, read back" };
+    let order = if plan.reads_back() { "read back, restart" } else { "halt, be unplugged once" };
     outln!("  then      {order}, come back as {identity}");
     if !plan.has_own_serial() {
         outln!(
@@ -51,9 +52,14 @@ fn block_words(block: &BlockPlan) -> String {
 
 /// Prints how it ended well, and what comes next.
 pub fn done(report: &Report) {
-    let Some(after) = &report.after else { return };
     let version = report.version.map_or_else(String::new, |version| format!(", version {version}"));
-    outln!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state);
+    match &report.after {
+        Some(after) => outln!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state),
+        None => outln!("{}: done: everything is written, and nothing is read back yet", report.device),
+    }
+    if let Some(words) = power_words(report) {
+        outln!("  {words}");
+    }
     if let Some(folder) = &report.backup {
         outln!(
             "  keep the backup: `asmpatch restore {} --device {}` brings back what was there",
@@ -61,9 +67,21 @@ pub fn done(report: &Report) {
             report.device
         );
     }
-    if after.state == BridgeState::Vendor && after.usb_id == UsbId::PATCHED {
+    let Some(after) = &report.after else { return };
+    if after.state == BridgeState::Vendor && after.usb_id == UsbId::PATCHED && report.runs != Some(Runs::Before) {
         outln!("  next: `asmpatch bench --device {}` measures it", report.device);
     }
+}
+
+/// Why the unit is to be unplugged; `None` where it need not be.
+fn power_words(report: &Report) -> Option<&'static str> {
+    report.needs_power.then_some(match report.runs {
+        Some(Runs::Before) => "unplug the unit once: it still runs what it had",
+        Some(Runs::Unknown | Runs::Written) => {
+            "unplug the unit once to be sure: what it does is the same before and after, so it can't be told what runs"
+        }
+        None => "unplug the unit once, wait five seconds, plug it in again: then it starts what was written",
+    })
 }
 
 #[derive(Serialize)]
@@ -76,6 +94,12 @@ struct UnitJson<'a> {
     after: Option<IdentityJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
+    /// Whether it runs what was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<Runs>,
+    /// What the unit needs before it runs what was written for certain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<&'a PathBuf>,
     steps: &'a [StepReport],
@@ -118,6 +142,8 @@ pub fn json(outcomes: &[(Report, Option<FlashFailure>)]) {
             before: Some(identity(&report.before)),
             after: report.after.as_ref().map(identity),
             version: report.version.map(|version| version.to_string()),
+            runs: report.runs,
+            needs: report.needs_power.then_some("power"),
             backup: report.backup.as_ref(),
             steps: &report.steps,
             error: failure.as_ref().map(|failure| ErrorJson {

@@ -1,6 +1,9 @@
 //! Runs against a unit in memory, for what a virtual bridge can't be told: flash that does not keep what it is given,
 //! a unit that comes back late, as another, or not at all.
 
+mod restart;
+mod stops;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +11,7 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, Transport, TransportKind, Workload};
+use crate::bridge::{Completion, DataPhase, Speed, Transport, TransportKind, Workload};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -28,6 +31,8 @@ enum Quirk {
     Silent,
     /// Ctrl-C is pressed meanwhile.
     Interrupt,
+    /// A bug in this process.
+    Panic,
 }
 
 struct Unit {
@@ -35,9 +40,17 @@ struct Unit {
     blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
     quirks: Vec<(u8, usize, Quirk)>,
     seen: Vec<u8>,
+    /// The modes of E8.
+    restarts: Vec<u8>,
     /// What it comes back as after E8; `None` for never.
     returns: Option<Returns>,
     running: Option<Image>,
+    /// What E8 does with mode 0x50: whether the code is loaded from flash.
+    loads_code: bool,
+    /// What stands in the flash when it boots, whatever was written.
+    lies: Option<[Vec<u8>; 2]>,
+    /// The unit was told to halt, and has not had its power since.
+    halted: bool,
     interrupt: Arc<AtomicBool>,
 }
 
@@ -82,6 +95,15 @@ impl Unit {
         Image::parse(&super::super::backup::firmware_file(&self.flash)).ok()
     }
 
+    /// What its power does.
+    fn boot(&mut self) {
+        if let Some(flash) = self.lies.take() {
+            self.flash = flash;
+        }
+        self.running = self.image();
+        self.halted = false;
+    }
+
     fn identity(&self) -> Attached {
         match &self.running {
             Some(_) => {
@@ -117,6 +139,7 @@ impl Transport for Wire {
             Some(Quirk::Silent) => return Err(TransportError::Timeout { command, deadline: timeout }),
             Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
+            Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
             Some(Quirk::Corrupt) | None => {}
         }
@@ -155,12 +178,19 @@ impl Transport for Wire {
                 }
                 bytes.len()
             }
+            // Without the extension.
+            (0xE4, DataPhase::In(buffer)) if buffer.len() > 255 => 0,
             (0xE4, DataPhase::In(buffer)) => {
                 buffer.copy_from_slice(&unit.running.as_ref().unwrap().version().0);
                 buffer.len()
             }
             (0xE8, _) => {
-                unit.running = unit.image();
+                unit.restarts.push(wire[1]);
+                match wire[1] {
+                    0x50 if unit.loads_code => unit.boot(),
+                    0x50 => {}
+                    _ => unit.halted = true,
+                }
                 0
             }
             other => panic!("{other:?}"),
@@ -183,7 +213,12 @@ impl Port for FakePort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        Ok(self.unit.lock().unwrap().identity())
+        let unit = self.unit.lock().unwrap();
+        if unit.halted { Err(FlashError::NotBack { deadline: Duration::ZERO }.into()) } else { Ok(unit.identity()) }
+    }
+
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        Ok(Speed::Super)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
@@ -192,12 +227,15 @@ impl Port for FakePort {
 
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
         self.waits += 1;
-        let unit = self.unit.lock().unwrap();
+        let mut unit = self.unit.lock().unwrap();
+        if unit.returns == Some(Returns::AfterReplug) && (self.waits > 1 || unit.halted) {
+            unit.boot();
+            return Ok(Some(unit.identity()));
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured) => Some(unit.identity()),
-            Some(Returns::AfterReplug) if self.waits > 1 => Some(unit.identity()),
+            Some(Returns::AsConfigured) if !unit.halted => Some(unit.identity()),
             Some(Returns::AsBefore) => Some(self.before.clone()),
-            Some(Returns::AfterReplug) | None => None,
+            _ => None,
         })
     }
 }
@@ -219,6 +257,10 @@ fn rig(running: Option<Image>) -> Rig {
         blocks: [*own_block(UsbId::STOCK).bytes(), *known_blocks()[1].bytes()],
         quirks: Vec::new(),
         seen: Vec::new(),
+        restarts: Vec::new(),
+        loads_code: true,
+        lies: None,
+        halted: false,
         returns: Some(Returns::AsConfigured),
         running,
         interrupt: interrupt.clone(),
@@ -261,50 +303,6 @@ impl Rig {
     fn count(&self, opcode: u8) -> usize {
         self.port.unit.lock().unwrap().seen.iter().filter(|seen| **seen == opcode).count()
     }
-}
-
-#[test]
-fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
-    let mut rig = rig(Some(sample_image(1)));
-    let report = rig.run().unwrap();
-    assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED);
-    assert_eq!(report.version, Some(sample_image(2).version()));
-    let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
-    assert_eq!(backup.firmware().unwrap(), sample_image(1));
-    assert_eq!(backup.blocks[0], *own_block(UsbId::STOCK).bytes());
-    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
-    assert_eq!(rig.count(0xE1), 2, "block 1 too: block 0's erase took it");
-    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(
-        steps,
-        [
-            "open",
-            "back up",
-            "erase, write configuration block 0",
-            "write configuration block 1",
-            "write firmware part 1",
-            "write firmware part 2",
-            "read back configuration block 0",
-            "read back configuration block 1",
-            "read back firmware part 1",
-            "read back firmware part 2",
-            "restart",
-            "come back",
-            "check the version",
-        ]
-    );
-}
-
-#[test]
-fn a_unit_in_its_boot_loader_is_read_back_once_it_runs() {
-    let mut rig = rig(None);
-    let report = rig.run().unwrap();
-    assert_eq!(report.backup, None);
-    assert_eq!(rig.count(0xE1), 2);
-    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(steps[steps.len() - 5], "check the version");
-    assert_eq!(steps[steps.len() - 1], "read back firmware part 2");
-    assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
 }
 
 #[test]
@@ -369,27 +367,6 @@ fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
 }
 
 #[test]
-fn ctrl_c_during_a_write_finishes_that_command_and_sends_no_other() {
-    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, Quirk::Interrupt)]);
-    let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Interrupted));
-    assert_eq!(stopped.left, Left::Incomplete);
-    let unit = rig.port.unit.lock().unwrap();
-    assert_eq!(unit.seen.last(), Some(&0xE3));
-    assert!(unit.flash[0] == flash_of(&sample_image(2))[0], "the command in flight was finished");
-    assert!(unit.flash[1].iter().all(|byte| *byte == 0xFF), "and the second part is still erased");
-}
-
-#[test]
-fn ctrl_c_before_the_first_write_leaves_the_unit_untouched() {
-    let mut rig = rig(Some(sample_image(1))).with(&[(0xE2, 1, Quirk::Interrupt)]);
-    let stopped = rig.stopped();
-    assert_eq!(stopped.left, Left::Untouched);
-    assert_eq!((rig.count(0xE1), rig.count(0xE3)), (0, 0));
-    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no half of a backup stays");
-}
-
-#[test]
 fn a_unit_that_changed_since_the_plan_is_not_written() {
     let mut rig = rig(Some(sample_image(1)));
     rig.port.unit.lock().unwrap().blocks[1][9] ^= 1;
@@ -405,52 +382,4 @@ fn a_backup_that_could_not_be_restored_stops_before_the_first_write() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Unusable { .. }), "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
-}
-
-#[test]
-fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
-    let mut rig = rig(Some(sample_image(1))).returning(None);
-    let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
-    assert_eq!(stopped.left, Left::Restarted);
-}
-
-#[test]
-fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
-    struct Asked(usize);
-    impl Observer for Asked {
-        fn event(&mut self, event: Event<'_>) {
-            self.0 += usize::from(matches!(event, Event::Replug));
-        }
-    }
-    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AfterReplug));
-    rig.options.replug_deadline = Duration::from_secs(1);
-    let mut asked = Asked(0);
-    run(&mut rig.port, &rig.plan, &rig.options, &mut asked, Interrupt::never()).unwrap();
-    assert_eq!(asked.0, 1);
-}
-
-#[test]
-fn a_unit_that_comes_back_under_its_old_identity_is_not_taken_for_done() {
-    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
-    let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
-    assert_eq!(stopped.left, Left::OtherIdentity);
-}
-
-#[test]
-fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
-    // In the boot loader nothing can be read back before the restart, so the bad bit shows there.
-    let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]);
-    let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::BootLoader { .. }), "{stopped:?}");
-    assert_eq!(stopped.left, Left::BootLoader);
-}
-
-#[test]
-fn a_reset_without_a_status_is_judged_by_the_return() {
-    let mut rig = rig(Some(sample_image(1))).with(&[(0xE8, 1, Quirk::Silent)]).returning(None);
-    let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
-    assert_eq!(stopped.left, Left::Restarted);
 }

@@ -14,6 +14,8 @@ enum Host {
     ClearHalt(Endpoint),
     Reset,
     BusReset,
+    Configure(u8),
+    Recover,
     Alternate(u8),
     Poll,
     Unplug,
@@ -58,6 +60,8 @@ fn host() -> impl Strategy<Value = Host> {
         8 => out(),
         8 => (endpoint(), 0u16..40, 0usize..2000).prop_map(|(endpoint, stream, len)| Host::In(endpoint, stream, len)),
         2 => endpoint().prop_map(Host::ClearHalt),
+        1 => (0u8..2).prop_map(Host::Configure),
+        2 => Just(Host::Recover),
         1 => Just(Host::Reset),
         1 => Just(Host::BusReset),
         2 => (0u8..3).prop_map(Host::Alternate),
@@ -97,6 +101,8 @@ proptest! {
                 Host::ClearHalt(endpoint) => unit.clear_halt(endpoint),
                 Host::Reset => { let _ = unit.mass_storage_reset(); }
                 Host::BusReset => unit.bus_reset(),
+                Host::Configure(value) => unit.set_configuration(value),
+                Host::Recover => { let _ = unit.reset_by_host(0); }
                 Host::Alternate(alternate) => { let _ = unit.set_alternate(alternate); }
                 Host::Poll => { let _ = unit.poll_event(); }
                 Host::Unplug => unit.unplug(),

@@ -1,12 +1,17 @@
 use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use super::{TIMEOUT, bulk_only, patched_image, port, returned, unit};
-use crate::bridge::{Bridge, BulkOnly, CommandError, Port, TransportError};
+use super::{TIMEOUT, bulk_only, patched_image, port, returned, sense_of, unit};
+use crate::bridge::{Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use crate::interrupt::Interrupt;
 use crate::practice;
-use crate::scsi::{ResetMode, XdataAddress};
-use crate::virtual_bridge::{OpenError, SharedBridge, VirtualBridge, VirtualPipes};
+use crate::scsi::bot::{CommandBlockWrapper, Direction};
+use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
+use crate::virtual_bridge::{
+    InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -38,10 +43,86 @@ fn an_image_that_fails_its_checks_leaves_the_boot_loader() {
         unit.plug_in();
         let descriptors = unit.descriptors();
         assert_eq!(descriptors.state, BridgeState::BootLoader, "flash {broken:#x}");
-        assert_eq!(descriptors.identity.id, UsbId::BOOT_LOADER);
-        assert_eq!(descriptors.identity.product, "AS2462");
-        assert_eq!(descriptors.identity.serial, "000000000000");
         assert!(unit.set_alternate(1).is_err());
+    }
+}
+
+#[test]
+fn the_boot_loader_shows_the_identity_of_a_configuration_block_that_is_whole_else_its_own() {
+    let mut unit = unit("factory = \"no-image\"\nserial = \"MINE\"");
+    let identity = &unit.descriptors().identity;
+    assert_eq!((identity.id, identity.serial.as_str()), (UsbId::STOCK, "MINE"));
+    unit.chip_mut().flash.program(FlashAddress(0x7F), &[0]).unwrap();
+    unit.unplug();
+    unit.plug_in();
+    let identity = &unit.descriptors().identity;
+    assert_eq!((identity.id, identity.product.as_str()), (UsbId::BOOT_LOADER, "AS2462"));
+    assert_eq!(identity.serial, "000000000000");
+    assert_eq!(unit.descriptors().state, BridgeState::BootLoader);
+}
+
+/// A bulk pipe's answer to TEST UNIT READY's wrapper, and to the host's request for its status.
+fn replies(unit: &mut VirtualBridge) -> (OutReply, InReply) {
+    let wrapper = CommandBlockWrapper {
+        tag: 1,
+        transfer_length: 0,
+        direction: Direction::In,
+        lun: 0,
+        cdb: Command::TestUnitReady.cdb(),
+    };
+    let out = unit.bulk_out(Endpoint::DataOut, 0, &wrapper.to_bytes());
+    (out, unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]))
+}
+
+#[test]
+fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_cleared() {
+    let mut unit = unit("factory = \"erased\"");
+    let silent = (OutReply::Silent, InReply::Silent);
+    assert_eq!(replies(&mut unit), silent);
+    unit.set_configuration(1);
+    unit.clear_halt(Endpoint::DataOut);
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(replies(&mut unit), silent, "nothing helps before the port reset");
+    unit.bus_reset();
+    assert_eq!(replies(&mut unit), silent);
+    unit.set_configuration(1);
+    assert_eq!(replies(&mut unit), (OutReply::Stall, InReply::Stall));
+    assert!(unit.is_halted(Endpoint::DataIn));
+    unit.set_alternate(0).unwrap();
+    unit.clear_halt(Endpoint::DataOut);
+    assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt by itself");
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(replies(&mut unit), (OutReply::Accepted(31), InReply::Stall), "a status may stall once");
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), InReply::Data(13));
+}
+
+#[test]
+fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
+    let mut unit = unit("factory = \"erased\"");
+    unit.set_configuration(0);
+    unit.bus_reset();
+    unit.set_configuration(1);
+    assert_eq!(replies(&mut unit), (OutReply::Silent, InReply::Silent));
+}
+
+#[test]
+fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
+    let mut port = port(unit("factory = \"no-image\"\nbehind = { ssd = { bytes = 4096 } }"));
+    let mut bridge = port.open().unwrap();
+    assert!(bridge.inquiry().is_ok());
+    assert!(!bridge.is_ready().unwrap());
+    assert_eq!(sense_of(bridge.read_capacity()), "5/20/00 (invalid command operation code)");
+    assert_eq!(sense_of(bridge.read16(0, &mut [0; 512])), "5/20/00 (invalid command operation code)");
+    assert_eq!(sense_of(bridge.read_config(BlockIndex::Zero)), "5/20/00 (invalid command operation code)");
+    assert_eq!(sense_of(bridge.firmware_version()), "5/20/00 (invalid command operation code)");
+    for opcode in [0x1A, 0x1B, 0x1E, 0x35, 0xA0, 0xE5, 0xE6] {
+        let cdb = Cdb::new(&[opcode, 0, 0, 0, 0, 0]).unwrap();
+        let end = bridge.transport_mut().execute(&cdb, DataPhase::None, TIMEOUT).unwrap();
+        assert_eq!(
+            end.sense.map(|sense| sense.to_string()).as_deref(),
+            Some("5/20/00 (invalid command operation code)")
+        );
     }
 }
 
@@ -56,7 +137,7 @@ fn without_a_configuration_block_the_identity_is_the_chips_own() {
 }
 
 #[test]
-fn flashing_over_bulk_only_and_e8_bring_the_unit_back_as_what_was_flashed() {
+fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed() {
     let image = patched_image();
     let file = image.to_file();
     let mut port = port(unit("factory = \"no-image\""));
@@ -71,8 +152,11 @@ fn flashing_over_bulk_only_and_e8_bring_the_unit_back_as_what_was_flashed() {
         bridge.write_flash(part, part.of(&file)).unwrap();
     }
     assert!(bridge.read_config(BlockIndex::Zero).is_err(), "the boot loader does not read");
-    bridge.reset(ResetMode::State8A).unwrap();
+    bridge.reset(ResetMode::Halt).unwrap();
     assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
+    assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None, "it waits for its power");
+    assert!(port.attached().is_err());
+    port.unit().lock().replug();
 
     let attached = returned(&mut port);
     assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
@@ -106,7 +190,8 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
     for part in Part::ALL {
         bridge.write_flash(part, part.of(&file)).unwrap();
     }
-    bridge.reset(ResetMode::State8A).unwrap();
+    bridge.reset(ResetMode::Halt).unwrap();
+    port.unit().lock().replug();
     let attached = returned(&mut port);
     assert_eq!(attached.state, BridgeState::Vendor, "the configuration blocks are still the unit's own");
 }
@@ -179,7 +264,7 @@ fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
     port.unit().lock().unplug();
     assert!(bridge.is_ready().is_err());
     assert!(port.attached().is_err());
-    assert_eq!(port.wait_for_return(std::time::Duration::ZERO, Interrupt::never()).unwrap(), None);
+    assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None);
     port.unit().lock().plug_in();
     assert!(port.wait_for_return(TIMEOUT, Interrupt::never()).unwrap().is_some());
     assert!(bridge.is_ready().is_err());
@@ -211,4 +296,80 @@ fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
         unit.lock().plug_in();
         assert_eq!(unit.lock().descriptors().state, state, "{never_done}");
     }
+}
+
+/// Writes `image` with the unit's own blocks, under the patched identity, and resets the CPU.
+fn flash_and_reset(port: &mut VirtualPort, image: &Image) {
+    let mut bridge = port.open().unwrap();
+    let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+    let mut zero = ConfigBlock::parse(BlockIndex::Zero, &zero).unwrap();
+    zero.set_number(ConfigField::VendorId, 0xADD1).unwrap();
+    zero.set_number(ConfigField::ProductId, 1).unwrap();
+    bridge.write_config(BlockIndex::Zero, zero.bytes()).unwrap();
+    bridge.write_config(BlockIndex::One, &one).unwrap();
+    let file = image.to_file();
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&file)).unwrap();
+    }
+    bridge.reset(ResetMode::CpuReset).unwrap();
+}
+
+/// Whether the status patch is in the code that runs: with it a write is answered at once.
+fn runs_patched_code(port: &mut VirtualPort) -> bool {
+    Bridge::new(port.uas().unwrap().unwrap()).write16(0, &[0; 512]).is_ok()
+}
+
+#[test]
+fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
+    for (scenario, loads) in [("", true), ("cpu-reset = \"keeps-code\"", false)] {
+        let mut port = port(unit(scenario));
+        flash_and_reset(&mut port, &patched_image());
+        let attached = returned(&mut port);
+        assert_eq!(attached.usb_id, UsbId::PATCHED, "the start-up code reads the configuration: {scenario}");
+        assert_eq!(runs_patched_code(&mut port), loads, "{scenario}");
+        port.unit().lock().replug();
+        returned(&mut port);
+        assert!(runs_patched_code(&mut port), "with its power it runs what its flash holds");
+    }
+}
+
+#[test]
+fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
+    let mut port = port(unit("cpu-reset = \"keeps-code\""));
+    let mut bridge = port.open().unwrap();
+    let zero = bridge.read_config(BlockIndex::Zero).unwrap();
+    bridge.write_config(BlockIndex::Zero, &zero).unwrap();
+    bridge.reset(ResetMode::CpuReset).unwrap();
+    assert_eq!(returned(&mut port).state, BridgeState::Vendor);
+    port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
+    assert_eq!(returned(&mut port).state, BridgeState::Vendor);
+    port.unit().lock().replug();
+    assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
+}
+
+#[test]
+fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
+    let mut port = port(unit("speed = \"high\"\nspeed-after-reset = \"super\""));
+    assert_eq!(port.speed().unwrap(), Speed::High);
+    port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
+    returned(&mut port);
+    assert_eq!(port.speed().unwrap(), Speed::Super);
+    assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
+    port.unit().lock().replug();
+    returned(&mut port);
+    assert_eq!(port.speed().unwrap(), Speed::High);
+}
+
+#[test]
+fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is_said_so() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(VirtualBridge::open(dir.path(), None).unwrap());
+    assert!(matches!(replug(dir.path(), Interrupt::never()), Err(ReplugError::NotServed { .. })));
+    let held = VirtualBridge::open(dir.path(), None).unwrap();
+    let stopped = AtomicBool::new(true);
+    let outcome = replug(dir.path(), Interrupt::watching(&stopped));
+    assert!(matches!(outcome, Err(ReplugError::Interrupted(_))), "{outcome:?}");
+    assert!(!dir.path().join("replug").exists(), "the request is taken back");
+    drop(held);
+    assert!(matches!(replug(&dir.path().join("nothing"), Interrupt::never()), Err(ReplugError::Open(_))));
 }

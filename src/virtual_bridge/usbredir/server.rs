@@ -118,6 +118,8 @@ pub fn serve(
     let failed = |source| ServeError { address: listener.address().clone(), source };
     while !interrupt.is_requested() {
         wait(listener.socket(), PollFlags::IN, LOOK_UP).map_err(failed)?;
+        // Without a guest the unit has no power to lose.
+        let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
         report(Report::Connected);
         if unit.scenario().state != PowerOnState::Absent {
@@ -165,6 +167,7 @@ impl<'u> Connection<'u> {
                     self.inbox.consume(used);
                 }
                 Received::Nothing => {
+                    self.session.replug_where_asked();
                     let until = self.settle(&mut tell);
                     // What has just been said goes out before anything is waited for.
                     self.write()?;

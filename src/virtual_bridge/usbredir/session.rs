@@ -114,6 +114,13 @@ impl<'u> Session<'u> {
         self.follow_the_unit(out, tell) || answered
     }
 
+    /// Replugs the unit where another process asks for that.
+    pub fn replug_where_asked(&mut self) {
+        if self.unit.takes_replug_request() {
+            self.unit.replug();
+        }
+    }
+
     /// How long until [`Session::settle`] may do something without a packet from the guest. It is called once more
     /// where this is `None`: the moment may just have passed.
     pub fn wake_in(&self) -> Option<Duration> {
@@ -142,6 +149,7 @@ impl<'u> Session<'u> {
                 let status = if value <= 1 {
                     self.cancel_all(out);
                     self.configuration = value;
+                    self.unit.set_configuration(value);
                     self.choose_alternate(0, out);
                     Status::Success
                 } else {
@@ -331,6 +339,7 @@ impl<'u> Session<'u> {
         if let (Plug::Out, Some(attachment)) = (self.plug, now) {
             self.control = ControlState::default();
             self.configuration = 0;
+            self.unit.set_configuration(0);
             self.choose_alternate(0, out);
             let descriptors = self.unit.descriptors();
             let device = &descriptors.device;

@@ -14,14 +14,16 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, HostIu, Tag};
 use crate::scsi::{Cdb, Command, ResetMode};
-use crate::virtual_bridge::{Behind, Scenario, VirtualBridge};
+use crate::virtual_bridge::{Behind, Factory, Scenario, VirtualBridge, replug};
 
 mod kind {
     pub(super) const HELLO: u32 = 0;
     pub(super) const DEVICE_CONNECT: u32 = 1;
     pub(super) const DEVICE_DISCONNECT: u32 = 2;
+    pub(super) const RESET: u32 = 3;
     pub(super) const INTERFACE_INFO: u32 = 4;
     pub(super) const EP_INFO: u32 = 5;
+    pub(super) const SET_CONFIGURATION: u32 = 6;
     pub(super) const SET_ALT_SETTING: u32 = 9;
     pub(super) const ALT_SETTING_STATUS: u32 = 11;
     pub(super) const CANCEL: u32 = 21;
@@ -213,12 +215,67 @@ fn a_control_request_is_answered_from_the_descriptors_and_cut_to_its_length() {
 fn a_unit_that_starts_over_leaves_and_comes_back_once_the_guest_has_seen_it_go() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
-    guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::State8A))));
+    guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::CpuReset))));
     let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
     assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_DISCONNECT));
     assert_eq!(guest.send(&bulk(3, 0x81, 0, 13, &[])), [], "what was on its way is dropped");
     let answers = guest.send(&packet(kind::DISCONNECT_ACK, 0, &[]));
     assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_CONNECT));
+}
+
+#[test]
+fn a_halted_unit_stays_off_the_guests_bus_until_it_is_replugged() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::Halt))));
+    let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
+    assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_DISCONNECT));
+    assert_eq!(guest.send(&packet(kind::DISCONNECT_ACK, 0, &[])), []);
+    assert_eq!(guest.session.wake_in(), None, "no time brings it back");
+}
+
+#[test]
+fn a_guest_opens_the_boot_loader_with_a_port_reset_after_the_enumeration() {
+    let scenario = Scenario { factory: Factory::Erased, ..Scenario::default() };
+    let mut unit = VirtualBridge::in_memory(scenario, b"usbredir", None).unwrap();
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let ready = cbw(1, &Command::TestUnitReady);
+    let configure = packet(kind::SET_CONFIGURATION, 1, &[1]);
+    let enumerate = [packet(kind::RESET, 0, &[]), configure].concat();
+    guest.send(&enumerate);
+    assert_eq!(guest.send(&bulk(2, 0x02, 0, 31, &ready)), [], "silent");
+    guest.send(&enumerate);
+    let answers = guest.send(&bulk(3, 0x02, 0, 31, &ready));
+    assert_eq!(bulk_parts(&answers[0]).0, Status::Stall as u8);
+    for endpoint in [0x81, 0x02] {
+        guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, endpoint, 0, 0, 0]));
+    }
+    let answers = guest.send(&bulk(5, 0x02, 0, 31, &ready));
+    assert_eq!(bulk_parts(&answers[0]), (Status::Success as u8, 31, &[][..]));
+}
+
+#[test]
+fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let address: Address = format!("unix:{}", dir.path().join("socket").display()).parse().unwrap();
+    let listener = Listener::bind(&address).unwrap();
+    let stop = AtomicBool::new(false);
+    let (reports, told) = mpsc::channel();
+    let folder = dir.path().join("unit");
+    let mut unit = VirtualBridge::open(&folder, None).unwrap();
+    let interrupt = Interrupt::watching(&stop);
+    thread::scope(|scope| {
+        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
+        let mut guest = UnixStream::connect(address.path()).unwrap();
+        guest.write_all(&hello()).unwrap();
+        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        replug(&folder, Interrupt::never()).unwrap();
+        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Unplugged))));
+        guest.write_all(&packet(kind::DISCONNECT_ACK, 0, &[])).unwrap();
+        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        stop.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! `asmpatch reset`.
+
+use std::time::Duration;
+
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::deadlines::Deadlines;
+use super::{Context, print};
+use crate::bridge::{Attached, CommandError, Port, Speed};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::BridgeState;
+use crate::interrupt::{self, Interrupt};
+use crate::scsi::ResetMode;
+use crate::unit::{self, Selector};
+
+/// Restart a bridge: its CPU is reset and its link is trained anew.
+///
+/// For a dock that came up at 480 Mbit/s, as one that is plugged in while its host boots does, and stays there. The unit
+/// leaves the bus and is back after about 3 s. Nothing is written, and a unit whose disk is in use is left alone.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    device: Option<Selector>,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a unit was not restarted.
+#[derive(Debug, Error, Diagnostic)]
+enum ResetError {
+    /// It runs nothing that has the command.
+    #[error("{device}: the unit runs its {state}, which has no CPU reset")]
+    #[diagnostic(
+        code(asmpatch::reset::no_firmware),
+        help(
+            "nothing was sent to it. Its power restarts it: unplug it, wait five seconds, plug it in again; \
+             docs/recovery.md says how a unit in its boot loader gets firmware"
+        )
+    )]
+    NoFirmware { device: String, state: BridgeState },
+    /// It is not back.
+    #[error("{device}: the unit has not come back within {deadline:?}")]
+    #[diagnostic(
+        code(asmpatch::reset::not_back),
+        help("nothing was written to it; unplug it, wait five seconds, plug it in again, then `asmpatch list`")
+    )]
+    NotBack { device: String, deadline: Duration },
+    /// Its flash holds no firmware.
+    #[error(
+        "{device}: the unit came back in its boot loader: its flash holds no firmware that passes the chip's checks"
+    )]
+    #[diagnostic(
+        code(asmpatch::reset::boot_loader),
+        help("the reset writes nothing, so it was so before; docs/recovery.md says how firmware gets onto it")
+    )]
+    BootLoader { device: String },
+}
+
+impl Failure for ResetError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NoFirmware { .. } => Exit::Refused,
+            Self::NotBack { .. } | Self::BootLoader { .. } => Exit::Device,
+        }
+    }
+}
+
+/// A unit before or after.
+#[derive(Serialize)]
+struct Seen {
+    usb_id: String,
+    state: BridgeState,
+    serial: String,
+    product: String,
+    speed: Speed,
+}
+
+impl Seen {
+    fn new(attached: Attached, speed: Speed) -> Self {
+        let Attached { usb_id, state, serial, product, .. } = attached;
+        Self { usb_id: usb_id.to_string(), state, serial, product, speed }
+    }
+}
+
+#[derive(Serialize)]
+struct Json {
+    device: String,
+    before: Seen,
+    after: Seen,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, one whose disk is in use, one that does not come back.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let interrupt = interrupt::install();
+    let mut port = unit::port(args.device.as_ref())?;
+    let before = Seen::new(port.attached()?, port.speed()?);
+    let after = restart(&mut *port, before.state, interrupt)?;
+    let after = Seen::new(after, port.speed()?);
+    // A link that is trained anew may be on the connector's other port.
+    let device = port.device();
+    if args.json {
+        print::json(&Json { device, before, after });
+        return Ok(Exit::Done);
+    }
+    outln!("{device}: back as {} ({}) at {}, was {}", after.usb_id, after.state, after.speed, before.speed);
+    if matches!(after.speed, Speed::Low | Speed::Full | Speed::High) {
+        outln!("  still slow: try another cable, another port, no hub");
+    }
+    Ok(Exit::Done)
+}
+
+fn restart(port: &mut dyn Port, state: BridgeState, interrupt: Interrupt<'_>) -> Result<Attached, AnyFailure> {
+    let device = port.device();
+    if state != BridgeState::Vendor {
+        return Err(ResetError::NoFirmware { device, state }.into());
+    }
+    interrupt.check()?;
+    let mut bridge = port.open()?;
+    match bridge.reset(ResetMode::CpuReset) {
+        // A unit that resets at once answers no more: whether it did, its return will tell.
+        Ok(()) | Err(CommandError::Transport(_)) => {}
+        Err(refused) => return Err(refused.into()),
+    }
+    // Given back only after it has left: see `flash`.
+    let deadline = Deadlines::of_this_run().come_back;
+    let back = port.wait_for_return(deadline, interrupt);
+    drop(bridge);
+    match back? {
+        Some(found) if found.state == BridgeState::BootLoader => Err(ResetError::BootLoader { device }.into()),
+        Some(found) => Ok(found),
+        None => {
+            interrupt.check()?;
+            Err(ResetError::NotBack { device, deadline }.into())
+        }
+    }
+}

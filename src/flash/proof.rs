@@ -1,0 +1,176 @@
+//! What a unit runs, told by what it does.
+//!
+//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again. Nor
+//! does the version: stock and patched firmware have the same. What tells is behaviour in which the code before and the
+//! code that was written differ, as far as it can be asked for without harm.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::error::FlashError;
+use crate::bridge::{AnyTransport, Bridge, CommandError, TransportError};
+use crate::firmware::{FirmwareVersion, Image};
+use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
+use crate::scsi::bot::Direction;
+use crate::scsi::{Command, XdataAddress};
+
+/// What is asked for: 256 bytes of RAM, which reading does not change. Without the extension of E4's length the low byte
+/// alone counts, and no byte comes.
+const LONG_READ_FROM: XdataAddress = XdataAddress::main(0x0700);
+const LONG_READ_LEN: u16 = 256;
+
+/// What can be told of a firmware by asking it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Behaviour {
+    /// The version that it says.
+    pub version: Option<FirmwareVersion>,
+    /// Whether E4 gives 256 bytes at once; `None` where that can't be told.
+    pub long_e4: Option<bool>,
+}
+
+impl Behaviour {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { version: None, long_e4: None };
+
+    /// What `image` does, executed.
+    pub fn of_image(image: &Image) -> Self {
+        let long_e4 = || {
+            if !conventions::are_kept_by(image) {
+                return None;
+            }
+            let mut data = Vec::new();
+            let wire = Wire::BulkOnly { host_len: LONG_READ_LEN.into(), direction: Direction::In };
+            let mut cpu = FirmwareCpu::new(image, MemoryFlash::erased());
+            let reply = cpu
+                .begin(wire, &Command::XdataRead { from: LONG_READ_FROM, len: LONG_READ_LEN }.cdb(), &mut data)
+                .ok()?;
+            Some(reply == Reply::DataIn && data.len() == usize::from(LONG_READ_LEN))
+        };
+        Self { version: Some(image.version()), long_e4: long_e4() }
+    }
+
+    /// What the unit does.
+    ///
+    /// # Errors
+    /// Where the unit tells no version, or is gone.
+    pub fn of_unit(bridge: &mut Bridge<AnyTransport>) -> Result<Self, CommandError> {
+        let version = Some(bridge.firmware_version()?);
+        let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
+            Ok(()) => Some(true),
+            Err(CommandError::Short { .. }) => Some(false),
+            Err(gone @ CommandError::Transport(TransportError::Disconnected { .. })) => return Err(gone),
+            Err(_) => None,
+        };
+        Ok(Self { version, long_e4 })
+    }
+
+    /// The error of a unit that was to do what `self` is, and does what `found` is; `None` where nothing contradicts.
+    pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
+        match (self.version, found.version) {
+            (Some(expected), Some(found)) if expected != found => return Some(FlashError::Version { expected, found }),
+            _ => {}
+        }
+        match (self.long_e4, found.long_e4) {
+            (Some(expected), Some(found)) if expected != found => Some(FlashError::Behaviour { expected }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            Some(version) => write!(f, "version {version}")?,
+            None => f.write_str("no version")?,
+        }
+        match self.long_e4 {
+            Some(true) => f.write_str(", E4 gives 256 bytes"),
+            Some(false) => f.write_str(", E4 gives at most 255 bytes"),
+            None => f.write_str(", E4 of 256 bytes has no answer"),
+        }
+    }
+}
+
+/// Whether a unit runs what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runs {
+    /// It does.
+    Written,
+    /// It still runs what it had.
+    Before,
+    /// Nothing that can be asked for tells.
+    Unknown,
+}
+
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Written => "it runs what was written",
+            Self::Before => "it still runs what it had",
+            Self::Unknown => "the same before and after, so it can't be told what runs",
+        })
+    }
+}
+
+impl Runs {
+    /// Judges a unit that has restarted without losing its power: what it did `before`, what the `written` code does,
+    /// and what the unit does `now`.
+    pub fn judge(before: &Behaviour, written: &Behaviour, now: &Behaviour) -> Self {
+        if written.contradiction(now).is_some() {
+            Self::Before
+        } else if before.contradiction(now).is_some() {
+            Self::Written
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Sha256Digest;
+    use crate::patch::{Library, PatchSet, Selection};
+    use crate::practice;
+
+    fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
+        Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4 }
+    }
+
+    #[test]
+    fn only_what_differs_before_and_after_tells_what_runs() {
+        let (short, long, mute) = (of(1, Some(false)), of(1, Some(true)), of(1, None));
+        for (before, written, now, runs) in [
+            (short, long, long, Runs::Written),
+            (short, long, short, Runs::Before),
+            (long, short, short, Runs::Written),
+            (long, short, long, Runs::Before),
+            (short, short, short, Runs::Unknown),
+            (long, long, long, Runs::Unknown),
+            (short, mute, short, Runs::Unknown),
+            (mute, long, long, Runs::Unknown),
+            (of(1, None), of(2, None), of(2, None), Runs::Written),
+            (of(1, None), of(2, None), of(1, None), Runs::Before),
+        ] {
+            assert_eq!(Runs::judge(&before, &written, &now), runs, "{before}; {written}; {now}");
+        }
+    }
+
+    #[test]
+    fn an_images_own_code_says_whether_it_has_the_extension() {
+        let image = practice::image();
+        let library = Library::embedded().unwrap();
+        let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
+        let set = PatchSet::resolve(&library, &selection, &image, Sha256Digest(image.sha256())).unwrap();
+        assert_eq!(Behaviour::of_image(&image).long_e4, Some(false));
+        assert_eq!(Behaviour::of_image(&set.apply().unwrap().image).long_e4, Some(true));
+    }
+
+    #[test]
+    fn an_image_whose_routines_are_not_known_tells_nothing_but_its_version() {
+        let image = super::super::backup::tests::sample_image(1);
+        assert_eq!(Behaviour::of_image(&image), Behaviour { version: Some(image.version()), long_e4: None });
+    }
+}

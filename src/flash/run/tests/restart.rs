@@ -1,0 +1,152 @@
+//! How units come back, and what they then run.
+
+use super::*;
+
+#[test]
+fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
+    let mut rig = rig(Some(sample_image(1)));
+    let report = rig.run().unwrap();
+    assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(report.version, Some(sample_image(2).version()));
+    let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
+    assert_eq!(backup.firmware().unwrap(), sample_image(1));
+    assert_eq!(backup.blocks[0], *own_block(UsbId::STOCK).bytes());
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+    assert_eq!(rig.count(0xE1), 2, "block 1 too: block 0's erase took it");
+    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(
+        steps,
+        [
+            "open",
+            "back up",
+            "erase, write configuration block 0",
+            "write configuration block 1",
+            "write firmware part 1",
+            "write firmware part 2",
+            "read back configuration block 0",
+            "read back configuration block 1",
+            "read back firmware part 1",
+            "read back firmware part 2",
+            "restart",
+            "come back",
+            "check what runs",
+        ]
+    );
+    assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x50]);
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power() {
+    let mut rig = rig(None).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    let report = rig.run().unwrap();
+    assert_eq!(report.backup, None);
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x51]);
+    assert_eq!(rig.count(0xE1), 2);
+    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
+    assert_eq!(steps[steps.len() - 5], "check what runs");
+    assert_eq!(steps[steps.len() - 1], "read back firmware part 2");
+    assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_cable() {
+    let mut rig = rig(None);
+    let report = rig.run().unwrap();
+    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
+    assert_eq!((rig.port.waits, rig.count(0xE0)), (0, 0), "nobody waits");
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+}
+
+#[test]
+fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
+    let same = |rig: &mut Rig| {
+        let image = Image::parse(&rig.plan.file).unwrap();
+        rig.port.unit.lock().unwrap().running = Some(image);
+    };
+    // Another version before: it shows that the new code runs, or that the old one still does.
+    for (loads_code, runs) in [(true, Runs::Written), (false, Runs::Before)] {
+        let mut rig = rig(Some(sample_image(1)));
+        rig.port.unit.lock().unwrap().loads_code = loads_code;
+        let report = rig.run().unwrap();
+        assert_eq!((report.runs, report.needs_power), (Some(runs), runs == Runs::Before));
+    }
+    // The same version before and after.
+    let mut rig = rig(Some(sample_image(1)));
+    same(&mut rig);
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Unknown), true));
+}
+
+#[test]
+fn other_code_than_written_after_the_units_power_is_an_error() {
+    let mut rig = rig(None).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    rig.plan.version = sample_image(3).version();
+    rig.plan.file = sample_image(3).to_file();
+    let written = flash_of(&sample_image(2));
+    // Its flash says one thing, and what comes up is another.
+    rig.port.unit.lock().unwrap().lies = Some(written);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Version { .. }), "{stopped:?}");
+    assert_eq!(stopped.left, Left::Unproven);
+}
+
+#[test]
+fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
+    let mut rig = rig(Some(sample_image(1))).returning(None);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
+    assert_eq!(stopped.left, Left::Restarted);
+}
+
+#[test]
+fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
+    struct Asked(usize);
+    impl Observer for Asked {
+        fn event(&mut self, event: Event<'_>) {
+            self.0 += usize::from(matches!(event, Event::Replug));
+        }
+    }
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    let mut asked = Asked(0);
+    run(&mut rig.port, &rig.plan, &rig.options, &mut asked, Interrupt::never()).unwrap();
+    assert_eq!(asked.0, 1);
+}
+
+#[test]
+fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
+    assert_eq!(report.after.unwrap().usb_id, UsbId::STOCK);
+}
+
+#[test]
+fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+    rig.options.replug_deadline = Duration::from_millis(1);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
+    assert_eq!(stopped.left, Left::OtherIdentity);
+}
+
+#[test]
+fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
+    // In the boot loader nothing can be read back before the restart, so the bad bit shows there.
+    let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]).returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::BootLoader { .. }), "{stopped:?}");
+    assert_eq!(stopped.left, Left::BootLoader);
+}
+
+#[test]
+fn a_reset_without_a_status_is_judged_by_the_return() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE8, 1, Quirk::Silent)]).returning(None);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
+    assert_eq!(stopped.left, Left::Restarted);
+}

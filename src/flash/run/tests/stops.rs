@@ -1,0 +1,57 @@
+//! Signals and bugs: what they leave.
+
+use super::*;
+
+#[test]
+fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_before_the_restart() {
+    for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 5), (0xE2, 3), (0xE2, 4)] {
+        let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, Quirk::Interrupt)]);
+        let stopped = rig.stopped();
+        assert!(matches!(stopped.error, FlashError::Interrupted), "{opcode:02X} {nth}: {stopped:?}");
+        assert_eq!((stopped.left, stopped.during), (Left::Verified, Step::ReadBack(Part::Two)), "{opcode:02X} {nth}");
+        assert_eq!((rig.count(0xE3), rig.count(0xE8)), (2, 0), "{opcode:02X} {nth}");
+        let unit = rig.port.unit.lock().unwrap();
+        assert!(unit.flash == flash_of(&sample_image(2)), "{opcode:02X} {nth}");
+    }
+}
+
+#[test]
+fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt), (0xE3, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Verified, 4, 0));
+    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
+}
+
+#[test]
+fn ctrl_c_lets_a_boot_loader_take_everything_and_stops_before_the_halt() {
+    let mut rig = rig(None).with(&[(0xE1, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Complete, 2, 0));
+}
+
+#[test]
+fn a_panic_fails_its_unit_alone_and_says_how_it_is_left() {
+    let units = [rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Panic)]), rig(Some(sample_image(1)))];
+    let [panicked, sound] = std::thread::scope(|scope| {
+        let running = units.map(|mut rig| scope.spawn(move || (rig.run(), rig.port.unit)));
+        running.map(|unit| unit.join().unwrap())
+    });
+    let stopped = *panicked.0.unwrap_err();
+    assert!(matches!(&stopped.error, FlashError::Panicked(panic) if panic.to_string().contains("as asked for")));
+    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, Step::WritePart(Part::Two)));
+    assert!(stopped.report.backup.is_some());
+    assert_eq!(sound.0.unwrap().after.unwrap().usb_id, UsbId::PATCHED);
+    assert!(sound.1.lock().unwrap().flash == flash_of(&sample_image(2)));
+}
+
+#[test]
+fn ctrl_c_before_the_first_write_leaves_the_unit_untouched() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE2, 1, Quirk::Interrupt)]);
+    let stopped = rig.stopped();
+    assert_eq!(stopped.left, Left::Untouched);
+    assert_eq!((rig.count(0xE1), rig.count(0xE3)), (0, 0));
+    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no half of a backup stays");
+}

@@ -18,7 +18,8 @@ use crate::failure::{Exit, Failure};
 pub enum Left {
     /// Nothing was written.
     Untouched,
-    /// Writing was begun, which erases everything first; not all was written.
+    /// Writing was begun, which erases everything first; its end was not seen. How much of it the unit has done can't be
+    /// told: a command whose status is lost may have been carried out, or not even begun.
     Incomplete,
     /// The unit took everything; not all was seen to read back.
     Complete,
@@ -39,8 +40,8 @@ impl fmt::Display for Left {
         f.write_str(match self {
             Self::Untouched => "nothing was written: the unit is as it was",
             Self::Incomplete => {
-                "its flash was erased and holds no whole firmware: it runs on as long as it has power, and comes up in \
-                 its boot loader after that, which takes firmware all the same"
+                "writing was begun, and its end was not seen: the flash may hold no whole firmware. The unit runs on as \
+                 long as it has power, and may come up in its boot loader after that, which takes firmware all the same"
             }
             Self::Complete => {
                 "everything was written, but it is not known to be right: the unit may come up in its boot loader \
@@ -93,7 +94,9 @@ const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, pl
 /// What brings a unit back that was left in this state. `backup` is the one that the stopped run took.
 pub fn actions(left: Left, origin: &Origin, device: &str, backup: Option<&Path>, gone: bool) -> Vec<Action> {
     let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
-    let list = |purpose| command(purpose, vec!["asmpatch list".into()]);
+    // A virtual bridge is listed only where it is named.
+    let named = if device.starts_with("virtual:") { format!(" --device {}", quoted(device)) } else { String::new() };
+    let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
     let again = |no_backup| command("go on", again(origin, device, backup, no_backup));
     let back = backup.map(|folder| {
         let words =
@@ -277,6 +280,12 @@ mod tests {
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
         }
+    }
+
+    #[test]
+    fn a_virtual_unit_is_listed_by_its_name() {
+        let actions = actions(Left::Verified, &flash(), "virtual:my unit", None, false);
+        assert_eq!(actions[1].command.as_deref(), Some("asmpatch list --device 'virtual:my unit'"));
     }
 
     #[test]

@@ -111,7 +111,10 @@ impl Player<'_> {
         while !self.is_over(&ended, calm) {
             let next = match self.next(&told, again)? {
                 Some(next) => next,
-                None => break,
+                None => {
+                    by = by.max(By::Printed);
+                    break;
+                }
             };
             by = by.max(next.by);
             again += usize::from(next.by == By::Again);
@@ -348,9 +351,8 @@ impl Player<'_> {
 
     /// What to do now; `None` where nothing is.
     fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
-        if let Some(command) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
-            let _ = writeln!(self.log, "(as printed: {command})");
-            let row = self.look()?;
+        if let Some(printed) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
+            let row = self.list(format!("{printed} --json").into(), By::Printed)?;
             return if row["state"] == "vendor" { Ok(None) } else { self.documented().map(Some) };
         }
         let back =
@@ -395,10 +397,11 @@ impl Player<'_> {
 
     /// The unit with its power back and nothing wrong, as `asmpatch list` shows it.
     fn look(&mut self) -> Result<Value, String> {
-        let line = self.line("list", &["--json".as_ref()], &[]);
-        self.processes += usize::from(self.processes == 0);
-        let next = Next { line, verb: Verb::Reads, by: By::Printed };
-        let (ended, _) = self.run(&next, &Trouble::default())?;
+        self.list(self.line("list", &["--json".as_ref()], &[]), By::Documented)
+    }
+
+    fn list(&mut self, line: OsString, by: By) -> Result<Value, String> {
+        let (ended, _) = self.run(&Next { line, verb: Verb::Reads, by }, &Trouble::default())?;
         let rows: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
         rows.get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
     }

@@ -46,5 +46,9 @@ fn transcripts_show_what_the_program_prints() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
     write_images(&cli.join("patch.in"));
     write(&cli.join("execute.in/practice.bin"), &practice::image().to_file());
-    trycmd::TestCases::new().env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").case("tests/cli/*.md");
+    trycmd::TestCases::new()
+        .env("ASMPATCH_CACHE_DIR", "cache")
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("NO_COLOR", "1")
+        .case("tests/cli/*.md");
 }

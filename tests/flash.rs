@@ -6,9 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asmpatch::bridge::Port;
+use asmpatch::bridge::{Behind, Port};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::Left;
@@ -255,7 +256,9 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 /// Runs the command as printed, with the question answered.
 fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
-    std::process::Command::new(binary).current_dir(home).args(words).args(["--yes", "--json"]).output().unwrap()
+    let mut command = std::process::Command::new(binary);
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
+    command.output().unwrap()
 }
 
 #[test]
@@ -373,6 +376,148 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
     }
 }
 
+/// A unit that loses its power in the first write, and the two commands that are printed then.
+fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
+    let output = asmpatch(rig.home.path(), words);
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
+    let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(units[0]["changed"], true);
+    let actions = units[0]["error"]["recovery"].as_array().unwrap();
+    actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// Runs a command as printed; gives the first unit's outcome.
+fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let output = asmpatch(rig.home.path(), &words);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command}: {told}");
+    serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()[0].clone()
+}
+
+#[test]
+fn the_printed_commands_carry_every_option_without_which_they_would_be_refused() {
+    let torn = "serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n";
+    let cases: [&[&str]; 3] = [
+        &["flash", "patched.bin", "--device", "virtual:unit", "--serial", "NEW00001"],
+        &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
+        &["flash", "unknown.bin", "--device", "virtual:unit", "--patch-dir", "patches", "--unproven"],
+    ];
+    for words in cases {
+        let rig = Rig::new(torn);
+        let home = rig.home.path();
+        let Patched { image, receipt } = patched();
+        fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+        fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+        fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+        fs::create_dir(home.join("patches")).unwrap();
+        let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/own-dispatch/p.toml");
+        fs::copy(patch, home.join("patches/p.toml")).unwrap();
+        let made = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+            .current_dir(home)
+            .args(["patch", "practice.bin", "--patch-dir", "patches", "-o", "unknown.bin"])
+            .output();
+        assert!(made.unwrap().status.success());
+        let before = rig.cells();
+
+        let commands = commands_after_a_torn_write(&rig, words);
+        assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+        rig.tell("");
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
+        // What was wanted is there: the same command again has nothing to do.
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], false, "{words:?}");
+        run_printed(&rig, &commands[1]);
+        assert!(rig.cells() == before, "{words:?}");
+    }
+}
+
+#[test]
+fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    let before = rig.cells();
+    let words = ["flash", "practice.bin", "--device", "virtual:unit"];
+    let unit: serde_json::Value = serde_json::from_slice(&asmpatch(home, &words).stdout).unwrap();
+    assert_eq!((&unit[0]["ok"], &unit[0]["changed"]), (&true.into(), &false.into()));
+    assert!(unit[0].get("backup").is_none() && !home.join("backups").exists());
+    let dry: serde_json::Value =
+        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force", "--dry-run"]].concat()).stdout).unwrap();
+    assert_eq!((&dry[0]["changed"], &dry[0]["plan"]["write"]), (&false.into(), &true.into()));
+    assert!(!home.join("backups").exists());
+    let forced: serde_json::Value =
+        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force"]].concat()).stdout).unwrap();
+    assert_eq!(forced[0]["changed"], true);
+    assert!(forced[0]["backup"].as_str().unwrap().starts_with("backups"));
+    assert!(rig.cells() == before);
+}
+
+#[test]
+fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let Patched { image, receipt } = patched();
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    fs::create_dir(home.join("absent")).unwrap();
+    fs::write(home.join("absent/bridge.toml"), "state = 'absent'\n").unwrap();
+    let words = ["flash", "patched.bin", "--all", "--device", "virtual:absent", "--device", "virtual:unit"];
+    let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
+    let run = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), units)
+    };
+    let code = |unit: &serde_json::Value| unit["error"]["code"].as_str().unwrap_or_default().to_owned();
+    let (status, units) = run(&[]);
+    assert_eq!((status, units.as_array().unwrap().len()), (Some(5), 3), "{units:#}");
+    assert_eq!(code(&units[0]), "asmpatch::virtual_bridge::absent");
+    assert_eq!(
+        (code(&units[1]), &units[1]["error"]["unit"]),
+        ("asmpatch::flash::not_asked".into(), &"virtual:unit".into())
+    );
+    let (status, units) = run(&["--yes", "--all-or-none"]);
+    assert_eq!((status, code(&units[1])), (Some(5), "asmpatch::flash::all_or_none".into()), "{units:#}");
+    let (status, units) = run(&["--yes"]);
+    assert_eq!((status, &units[1]["changed"], &units[1]["ok"]), (Some(4), &true.into(), &true.into()), "{units:#}");
+    assert!(!code(&units[2]).is_empty() && units[2]["error"]["help"].is_string());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn backups_go_to_the_data_folder_unless_another_is_named() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let backup = |variable: Option<&str>, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
+        command.args(["backup", "--device", "virtual:unit"]).args(words);
+        if let Some(folder) = variable {
+            command.env("ASMPATCH_BACKUP_DIR", folder);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let place = home.join("data/asmpatch/backups");
+    assert!(backup(None, &[]).contains(&place.display().to_string()));
+    assert_eq!(fs::read_dir(place).unwrap().count(), 1);
+    assert!(backup(Some("variable"), &[]).contains("variable/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["--backup-dir", "option"]).contains("option/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["-o", "mine"]).contains("backup    mine"));
+}
+
+#[test]
+fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
+    let mut port = Rig::new("").port();
+    let state = port.attached().unwrap().state;
+    let mut bridge = port.open().unwrap();
+    bridge.xdata_write(asmpatch::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
+    let running = Running::of(&mut bridge, state).unwrap();
+    assert!(matches!(&running.behind, Behind::CannotTell(why) if why.contains("0x054b")), "{:?}", running.behind);
+    assert!(running.image().is_some() && running.version.is_some());
+}
+
 #[test]
 #[cfg(unix)]
 fn a_second_signal_ends_the_process_at_once() {
@@ -394,5 +539,5 @@ fn the_commands_print_what_the_transcripts_show() {
     // Built from its source, so the transcripts' copy is made here and not kept in git.
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/practice.bin");
     fs::write(path, practice::image().to_file()).unwrap();
-    trycmd::TestCases::new().env("NO_COLOR", "1").case("tests/cli/flash/*.md");
+    trycmd::TestCases::new().env("NO_COLOR", "1").env("ASMPATCH_BACKUP_DIR", "backups").case("tests/cli/flash/*.md");
 }

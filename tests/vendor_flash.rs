@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn asmpatch(home: &Path, words: &[&str]) -> Output {
-    let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).current_dir(home).args(words).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    let output = command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
@@ -40,5 +41,18 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     let backup = flashed[0]["backup"].as_str().unwrap();
     let restored = json(home, &["restore", backup, "--device", unit, "--yes", "--json"]);
     assert_eq!(restored[0]["after"]["usb_id"], "174C:2464");
+    assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
+
+    // Stock firmware under the identity that the patches gave, which the bench has nothing to measure on, and back.
+    asmpatch(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
+    let vendor = vendor.to_str().unwrap();
+    let told = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{told}");
+    assert!(told.contains("--stock-identity") && !told.contains("asmpatch bench"), "{told}");
+    let listed = json(home, &["list", "--device", unit, "--json"]);
+    assert_eq!((&listed[0]["runs"], &listed[0]["id"]), (&"stock firmware 240417.85.00.00".into(), &"ADD1:0001".into()));
+    let stock = json(home, &["flash", vendor, "--device", unit, "--yes", "--json", "--stock-identity"]);
+    assert_eq!(stock[0]["after"]["usb_id"], "174C:2464");
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
 }

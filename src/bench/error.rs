@@ -34,12 +34,15 @@ pub enum BenchError {
         what: String,
     },
     /// Nobody can tell what WRITE(16) would reach.
-    #[error("this bridge does not tell what is behind it: WRITE(16) could overwrite an SSD")]
+    #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
     #[diagnostic(
         code(asmpatch::bench::unknown_behind),
         help("unplug the unit, wait five seconds, plug it in and try again; `--path e4-255` measures without writing")
     )]
-    CannotTell(#[source] CommandError),
+    CannotTell {
+        /// Why not.
+        why: String,
+    },
     /// The unit can't be brought back after a path that did not answer.
     #[error("the unit did not come back after {path} got no answer")]
     #[diagnostic(
@@ -52,6 +55,10 @@ pub enum BenchError {
         /// What recovery met.
         source: CommandError,
     },
+    /// The unit failed while it was asked what is behind it.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Command(#[from] CommandError),
     /// The wire failed in a way that a time-out does not explain.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -65,8 +72,8 @@ pub enum BenchError {
 impl Failure for BenchError {
     fn exit(&self) -> Exit {
         match self {
-            Self::SsdBehind { .. } | Self::CannotTell(_) => Exit::Refused,
-            Self::NoFirmware { .. } | Self::NotRecovered { .. } | Self::Transport(_) => Exit::Device,
+            Self::SsdBehind { .. } | Self::CannotTell { .. } => Exit::Refused,
+            Self::NoFirmware { .. } | Self::NotRecovered { .. } | Self::Command(_) | Self::Transport(_) => Exit::Device,
             Self::Interrupted(interrupted) => interrupted.exit(),
         }
     }

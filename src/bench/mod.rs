@@ -1,6 +1,6 @@
 //! Measures what a bridge does, and first proves that it does it right.
 //!
-//! [`survey`](survey::survey) asks what sits behind the bridge, [`integrity`](integrity::check) writes a pattern and
+//! [`survey`](crate::bridge::survey) asks what sits behind the bridge, [`integrity`](integrity::check) writes a pattern and
 //! reads it back, [`measure`](measure::measure) times one path at one size and depth, and [`run`] strings them into a
 //! [`Report`]. Nothing here prints.
 
@@ -12,7 +12,7 @@ mod path;
 mod pattern;
 mod report;
 mod run;
-pub mod survey;
+mod survey;
 pub mod svg;
 pub mod verdict;
 

@@ -8,9 +8,9 @@ use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{Outcome, Report, Row, SCHEMA, Unit};
-use super::survey::{Behind, has_e4_extension, survey};
 use super::verdict;
-use crate::bridge::{Bridge, Transport};
+use crate::bridge::survey::{behind, has_e4_extension};
+use crate::bridge::{Behind, Bridge, Transport};
 use crate::interrupt::Interrupt;
 
 /// What to measure.
@@ -88,12 +88,13 @@ pub fn run<T: Transport>(
     progress(Progress::Checking);
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
-    let behind = survey(bridge)?;
     let writes = plan.paths.iter().any(|path| path.writes());
-    unit.behind = match behind {
+    unit.behind = match behind(bridge)? {
         Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
+        Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
         Behind::Ssd(what) => what,
         Behind::NoMedium => "no medium".to_owned(),
+        Behind::CannotTell(why) => format!("can't tell: {why}"),
     };
     interrupt.check()?;
 

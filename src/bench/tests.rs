@@ -21,6 +21,16 @@ struct Unit0 {
     corrupts: Option<usize>,
     written: usize,
     recovered: usize,
+    initialised: bool,
+    identify: Identify,
+    identified: usize,
+}
+
+/// How E6 ends.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Identify {
+    Refused,
+    Silent,
 }
 
 fn unit() -> Unit0 {
@@ -33,6 +43,9 @@ fn unit() -> Unit0 {
         corrupts: None,
         written: 0,
         recovered: 0,
+        initialised: false,
+        identify: Identify::Refused,
+        identified: 0,
     }
 }
 
@@ -52,7 +65,13 @@ impl Unit0 {
                 good(8)
             }
             (0x25, _) => check(Sense::MEDIUM_NOT_PRESENT),
-            (0xE6, _) => check(Sense::INVALID_OPCODE),
+            (0xE6, _) => {
+                self.identified += 1;
+                match self.identify {
+                    Identify::Refused => check(Sense::INVALID_OPCODE),
+                    Identify::Silent => silent(),
+                }
+            }
             (0x8A, DataPhase::Out(data)) if self.writes => {
                 self.written += data.len();
                 self.buffer[at..at + data.len()].copy_from_slice(data);
@@ -67,6 +86,10 @@ impl Unit0 {
                 good(len)
             }
             (0x88 | 0x8A, _) => silent(),
+            (0xE4, DataPhase::In(data)) if bytes[3] == 0x05 => {
+                data.fill(if self.initialised && bytes[4] == 0xA8 { 0x02 } else { 0x00 });
+                good(data.len())
+            }
             (0xE4, DataPhase::In(data)) => {
                 let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
                 let len = (long + usize::from(bytes[1])).min(data.len());
@@ -164,6 +187,27 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
     let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
     assert!(report.unwrap().rows[0].figures().is_some());
     assert_eq!(unit0.written, 0);
+}
+
+#[test]
+fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
+    let (report, unit0) = bench(Unit0 { initialised: true, ..unit() }, &plan(&Path::ALL));
+    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert_eq!((unit0.written, unit0.identified), (0, 0));
+    let (report, unit0) = bench(Unit0 { initialised: true, ..unit() }, &plan(&[Path::E4Stock]));
+    let report = report.unwrap();
+    assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
+    assert_eq!(unit0.identified, 0);
+}
+
+#[test]
+fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
+    let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::ALL));
+    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
+    // With a capacity there is an SSD, whether or not it says its name.
+    let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::ALL));
+    assert!(matches!(report, Err(BenchError::SsdBehind { .. })), "{report:?}");
 }
 
 #[test]

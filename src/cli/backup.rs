@@ -1,7 +1,9 @@
 //! `asmpatch backup`.
 
+use std::env;
 use std::path::PathBuf;
 
+use etcetera::BaseStrategy as _;
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
@@ -21,9 +23,13 @@ use crate::unit::{self, Selector};
 /// Reads everything and writes nothing to the unit. A unit in its boot loader, or with open firmware, gives nothing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, here. One that is there is never overwritten.
-    #[arg(short, long, value_name = "DIR")]
+    /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. One that is there is never
+    /// overwritten.
+    #[arg(short, long, value_name = "DIR", conflicts_with = "backup_dir")]
     output: Option<PathBuf>,
+
+    #[command(flatten)]
+    place: BackupPlace,
 
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out.
@@ -33,6 +39,44 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// Where the folders of backups go.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BackupPlace {
+    /// Where the backup's folder goes; by default asmpatch/backups in the platform's data folder, or what
+    /// ASMPATCH_BACKUP_DIR names.
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
+}
+
+impl BackupPlace {
+    /// The folder: what the option names, else the environment, else the one of this system's user.
+    ///
+    /// # Errors
+    /// Where the system names no data folder.
+    pub fn folder(&self) -> Result<PathBuf, NoBackupPlace> {
+        if let Some(folder) = &self.backup_dir {
+            return Ok(folder.clone());
+        }
+        if let Some(folder) = env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty()) {
+            return Ok(folder.into());
+        }
+        let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
+        Ok(strategy.data_dir().join("asmpatch").join("backups"))
+    }
+}
+
+/// The system names no data folder.
+#[derive(Debug, Error, Diagnostic)]
+#[error("no data folder for backups: {0}")]
+#[diagnostic(code(asmpatch::backup::no_place), help("name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR"))]
+pub struct NoBackupPlace(String);
+
+impl Failure for NoBackupPlace {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
 }
 
 /// The firmware in a backup does not hold.
@@ -80,7 +124,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = read::backup(&mut bridge, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
     screen.finish();
-    let folder = args.output.clone().unwrap_or_else(|| backup.folder_name().into());
+    let folder = match &args.output {
+        Some(folder) => folder.clone(),
+        None => args.place.folder()?.join(backup.folder_name()),
+    };
     let saved = backup_folder::save(&backup, &folder)?;
     let firmware = backup.firmware();
     if args.json {

@@ -34,11 +34,37 @@ struct FailureJson {
     error: ErrorJson,
 }
 
+/// An error as `--json` prints it.
 #[derive(Serialize)]
-struct ErrorJson {
+pub struct ErrorJson {
     code: String,
     message: String,
     help: Option<String>,
+    /// The unit's port, where it is one unit's.
+    unit: Option<String>,
+}
+
+impl ErrorJson {
+    /// Code, message with its causes, help.
+    pub fn of(diagnostic: &dyn Diagnostic) -> Self {
+        let text = |part: Option<Box<dyn Display + '_>>| part.map(|part| part.to_string());
+        Self {
+            code: text(diagnostic.code()).unwrap_or_default(),
+            message: with_causes(diagnostic),
+            help: text(diagnostic.help()),
+            unit: None,
+        }
+    }
+
+    /// The same of one unit.
+    pub fn at(self, device: &str) -> Self {
+        Self { unit: Some(device.to_owned()), ..self }
+    }
+
+    /// The same with other help.
+    pub fn helped(self, help: Option<Box<dyn Display + '_>>) -> Self {
+        Self { help: help.map(|help| help.to_string()), ..self }
+    }
 }
 
 impl Context {
@@ -70,14 +96,7 @@ impl Context {
         if !self.json || print::has_json() {
             return self.report(failure);
         }
-        let diagnostic = failure.diagnostic();
-        let text = |part: Option<Box<dyn Display + '_>>| part.map(|part| part.to_string());
-        let error = ErrorJson {
-            code: text(diagnostic.code()).unwrap_or_default(),
-            message: with_causes(diagnostic),
-            help: text(diagnostic.help()),
-        };
-        print::json(&FailureJson { error });
+        print::json(&FailureJson { error: ErrorJson::of(failure.diagnostic()) });
     }
 
     /// Prints a failure to stderr: code, message with its causes, help.

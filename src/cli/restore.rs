@@ -3,9 +3,14 @@
 use std::path::PathBuf;
 
 use super::Context;
-use super::flash::{Session, WritingArgs};
+use super::flash::{Choice, Job, Session, WritingArgs};
+use super::known::PatchDirs;
 use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
 use crate::flash::backup_folder::{self, BackupFolderError};
+use crate::flash::decide::Subject;
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
 
@@ -31,10 +36,25 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = backup_folder::load(&args.folder)?;
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
-    let session = Session::open(&args.writing, false, context)?;
-    let prepared = session.prepare(|attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))?;
+    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = &backup.unit;
-    let source =
-        format!("{}: backup of {} ({}), serial {}", args.folder.display(), unit.usb_id, unit.state, unit.serial);
-    prepared.write(&source, &Origin::Restore { folder: args.folder.clone() })
+    let job = Job {
+        subject: Subject {
+            firmware: Firmware::of(&image, &library),
+            rewritable: Rewritable::of(&image),
+            from_virtual: is_virtual(&unit.device),
+            serial_given: false,
+        },
+        library,
+        source: format!(
+            "{}: backup of {} ({}), serial {}",
+            args.folder.display(),
+            unit.usb_id,
+            unit.state,
+            unit.serial
+        ),
+        origin: Origin::Restore { folder: args.folder.clone() },
+    };
+    session.run(&job, |attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))
 }

@@ -289,6 +289,20 @@ impl ConfigBlock {
         Ok(())
     }
 
+    /// Gives block 0 the chip maker's IDs and names: the fields that a patched identity takes from it. Serial number,
+    /// release and flags stay. What an enclosure's maker had put into these fields, only a backup knows.
+    ///
+    /// # Errors
+    /// None: every value fits its field, as a test sees.
+    pub fn set_stock_identity(&mut self) -> Result<(), ConfigBlockError> {
+        self.set_text(ConfigField::Manufacturer, "ASMedia")?;
+        self.set_text(ConfigField::T10Vendor, "ASMedia")?;
+        self.set_text(ConfigField::Product, "ASM246X USB4 NVMe")?;
+        self.set_text(ConfigField::T10Product, "ASM246X")?;
+        self.set_number(ConfigField::VendorId, UsbId::STOCK.vendor)?;
+        self.set_number(ConfigField::ProductId, UsbId::STOCK.product)
+    }
+
     fn redo_checksum(&mut self) {
         self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
     }
@@ -361,6 +375,17 @@ mod tests {
         let touched = [ConfigField::VendorId.range(), ConfigField::Product.range(), CHECKSUM_AT..CHECKSUM_AT + 1];
         for at in (0..CONFIG_BLOCK_LEN).filter(|at| !touched.iter().any(|range| range.contains(at))) {
             assert_eq!(block.bytes()[at], before.bytes()[at], "byte {at:#x}");
+        }
+    }
+
+    #[test]
+    fn the_stock_identity_keeps_the_serial_number_the_release_and_the_flags() {
+        let [mut block, _] = known_blocks();
+        let before = block;
+        block.set_stock_identity().unwrap();
+        assert_eq!(block.usb_id(), UsbId::STOCK);
+        for field in [ConfigField::Serial, ConfigField::DeviceRelease, ConfigField::Flags] {
+            assert_eq!(block.field(field), before.field(field));
         }
     }
 

@@ -17,6 +17,14 @@ pub struct FirmwareVersion(pub [u8; 6]);
 #[error("version {0:?} is not of the form 240417.85.00.00")]
 pub struct ParseVersionError(String);
 
+impl FirmwareVersion {
+    /// The last three bytes: the chip maker's line (85 00 00), or one of an enclosure maker.
+    pub const fn line(self) -> [u8; 3] {
+        let [.., a, b, c] = self.0;
+        [a, b, c]
+    }
+}
+
 impl fmt::Display for FirmwareVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [year, month, day, a, b, c] = self.0;

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::plan::{Plan, is_readable};
+use super::decide::Unproven;
+use super::identity::Cloned;
 use crate::failure::{Exit, Failure};
-use crate::firmware::BridgeState;
+use crate::firmware::{BridgeState, FirmwareVersion};
 
 /// Why a unit is not written. Nothing was.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Refusal {
     /// Several units, and not all of them are meant.
     #[error("{} units are named: {}", devices.len(), devices.join(", "))]
@@ -37,20 +38,77 @@ pub enum Refusal {
         /// What runs on it.
         state: BridgeState,
     },
-    /// No serial numbers of their own.
-    #[error(
-        "{} units would get the same serial number, and no one could tell them apart: {}", devices.len(), devices.join(", ")
-    )]
+    /// The image would be the last one that the unit ever takes.
+    #[error("{device}: executed on the image's own code, these commands fail: {failed}")]
     #[diagnostic(
-        code(asmpatch::flash::same_serial),
+        code(asmpatch::flash::not_rewritable),
         help(
-            "they have no configuration block that can be read: write them one at a time, each with its own `--serial` \
-             or `--config-from DIR`. Nothing was written"
+            "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
+             image's container holds. `asmpatch verify --execute FILE` shows what each command does. Nothing was written"
         )
     )]
-    SameSerial {
-        /// Their ports.
-        devices: Vec<String>,
+    NotRewritable {
+        /// The port.
+        device: String,
+        /// The checks that fail.
+        failed: String,
+    },
+    /// Nobody has seen it work.
+    #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[diagnostic(
+        code(asmpatch::flash::unproven),
+        help("the unit may never take firmware again: say `--unproven` if that is what you want. Nothing was written")
+    )]
+    Unproven {
+        /// The port.
+        device: String,
+        /// Why not.
+        why: Vec<Unproven>,
+    },
+    /// Another unit's identity.
+    #[error("{device}: the unit would get {what}")]
+    #[diagnostic(
+        code(asmpatch::flash::clone),
+        help(
+            "two units with one identity can't be told apart on one host: give this one its own with `--serial TEXT`, or \
+             keep what it has by leaving out `--config-from`. `--clone-identity` writes it all the same. Nothing was \
+             written"
+        )
+    )]
+    Clone {
+        /// The port.
+        device: String,
+        /// What it would get.
+        what: Cloned,
+    },
+    /// Another line of the vendor's versions, and nobody is asked.
+    #[error("{device}: the version's line changes from {from} to {to}")]
+    #[diagnostic(
+        code(asmpatch::flash::other_line),
+        help(
+            "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and whether one fits the \
+             other's board is not known: say `--other-line` to write it. Nothing was written"
+        )
+    )]
+    OtherLine {
+        /// The port.
+        device: String,
+        /// What it runs.
+        from: FirmwareVersion,
+        /// What it would run.
+        to: FirmwareVersion,
+    },
+    /// Another unit was refused.
+    #[error("{device}: not written, because {because} is not")]
+    #[diagnostic(
+        code(asmpatch::flash::all_or_none),
+        help("leave out `--all-or-none` to write the units that can be. Nothing was written")
+    )]
+    AllOrNone {
+        /// The port.
+        device: String,
+        /// The units that are refused.
+        because: String,
     },
     /// An image that nothing vouches for.
     #[error("{}: {why}", file.display())]
@@ -83,40 +141,5 @@ pub enum Refusal {
 impl Failure for Refusal {
     fn exit(&self) -> Exit {
         Exit::Refused
-    }
-}
-
-/// Refuses a unit that gives no backup, where one is wanted.
-///
-/// # Errors
-/// [`Refusal::NoBackup`].
-pub fn backup_is_possible(device: &str, state: BridgeState, wanted: bool) -> Result<(), Refusal> {
-    if wanted && !is_readable(state) {
-        return Err(Refusal::NoBackup { device: device.to_owned(), state });
-    }
-    Ok(())
-}
-
-/// Refuses to make units that can't be told apart.
-///
-/// # Errors
-/// [`Refusal::SameSerial`].
-pub fn serials_differ<'a>(plans: impl IntoIterator<Item = (&'a str, &'a Plan)>) -> Result<(), Refusal> {
-    let devices: Vec<String> =
-        plans.into_iter().filter(|(_, plan)| !plan.has_own_serial()).map(|(device, _)| device.to_owned()).collect();
-    if devices.len() > 1 { Err(Refusal::SameSerial { devices }) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_state_that_can_be_read_is_written_with_a_backup() {
-        assert!(backup_is_possible("1-1", BridgeState::Vendor, true).is_ok());
-        for state in [BridgeState::BootLoader, BridgeState::OpenFirmware] {
-            assert!(matches!(backup_is_possible("1-1", state, true), Err(Refusal::NoBackup { .. })));
-            assert!(backup_is_possible("1-1", state, false).is_ok());
-        }
     }
 }

@@ -1,13 +1,18 @@
 //! Backs up, writes, reads back and restores a unit.
 //!
-//! [`plan`] works out what will be written, [`guard`] refuses what could do harm, [`run`] carries it out and tells an
-//! [`Observer`](progress::Observer), [`recovery`] says where a stopped run leaves the unit and what brings it back.
+//! [`observe`] looks at a unit, [`plan`] works out what will be written, [`decide`] whether it is, [`run`] carries it out
+//! and tells an [`Observer`](progress::Observer), [`recovery`] says where a stopped run leaves the unit and what brings
+//! it back.
 //! A unit is behind a [`Port`](crate::bridge::Port), real or virtual: nothing here knows which.
 
 pub mod backup;
 pub mod backup_folder;
+pub mod decide;
 pub mod error;
+pub mod firmware_kind;
 pub mod guard;
+pub mod identity;
+pub mod observe;
 pub mod plan;
 pub mod progress;
 pub mod proof;

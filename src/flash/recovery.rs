@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use serde::Serialize;
 
+use super::decide::Carried;
 use super::error::FlashError;
 use super::progress::Step;
 use super::run::Stopped;
@@ -92,16 +93,21 @@ pub struct Action {
 const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
 
 /// What brings a unit back that was left in this state. `backup` is the one that the stopped run took.
-pub fn actions(left: Left, origin: &Origin, device: &str, backup: Option<&Path>, gone: bool) -> Vec<Action> {
+pub fn actions(
+    left: Left,
+    origin: &Origin,
+    carried: &Carried,
+    device: &str,
+    backup: Option<&Path>,
+    gone: bool,
+) -> Vec<Action> {
     let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
     // A virtual bridge is listed only where it is named.
     let named = if device.starts_with("virtual:") { format!(" --device {}", quoted(device)) } else { String::new() };
     let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
-    let again = |no_backup| command("go on", again(origin, device, backup, no_backup));
-    let back = backup.map(|folder| {
-        let words =
-            vec!["asmpatch restore".into(), quoted(folder), "--device".into(), quoted(device), "--no-backup".into()];
-        command("or go back to what it was", words)
+    let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
+    let back = backup.zip(carried.back.as_ref()).map(|(folder, options)| {
+        command("or go back to what it was", vec![restore(folder, device, options), "--no-backup".into()])
     });
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
@@ -122,9 +128,16 @@ pub fn actions(left: Left, origin: &Origin, device: &str, backup: Option<&Path>,
     actions
 }
 
+/// The command that writes a backup back.
+pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String {
+    let mut words = vec!["asmpatch restore".to_owned(), quoted(folder), "--device".to_owned(), quoted(device)];
+    words.extend(options.iter().map(ToString::to_string));
+    words.join(" ")
+}
+
 /// The command that was run, so that it works in the state that the unit is in now: the unit may be in its boot
 /// loader, which gives neither a backup nor the unit's own configuration blocks.
-fn again(origin: &Origin, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
+fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
     let mut words = Vec::new();
     match origin {
         Origin::Flash { file, options, config_from } => {
@@ -137,6 +150,7 @@ fn again(origin: &Origin, device: &str, backup: Option<&Path>, no_backup: bool) 
         Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), quoted(folder)]),
     }
     words.extend(["--device".to_owned(), quoted(device)]);
+    words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
     }
@@ -171,10 +185,10 @@ pub struct FlashFailure {
 
 impl FlashFailure {
     /// The failure of a run that this command started.
-    pub fn new(stopped: Stopped, origin: &Origin) -> Self {
+    pub fn new(stopped: Stopped, origin: &Origin, carried: &Carried) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
-        let actions = actions(left, origin, &report.device, report.backup.as_deref(), gone);
+        let actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
         Self { device: report.device, error, during, left, actions }
     }
 }
@@ -246,7 +260,9 @@ mod tests {
     }
 
     fn commands(left: Left, origin: &Origin, backup: Option<&str>) -> Vec<String> {
-        actions(left, origin, "1-2.3", backup.map(Path::new), true).into_iter().filter_map(|a| a.command).collect()
+        let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
+        let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), true);
+        actions.into_iter().filter_map(|a| a.command).collect()
     }
 
     #[test]
@@ -265,6 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn the_commands_carry_what_keeps_them_from_being_refused() {
+        let carried = Carried { again: vec!["--unproven"], back: Some(vec!["--unproven", "--other-line"]) };
+        let words = |carried: &Carried| -> Vec<String> {
+            let actions = actions(Left::Incomplete, &flash(), carried, "1-2", Some(Path::new("b")), false);
+            actions.into_iter().filter_map(|action| action.command).collect()
+        };
+        assert_eq!(
+            words(&carried),
+            [
+                "asmpatch flash 'fw patched.bin' --config-from b --device 1-2 --unproven --no-backup",
+                "asmpatch restore b --device 1-2 --unproven --other-line --no-backup",
+            ]
+        );
+        // A backup whose firmware could never be replaced again is not offered.
+        assert_eq!(words(&Carried { back: None, ..carried }).len(), 1);
+    }
+
+    #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
             commands(Left::Untouched, &Origin::Restore { folder: "b".into() }, None),
@@ -275,7 +309,7 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
-            let actions = actions(left, &flash(), "1-2", None, true);
+            let actions = actions(left, &flash(), &Carried::default(), "1-2", None, true);
             assert_eq!(actions[0], REPLUG);
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
@@ -284,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_is_listed_by_its_name() {
-        let actions = actions(Left::Verified, &flash(), "virtual:my unit", None, false);
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, false);
         assert_eq!(actions[1].command.as_deref(), Some("asmpatch list --device 'virtual:my unit'"));
     }
 

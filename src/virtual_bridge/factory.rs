@@ -4,7 +4,7 @@ use sha2::{Digest, Sha256};
 
 use super::nor::{FlashFault, NorFlash};
 use super::scenario::{Factory, Scenario};
-use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, UsbId, known_blocks};
+use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use crate::practice;
 
 /// Why a new unit's flash could not be filled.
@@ -50,12 +50,7 @@ fn serial(seed: &[u8]) -> String {
 fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
     let [mut zero, one] = known_blocks();
     zero.set_text(ConfigField::Serial, serial)?;
-    zero.set_text(ConfigField::Manufacturer, "ASMedia")?;
-    zero.set_text(ConfigField::T10Vendor, "ASMedia")?;
-    zero.set_text(ConfigField::Product, "ASM246X USB4 NVMe")?;
-    zero.set_text(ConfigField::T10Product, "ASM246X")?;
-    zero.set_number(ConfigField::VendorId, UsbId::STOCK.vendor)?;
-    zero.set_number(ConfigField::ProductId, UsbId::STOCK.product)?;
+    zero.set_stock_identity()?;
     zero.set_number(ConfigField::DeviceRelease, 0x0100)?;
     Ok([zero, one])
 }

@@ -29,7 +29,7 @@ $starts_over"
 flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
   base_image
   "$asmpatch" patch base.bin -o patched.bin --force
-  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes
+  "$asmpatch" flash patched.bin --device "$(port_path 3)" --yes --unproven
   until_true 20 has_id 3 add1:0001
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum dock flash.bin 256 65280)" ]
   [ "$(sum <(tail -c +65281 patched.bin))" = "$(host sum dock flash.bin 65536 $(($(stat -c %s patched.bin) - 65280)))" ]
@@ -53,7 +53,7 @@ bench_proves_the_patched_unit_over_both_transports() {
 }
 
 restore_brings_the_unit_back_byte_for_byte() {
-  "$asmpatch" restore backup --device "$(port_path 3)" --yes
+  "$asmpatch" restore backup --device "$(port_path 3)" --yes --unproven
   until_true 20 has_id 3 174c:2464
   [ "$(sum backup/config-0.bin)" = "$(host sum dock flash.bin 0 128)" ]
   [ "$(sum backup/config-1.bin)" = "$(host sum dock flash.bin 128 128)" ]
@@ -69,7 +69,7 @@ flash_refuses_a_unit_whose_disk_is_mounted() {
   mkdir -p disk
   mount -t minix "$(disk_of 2)" disk
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 2)" --yes || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 2)" --yes --unproven || status=$?
   umount disk
   [ "$status" = 5 ]
   unplug 2
@@ -82,14 +82,14 @@ back-after-ms = 500
   plug 4 torn
   until_true 20 is_bound 4 uas
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes 2>flash.err || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven 2>flash.err || status=$?
   cat flash.err
   [ "$status" = 4 ]
   grep -q 'asmpatch' flash.err
   # Block 0 is whole, so the boot loader has its identity.
   until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup --json >flash.json
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup --json >flash.json
   cat flash.json
   grep -q '"needs": "power"' flash.json
   # It was told to halt, and stays away until its power goes.
@@ -110,11 +110,11 @@ nth = 2
   plug 5 pulled
   until_true 20 is_bound 5 uas
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven || status=$?
   [ "$status" = 4 ]
   until_true 20 in_boot_loader pulled
   until_true 20 has_id 5 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --no-backup
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven --no-backup
   replug 5 pulled
   unplug 5
 }
@@ -125,7 +125,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   unit torn 'timing = { program-page-us = 10000, reenumerate-ms = 600 }'
   plug 4 torn
   until_true 20 is_bound 4 uas
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes >flash.out 2>flash.err &
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven >flash.out 2>flash.err &
   running=$!
   until_true 20 grep -q 'write configuration block 1: written' flash.out
   sleep 1
@@ -142,7 +142,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   plug 4 torn
   until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --no-backup
+  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup
   replug 4 torn
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4
@@ -155,7 +155,7 @@ $starts_over"
   plug 2 kept
   until_true 20 is_bound 2 uas
   "$asmpatch" patch base.bin --patch e4-length-16 -o long.bin --force
-  "$asmpatch" flash long.bin --device "$(port_path 2)" --yes --json >flash.json
+  "$asmpatch" flash long.bin --device "$(port_path 2)" --yes --unproven --json >flash.json
   cat flash.json
   grep -q '"runs": "before"' flash.json
   grep -q '"needs": "power"' flash.json
@@ -189,7 +189,7 @@ $starts_over"
   plug 7 right
   until_true 20 is_bound 6 uas
   until_true 20 is_bound 7 uas
-  "$asmpatch" flash patched.bin --all --yes
+  "$asmpatch" flash patched.bin --all --yes --unproven
   until_true 20 has_id 6 add1:0001
   until_true 20 has_id 7 add1:0001
   [ "$(cat "$(device_of 6)/serial") $(cat "$(device_of 7)/serial")" = 'LEFT RIGHT' ]

@@ -4,6 +4,8 @@
 exec 7<>/dev/ttyS1
 stty -F /dev/ttyS1 raw -echo 115200
 cd /mnt || exit
+# There is no home folder here.
+export ASMPATCH_BACKUP_DIR=.
 
 # host REQUEST...: asks the host (rig.sh, host_*); prints its answer.
 host() {

@@ -10,15 +10,20 @@ mod terminal;
 use std::path::PathBuf;
 
 use super::Context;
+use super::backup::BackupPlace;
 use super::known::PatchDirs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
+use crate::flash::decide::{Allowed, Subject};
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
 use crate::unit::Selector;
 
 pub use screen::Screen;
-pub use session::Session;
+pub use session::{Choice, Job, Session};
+pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
 ///
@@ -36,9 +41,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write every bridge at once: all that are connected, or all that are named with --device.
+    /// Write every bridge at once: all that are connected, or all that are named with --device. One that is refused does
+    /// not stop the others.
     #[arg(long)]
     all: bool,
+
+    /// With --all: write none where one is refused.
+    #[arg(long, requires = "all")]
+    all_or_none: bool,
 
     /// Take the configuration blocks from a backup in place of the unit: what the boot loader can't give.
     #[arg(long, value_name = "DIR")]
@@ -47,6 +57,11 @@ pub struct Args {
     /// Give the unit this serial number: at most 20 printable ASCII characters.
     #[arg(long, value_name = "TEXT", conflicts_with = "all")]
     serial: Option<String>,
+
+    /// Give the unit the chip maker's IDs and names again (174C:2464), in place of those that the patches name. A maker's
+    /// own are only in a backup: `asmpatch restore`.
+    #[arg(long)]
+    stock_identity: bool,
 
     #[command(flatten)]
     patches: PatchDirs,
@@ -63,38 +78,102 @@ pub struct WritingArgs {
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 
-    /// Do not ask.
+    /// Do not ask. A change of the version's line needs --other-line beside it.
     #[arg(long, short)]
     pub yes: bool,
+
+    /// Show what would be written, and write nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Write even where flash and configuration are as wanted already.
+    #[arg(long)]
+    pub force: bool,
+
+    /// Write what nobody has seen work: an image whose code can't be executed here, or on a real port the practice image
+    /// and the backups of virtual units.
+    #[arg(long)]
+    pub unproven: bool,
+
+    /// Give the unit a serial number or USB4 identity that is another unit's.
+    #[arg(long)]
+    pub clone_identity: bool,
+
+    /// Change the line of the version, its last three bytes, without a question of its own.
+    #[arg(long)]
+    pub other_line: bool,
 
     /// Write without a backup: for a unit that can give none.
     #[arg(long)]
     pub no_backup: bool,
 
-    /// Where the backup's folder goes.
-    #[arg(long, value_name = "DIR", default_value = ".", conflicts_with = "no_backup")]
-    pub backup_dir: PathBuf,
+    #[command(flatten)]
+    pub backup_place: BackupPlace,
 
     /// Print what was done as JSON.
     #[arg(long)]
     pub json: bool,
 }
 
+impl WritingArgs {
+    fn allowed(&self) -> Allowed {
+        Allowed {
+            no_backup: self.no_backup,
+            unproven: self.unproven,
+            clone_identity: self.clone_identity,
+            other_line: self.other_line,
+            force: self.force,
+            unasked: self.yes,
+        }
+    }
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Whatever stops it before the first write; what stops a write is reported here, unit by unit.
+/// Whatever stops it before a unit is looked at; what refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let source = source::Source::read(&args.file, args.receipt.as_deref(), &args.patches, args.serial.as_deref())?;
+    let source = source::Source::read(args)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
-    let session = Session::open(&args.writing, args.all, context)?;
-    let prepared = session.prepare(|attached, blocks| {
-        Ok(Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?)
-    })?;
-    let origin = Origin::Flash {
-        file: args.file.clone(),
-        options: source.options(args.receipt.as_deref(), &args.patches, args.serial.as_deref()),
-        config_from: args.config_from.clone(),
+    let choice = Choice { all: args.all, all_or_none: args.all_or_none };
+    let session = Session::open(&args.writing, choice, context)?;
+    let job = Job {
+        subject: Subject {
+            firmware: Firmware::of(&source.image, &source.library),
+            rewritable: Rewritable::of(&source.image),
+            from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
+            serial_given: args.serial.is_some(),
+        },
+        library: source.library.clone(),
+        source: source.to_string(),
+        origin: Origin::Flash {
+            file: args.file.clone(),
+            options: args.options(),
+            config_from: args.config_from.clone(),
+        },
     };
-    prepared.write(&source.to_string(), &origin)
+    session.run(&job, |attached, blocks| {
+        Ok(Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?)
+    })
+}
+
+impl Args {
+    /// The options that choose what is written, to name the command again.
+    fn options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
+        if let Some(path) = &self.receipt {
+            add("--receipt", path.display().to_string());
+        }
+        for dir in self.patches.dirs() {
+            add("--patch-dir", dir.display().to_string());
+        }
+        if let Some(serial) = &self.serial {
+            add("--serial", serial.clone());
+        }
+        if self.stock_identity {
+            options.push("--stock-identity".to_owned());
+        }
+        options
+    }
 }

@@ -1,7 +1,7 @@
-//! One run of a command that writes units: prepare each, show, ask, write all at once, report.
+//! One run of a command that writes units: look at each, decide, show, ask, write all at once, report.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -11,131 +11,291 @@ use crate::bridge::{Attached, Port};
 use crate::cli::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
-use crate::flash::guard::{self, Refusal};
+use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
+use crate::flash::guard::Refusal;
+use crate::flash::observe::Observation;
 use crate::flash::plan::{Plan, UnitBlocks};
-use crate::flash::read;
 use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
-use crate::unit;
+use crate::patch::Library;
+use crate::unit::{self, Selector};
+
+/// What a command wants written.
+pub struct Job {
+    /// The image, and where it comes from.
+    pub subject: Subject,
+    /// The patches and images that are known.
+    pub library: Library,
+    /// The image or the backup, in words.
+    pub source: String,
+    /// The command, to name it again.
+    pub origin: Origin,
+}
+
+/// Which units of those that are named are written.
+#[derive(Clone, Copy)]
+pub struct Choice {
+    /// Every one.
+    pub all: bool,
+    /// None where one is refused.
+    pub all_or_none: bool,
+}
 
 /// The units of one run.
 pub struct Session<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
-    ports: Vec<Box<dyn Port>>,
+    backup_into: Option<PathBuf>,
+    choice: Choice,
+    ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)>,
 }
 
-/// Units with what will be written to each.
-pub struct Prepared<'a> {
-    args: &'a WritingArgs,
-    context: &'a Context,
-    interrupt: Interrupt<'static>,
-    units: Vec<(Box<dyn Port>, Plan)>,
+/// A unit that was looked at, and what is to be done with it.
+pub struct Unit {
+    /// Its port, as `--device` takes it.
+    pub device: String,
+    /// Where it is; nothing where it was not found.
+    port: Option<Box<dyn Port>>,
+    /// What is seen of it and what would be written; nothing where it could not be looked at.
+    pub seen: Option<(Observation, Plan)>,
+    /// On what terms it is written.
+    pub terms: Terms,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What the commands after this one need.
+    pub carried: Carried,
+}
+
+/// What became of a unit.
+pub enum Outcome {
+    /// It is to be written.
+    Write,
+    /// It holds all of the plan already.
+    Nothing,
+    /// It was not written.
+    Refused(AnyFailure),
+    /// It was written.
+    Written(Report),
+    /// Writing it stopped.
+    Stopped(Report, FlashFailure),
+}
+
+impl Unit {
+    const fn is_to_be_written(&self) -> bool {
+        matches!(self.outcome, Outcome::Write)
+    }
 }
 
 impl<'a> Session<'a> {
     /// Finds the units: the one named, the only one, or with `all` every one. From here on Ctrl-C is a request.
     ///
     /// # Errors
-    /// No unit, several and no choice.
-    pub fn open(args: &'a WritingArgs, all: bool, context: &'a Context) -> Result<Self, AnyFailure> {
+    /// No unit, several and no choice, no place for backups.
+    pub fn open(args: &'a WritingArgs, choice: Choice, context: &'a Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
-        let ports = match (args.device.as_slice(), all) {
-            ([], true) => unit::ports()?,
-            ([], false) => vec![unit::port(None)?],
-            (named, all) if named.len() == 1 || all => {
-                named.iter().map(|selector| unit::port(Some(selector))).collect::<Result<_, _>>()?
+        let backup_into = match args.no_backup {
+            true => None,
+            false => Some(args.backup_place.folder()?),
+        };
+        let found = match (args.device.as_slice(), choice.all) {
+            ([], true) => unit::ports()?.into_iter().map(Ok).collect(),
+            ([], false) => vec![Ok(unit::port(None)?)],
+            ([only], _) => vec![Ok(unit::port(Some(only))?)],
+            (named, true) => {
+                let found = |selector: &Selector| {
+                    unit::port(Some(selector)).map_err(|error| (selector.to_string(), AnyFailure::from(error)))
+                };
+                named.iter().map(found).collect()
             }
-            (named, _) => {
+            (named, false) => {
                 let devices = named.iter().map(ToString::to_string).collect();
                 return Err(Refusal::SeveralUnits { devices }.into());
             }
         };
-        Ok(Self { args, context, interrupt, ports })
-    }
-
-    /// Reads all units at once and makes their plans. Nothing is written yet.
-    ///
-    /// # Errors
-    /// What keeps any of them from being written: then none is.
-    pub fn prepare(
-        self,
-        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
-    ) -> Result<Prepared<'a>, AnyFailure> {
-        let Self { args, context, interrupt, ports } = self;
-        let prepare_one = |mut port: Box<dyn Port>| {
-            interrupt.check()?;
-            let attached = port.attached()?;
-            guard::backup_is_possible(&port.device(), attached.state, !args.no_backup)?;
-            // Given back to the system while the question is asked.
-            let blocks = read::blocks(&mut port.open()?, attached.state)?;
-            let plan = make(attached, blocks)?;
-            Ok((port, plan))
-        };
-        let prepared =
-            at_once(ports, &|port| fenced(|| prepare_one(port)).unwrap_or_else(|panicked| Err(panicked.into())));
-        let units = prepared.into_iter().collect::<Result<Vec<_>, AnyFailure>>()?;
-        let named: Vec<(String, &Plan)> = units.iter().map(|(port, plan)| (port.device(), plan)).collect();
-        guard::serials_differ(named.iter().map(|(device, plan)| (device.as_str(), *plan)))?;
-        Ok(Prepared { args, context, interrupt, units })
-    }
-}
-
-impl Prepared<'_> {
-    /// Shows the plans, asks, writes all units at once, and reports each.
-    ///
-    /// # Errors
-    /// Where the answer is no. What stops a write is reported here and decides the status.
-    pub fn write(self, source: &str, origin: &Origin) -> Result<Exit, AnyFailure> {
-        let Self { args, context, interrupt, units } = self;
-        let backup_into = (!args.no_backup).then_some(args.backup_dir.as_path());
-        if !args.json {
-            for (port, plan) in &units {
-                show::plan(&port.device(), plan, source, backup_into);
+        let mut ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)> = Vec::with_capacity(found.len());
+        for port in found {
+            let (device, port) = match port {
+                Ok(port) => (port.device(), Ok(port)),
+                Err((device, failure)) => (device, Err(failure)),
+            };
+            // Named twice, by its port and its serial number, it is one unit.
+            if ports.iter().all(|(known, _)| *known != device) {
+                ports.push((device, port));
             }
         }
-        if !args.yes {
-            let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
-            ask::confirm(&format!("Write {which}?"), interrupt)?;
-        }
+        Ok(Self { args, context, interrupt, backup_into, choice, ports })
+    }
 
+    /// Looks at all units, decides, shows, asks, writes those that are to be written all at once, and reports each.
+    ///
+    /// # Errors
+    /// Where the answer is no. What refuses or stops one unit is reported here and decides the status.
+    pub fn run(
+        mut self,
+        job: &Job,
+        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
+    ) -> Result<Exit, AnyFailure> {
+        let mut units = self.look(make);
+        self.decide(&mut units, job);
+        if !self.args.json {
+            units.iter().for_each(|unit| self.show(unit, job));
+        }
+        let answer = if self.args.dry_run { Ok(()) } else { self.ask(&units) };
+        if self.args.dry_run && !self.args.json {
+            outln!("dry run: nothing was written");
+        }
+        if answer.is_ok() && !self.args.dry_run {
+            self.write(&mut units, job);
+        }
+        if self.args.json {
+            show::json(&units, job, self.args.dry_run, answer.as_ref().err());
+        }
+        let mut exit = Exit::Done;
+        for unit in &units {
+            exit = exit.max(self.report(unit, job));
+        }
+        match answer {
+            // The array has it already, for each unit that would have been written.
+            Err(failure) if self.args.json => Ok(exit.max(failure.exit())),
+            Err(failure) => Err(failure),
+            Ok(()) => Ok(exit),
+        }
+    }
+
+    /// Looks at all units at once and makes their plans.
+    fn look(&mut self, make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
+        let interrupt = self.interrupt;
+        let look_at = |port: &mut dyn Port| {
+            let seen = Observation::of(port, interrupt)?;
+            let plan = make(seen.attached.clone(), seen.blocks)?;
+            Ok((seen, plan))
+        };
+        at_once(std::mem::take(&mut self.ports), &|(device, found)| {
+            let (port, seen) = match found {
+                Ok(mut port) => {
+                    let seen = fenced(|| look_at(&mut *port)).unwrap_or_else(|panic| Err(panic.into()));
+                    (Some(port), seen)
+                }
+                Err(failure) => (None, Err(failure)),
+            };
+            let (seen, outcome) = match seen {
+                Ok(seen) => (Some(seen), Outcome::Nothing),
+                Err(failure) => (None, Outcome::Refused(failure)),
+            };
+            Unit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
+        })
+    }
+
+    fn decide(&self, units: &mut [Unit], job: &Job) {
+        let allowed = self.args.allowed();
+        let connected: Vec<Neighbour> = unit::list()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|info| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() })
+            .filter(|other| units.iter().all(|unit| unit.device != other.device))
+            .collect();
+        let candidates: Vec<Candidate<'_>> =
+            units.iter().filter_map(|unit| unit.seen.as_ref()).map(|(seen, plan)| Candidate { seen, plan }).collect();
+        let carried: Vec<Carried> =
+            (0..candidates.len()).map(|at| carried(&candidates, at, allowed, &connected, &job.library)).collect();
+        let decisions = decide(&candidates, &job.subject, allowed, &connected);
+        let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
+        for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
+            unit.carried = carried;
+            unit.outcome = match decision {
+                Decision::Write(terms) => {
+                    unit.terms = terms;
+                    Outcome::Write
+                }
+                Decision::Nothing => Outcome::Nothing,
+                Decision::Refused(refusal) => Outcome::Refused(refusal.into()),
+            };
+        }
+        let refused = units.iter().filter(|unit| matches!(unit.outcome, Outcome::Refused(_)));
+        let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
+        if self.choice.all_or_none && !because.is_empty() {
+            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+                let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
+                unit.outcome = Outcome::Refused(refusal.into());
+            }
+        }
+    }
+
+    fn show(&self, unit: &Unit, job: &Job) {
+        match (&unit.outcome, &unit.seen) {
+            (Outcome::Write, Some((seen, plan))) => {
+                show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
+            }
+            (Outcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
+            // Before the question: who answers it should know.
+            (Outcome::Refused(failure), _) => self.context.report(failure),
+            _ => {}
+        }
+    }
+
+    fn ask(&self, units: &[Unit]) -> Result<(), AnyFailure> {
+        let units: Vec<&Unit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
+        if units.is_empty() || self.args.yes {
+            return Ok(());
+        }
+        let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
+        ask::confirm(&format!("Write {which}?"), self.interrupt)?;
+        for unit in units {
+            if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
+                let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
+                ask::confirm(&question, self.interrupt)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes those that are to be written, all at once.
+    fn write(&self, units: &mut [Unit], job: &Job) {
+        let writing: Vec<&mut Unit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
+        if writing.is_empty() {
+            return;
+        }
         interrupt::on_request(|| {
             errln!(
                 "\nstopping at the next safe place: a write that has begun is finished and read back first, which \
                  takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
             );
         });
-        let screen = Screen::start(context, !args.json, units.len() > 1);
-        let units = units.into_iter().enumerate().map(|(index, (port, plan))| {
-            let progress = screen.unit(index, port.device());
-            (port, plan, progress)
+        let screen = Screen::start(self.context, !self.args.json, writing.len() > 1);
+        let writing = writing.into_iter().enumerate().map(|(index, unit)| {
+            let progress = screen.unit(index, unit.device.clone());
+            (unit, progress)
         });
-        let is_attended = !args.yes && std::io::stderr().is_terminal();
-        let outcomes =
-            at_once(units.collect(), &|(mut port, plan, mut progress): (Box<dyn Port>, Plan, UnitProgress)| {
-                write_one(&mut *port, &plan, backup_into, is_attended, &mut progress, origin, interrupt)
-            });
+        let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
+        let is_attended = !self.args.yes && std::io::stderr().is_terminal();
+        at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
+            if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
+                let work = (job, &unit.carried);
+                unit.outcome = write_one(&mut **port, plan, backup_into, is_attended, &mut progress, work, interrupt);
+            }
+        });
         screen.finish();
+    }
 
-        if args.json {
-            show::json(&outcomes);
-        }
-        let mut exit = Exit::Done;
-        for (report, failure) in outcomes {
-            match failure {
-                None if args.json => {}
-                None => show::done(&report),
-                Some(failure) => {
-                    exit = exit.max(failure.exit());
-                    let way_out = failure.way_out();
-                    context.report(&failure.into());
-                    way_out.iter().for_each(|line| errln!("        {line}"));
+    /// Tells what became of a unit; gives the status that it ends in.
+    fn report(&self, unit: &Unit, job: &Job) -> Exit {
+        match &unit.outcome {
+            Outcome::Write | Outcome::Nothing => Exit::Done,
+            Outcome::Written(report) => {
+                if !self.args.json {
+                    show::done(report, unit, job);
                 }
+                Exit::Done
+            }
+            Outcome::Refused(failure) => failure.exit(),
+            Outcome::Stopped(_, failure) => {
+                self.context.report_diagnostic(failure);
+                failure.way_out().iter().for_each(|line| errln!("        {line}"));
+                failure.exit()
             }
         }
-        Ok(exit)
     }
 }
 
@@ -154,9 +314,9 @@ fn write_one(
     backup_into: Option<&Path>,
     is_attended: bool,
     progress: &mut UnitProgress,
-    origin: &Origin,
+    (job, carried): (&Job, &Carried),
     interrupt: Interrupt<'_>,
-) -> (Report, Option<FlashFailure>) {
+) -> Outcome {
     // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
     let is_attended = is_attended && !port.device().starts_with("virtual:");
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
@@ -166,10 +326,10 @@ fn write_one(
         replug_deadline: if is_attended { replug } else { Duration::ZERO },
     };
     match run::run(port, plan, &options, progress, interrupt) {
-        Ok(report) => (report, None),
+        Ok(report) => Outcome::Written(report),
         Err(stopped) => {
             let report = stopped.report.clone();
-            (report, Some(FlashFailure::new(*stopped, origin)))
+            Outcome::Stopped(report, FlashFailure::new(*stopped, &job.origin, carried))
         }
     }
 }

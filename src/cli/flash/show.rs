@@ -2,24 +2,33 @@
 
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
+use miette::Diagnostic as _;
 use serde::Serialize;
 
-use crate::bridge::Attached;
+use super::session::{Job, Outcome, Unit};
+use crate::bridge::{Attached, Behind};
+use crate::cli::context::ErrorJson;
 use crate::cli::print;
-use crate::firmware::{BridgeState, UsbId};
-use crate::flash::plan::{BlockPlan, BlockSource, Plan};
+use crate::failure::AnyFailure;
+use crate::firmware::UsbId;
+use crate::flash::decide::Terms;
+use crate::flash::firmware_kind::Firmware;
+use crate::flash::observe::Observation;
+use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, FlashFailure, Left};
+use crate::flash::recovery::{Action, Left, restore};
 use crate::flash::run::Report;
 
 /// Prints what will be written to one unit.
-pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>) {
-    let Attached { usb_id, state, serial, .. } = &plan.attached;
+pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
+    let Attached { usb_id, serial, .. } = &plan.attached;
+    let firmware = &job.subject.firmware;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {serial}") };
-    outln!("{device}: {usb_id} ({state}){serial}");
-    outln!("  image     {source}");
+    outln!("{}: {} under {usb_id}{serial}", seen.device, seen.running.runs(&job.library));
+    outln!("  image     {}", job.source);
+    outln!("  becomes   {firmware} under {}", identity_words(plan.usb_id));
+    outln!("  behind    {}", behind_words(&seen.running.behind, firmware));
     match backup_into {
         Some(folder) => outln!("  backup    first, into {}", folder.display()),
         None => outln!("  backup    none"),
@@ -29,16 +38,55 @@ pub fn plan(device: &str, plan: &Plan, source: &str, backup_into: Option<&Path>)
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
     outln!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
-    let identity = plan.usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string());
+    if let Some((from, to)) = terms.other_line {
+        outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
+    }
+    for why in &terms.unproven {
+        outln!("  unproven  {why}");
+    }
+    if let Some(cloned) = &terms.cloned {
+        outln!("  clone     the unit gets {cloned}");
+    }
     let order = if plan.reads_back() { "read back, restart" } else { "halt, be unplugged once" };
-    outln!("  then      {order}, come back as {identity}");
+    outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
+    notes(plan, firmware, terms).iter().for_each(|note| outln!("  note      {note}"));
+}
+
+/// What the user may want to do otherwise.
+fn notes(plan: &Plan, firmware: &Firmware, terms: &Terms) -> Vec<String> {
+    let mut notes = Vec::new();
     if !plan.has_own_serial() {
-        outln!(
-            "  note      the known block's serial number is the same on every unit that gets it; `--serial` gives this \
-             one its own, `--config-from DIR` the one in its backup"
+        notes.push(
+            "the known block's serial number is the same on every unit that gets it; `--serial` gives this one its own, \
+             `--config-from DIR` the one in its backup"
+                .to_owned(),
         );
     }
+    if !terms.twins.is_empty() {
+        let twins = terms.twins.join(", ");
+        notes.push(format!("{twins} has the same serial number; `--serial TEXT` gives this unit its own"));
+    }
+    if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_unpatched() {
+        notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
+    }
+    notes
 }
+
+fn identity_words(usb_id: Option<UsbId>) -> String {
+    usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string())
+}
+
+fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
+    match behind {
+        Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: {SSD_LOST}"),
+        Behind::Ssd(_) => format!("{behind}: its data stays, and the disk is away while the unit restarts"),
+        Behind::NoMedium | Behind::CannotTell(_) => behind.to_string(),
+    }
+}
+
+/// What patched firmware takes from an SSD's owner.
+pub const SSD_LOST: &str = "its data stays, but it is no longer usable as a disk: patched firmware acknowledges writes \
+                            before the SSD has stored them";
 
 fn block_words(block: &BlockPlan) -> String {
     let changes: Vec<String> =
@@ -50,25 +98,34 @@ fn block_words(block: &BlockPlan) -> String {
     }
 }
 
+/// Prints that a unit is as it is wanted.
+pub fn nothing(seen: &Observation, job: &Job) {
+    outln!(
+        "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
+         restarted since; `--force` writes it again",
+        seen.device,
+        job.subject.firmware,
+        seen.attached.usb_id
+    );
+}
+
 /// Prints how it ended well, and what comes next.
-pub fn done(report: &Report) {
-    let version = report.version.map_or_else(String::new, |version| format!(", version {version}"));
+pub fn done(report: &Report, unit: &Unit, job: &Job) {
+    let firmware = &job.subject.firmware;
     match &report.after {
-        Some(after) => outln!("{}: done: {} ({}){version}", report.device, after.usb_id, after.state),
-        None => outln!("{}: done: everything is written, and nothing is read back yet", report.device),
+        Some(after) => outln!("{}: done: {firmware} under {}", report.device, after.usb_id),
+        None => outln!("{}: done: {firmware} is written, and nothing is read back yet", report.device),
     }
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let Some(folder) = &report.backup {
-        outln!(
-            "  keep the backup: `asmpatch restore {} --device {}` brings back what was there",
-            folder.display(),
-            report.device
-        );
+    if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
+        outln!("  keep the backup: `{}` brings back what was there", restore(folder, &report.device, options));
     }
-    let Some(after) = &report.after else { return };
-    if after.state == BridgeState::Vendor && after.usb_id == UsbId::PATCHED && report.runs != Some(Runs::Before) {
+    // Only a write that is answered with nobody behind the bridge can be measured, and none may reach an SSD.
+    let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
+    let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
+    if firmware.answers_writes() && !ssd && runs_it {
         outln!("  next: `asmpatch bench --device {}` measures it", report.device);
     }
 }
@@ -88,8 +145,16 @@ fn power_words(report: &Report) -> Option<&'static str> {
 struct UnitJson<'a> {
     device: &'a str,
     ok: bool,
+    /// Whether anything was written to the unit.
+    changed: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    dry_run: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<IdentityJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<IdentityJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,55 +169,105 @@ struct UnitJson<'a> {
     backup: Option<&'a PathBuf>,
     steps: &'a [StepReport],
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorJson<'a>>,
+    error: Option<UnitErrorJson<'a>>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 #[derive(Serialize)]
 struct IdentityJson<'a> {
     usb_id: String,
     state: String,
+    firmware: String,
     serial: &'a str,
     product: &'a str,
 }
 
+/// What would be or was written; nothing of it where the unit holds it already.
 #[derive(Serialize)]
-struct ErrorJson<'a> {
-    code: String,
-    message: String,
+struct PlanJson<'a> {
+    write: bool,
+    firmware: String,
+    usb_id: Option<String>,
+    changes: Vec<&'a FieldChange>,
+    unproven: Vec<String>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct UnitErrorJson<'a> {
+    #[serde(flatten)]
+    error: ErrorJson,
     left: Left,
     recovery: &'a [Action],
 }
 
-fn identity(attached: &Attached) -> IdentityJson<'_> {
+fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
     IdentityJson {
         usb_id: attached.usb_id.to_string(),
         state: attached.state.to_string(),
+        firmware,
         serial: &attached.serial,
         product: &attached.product,
     }
 }
 
-/// Prints the outcomes of all units as one JSON array.
-pub fn json(outcomes: &[(Report, Option<FlashFailure>)]) {
-    let units: Vec<UnitJson<'_>> = outcomes
-        .iter()
-        .map(|(report, failure)| UnitJson {
-            device: &report.device,
-            ok: failure.is_none(),
-            before: Some(identity(&report.before)),
-            after: report.after.as_ref().map(identity),
-            version: report.version.map(|version| version.to_string()),
-            runs: report.runs,
-            needs: report.needs_power.then_some("power"),
-            backup: report.backup.as_ref(),
-            steps: &report.steps,
-            error: failure.as_ref().map(|failure| ErrorJson {
-                code: failure.code().map_or_else(String::new, |code| code.to_string()),
-                message: failure.error.to_string(),
-                left: failure.left,
-                recovery: &failure.actions,
-            }),
-        })
-        .collect();
-    print::json(&units);
+/// Prints what became of all units as one JSON array.
+///
+/// `declined` is why those that were to be written were not: the answer to the question.
+pub fn json(units: &[Unit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
+    print::json(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
+}
+
+fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {
+    let firmware = &job.subject.firmware;
+    let untouched = |failure: &AnyFailure| {
+        let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
+        UnitErrorJson { error, left: Left::Untouched, recovery: &[] }
+    };
+    let (report, error) = match &unit.outcome {
+        Outcome::Write => (None, declined.map(untouched)),
+        Outcome::Nothing => (None, None),
+        Outcome::Written(report) => (Some(report), None),
+        Outcome::Refused(failure) => (None, Some(untouched(failure))),
+        Outcome::Stopped(report, failure) => {
+            let error = ErrorJson::of(&failure.error).at(&unit.device).helped(failure.help());
+            (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))
+        }
+    };
+    let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
+    let left = error.as_ref().map(|error| error.left);
+    let same = seen.filter(|_| matches!(unit.outcome, Outcome::Nothing)).map(|seen| &seen.attached);
+    UnitJson {
+        device: &unit.device,
+        ok: error.is_none(),
+        changed: report.is_some() && left != Some(Left::Untouched),
+        dry_run,
+        before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
+        behind: seen.map(|seen| seen.running.behind.to_string()),
+        plan: plan.map(|plan| plan_json(plan, firmware, unit)),
+        after: report
+            .map_or(same, |report| report.after.as_ref())
+            .map(|after| identity(after, if error.is_none() { firmware.to_string() } else { after.state.to_string() })),
+        version: report.and_then(|report| report.version).map(|version| version.to_string()),
+        runs: report.and_then(|report| report.runs),
+        needs: report.filter(|report| report.needs_power).map(|_| "power"),
+        backup: report.and_then(|report| report.backup.as_ref()),
+        steps: report.map_or(&[], |report| &report.steps),
+        error,
+    }
+}
+
+fn plan_json<'a>(plan: &'a Plan, firmware: &Firmware, unit: &Unit) -> PlanJson<'a> {
+    PlanJson {
+        write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
+        firmware: firmware.to_string(),
+        usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
+        changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
+        unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
+        notes: notes(plan, firmware, &unit.terms),
+    }
 }

@@ -4,19 +4,22 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::Args;
 use crate::cli::input::{self, ImageFile};
-use crate::cli::known::PatchDirs;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
 use crate::flash::guard::Refusal;
-use crate::patch::{self, ConfigEdits, Expectations, Receipt};
+use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 
 /// A verified image and what it changes in the configuration.
 pub struct Source {
     /// The image.
     pub image: Image,
+    /// The patches and images that are known.
+    pub library: Library,
     edits: Vec<ConfigEdits>,
+    stock_identity: bool,
     serial: Option<String>,
     words: String,
 }
@@ -26,19 +29,15 @@ impl Source {
     ///
     /// # Errors
     /// What can't be read (status 3), and what nothing vouches for ([`Refusal::Unverified`]).
-    pub fn read(
-        file: &Path,
-        receipt: Option<&Path>,
-        patches: &PatchDirs,
-        serial: Option<&str>,
-    ) -> Result<Self, AnyFailure> {
+    pub fn read(args: &Args) -> Result<Self, AnyFailure> {
+        let file = args.file.as_path();
         let read = ImageFile::read(file)?;
         let beside = receipt_beside(file);
-        let receipt = match receipt.or(beside.as_deref().filter(|path| path.is_file())) {
+        let receipt = match args.receipt.as_deref().or(beside.as_deref().filter(|path| path.is_file())) {
             Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?).map_err(|e| *e)?),
             None => None,
         };
-        let library = patches.load(&Manifests::load(&[])?)?;
+        let library = args.patches.load(&Manifests::load(&[])?)?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let base = match (verification.holds(), verification.base) {
@@ -60,7 +59,8 @@ impl Source {
         };
         let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
         let words = format!("{}: {}, {made_of}, SHA-256 {}", file.display(), library.image_name(&base), read.sha256);
-        Ok(Self { image: read.image, edits, serial: serial.map(ToOwned::to_owned), words })
+        let (stock_identity, serial) = (args.stock_identity, args.serial.clone());
+        Ok(Self { image: read.image, library, edits, stock_identity, serial, words })
     }
 
     /// Makes the changes in block 0.
@@ -68,26 +68,14 @@ impl Source {
     /// # Errors
     /// A serial number that does not fit.
     pub fn edit(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
-        for edits in &self.edits {
-            edits.apply(block)?;
+        if self.stock_identity {
+            block.set_stock_identity()?;
+        } else {
+            for edits in &self.edits {
+                edits.apply(block)?;
+            }
         }
         self.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
-    }
-
-    /// The options that chose all this, to name the command again.
-    pub fn options(&self, receipt: Option<&Path>, patches: &PatchDirs, serial: Option<&str>) -> Vec<String> {
-        let mut options = Vec::new();
-        let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
-        if let Some(path) = receipt {
-            add("--receipt", path.display().to_string());
-        }
-        for dir in patches.dirs() {
-            add("--patch-dir", dir.display().to_string());
-        }
-        if let Some(serial) = serial {
-            add("--serial", serial.to_owned());
-        }
-        options
     }
 }
 

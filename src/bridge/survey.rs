@@ -1,0 +1,143 @@
+//! What is behind a bridge, and what its firmware can do: asked without harm to either.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::client::Bridge;
+use super::command_error::CommandError;
+use super::error::TransportError;
+use super::transport::Transport;
+use super::workload::DataPhase;
+use crate::scsi::{Capacity, Command, ScsiStatus, XdataAddress};
+
+/// What a GPU runtime's initialisation writes, and what reads 0 before it. On a unit that is initialised, E6 is never
+/// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
+const INITIALISED_AT: [XdataAddress; 3] =
+    [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
+/// The start of the data buffer's window: what a test of E4's length may read.
+const WINDOW_AT: XdataAddress = XdataAddress::main(0xF000);
+/// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
+const MODEL: std::ops::Range<usize> = 24..64;
+
+/// What READ CAPACITY and E6 Identify tell of what is behind the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Behind {
+    /// No medium that WRITE(16) could overwrite: a GPU, or nothing.
+    NoMedium,
+    /// An SSD: its model and its capacity, as far as they are told.
+    Ssd(String),
+    /// Nobody can tell, and why.
+    CannotTell(String),
+}
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMedium => f.write_str("no SSD"),
+            Self::Ssd(what) => write!(f, "SSD {what}"),
+            Self::CannotTell(why) => write!(f, "SSD: can't tell ({why})"),
+        }
+    }
+}
+
+/// Asks what is behind the bridge: READ CAPACITY, and E6 Identify only where it is safe.
+///
+/// # Errors
+/// [`CommandError`] where the unit left the bus, or does not come back after a question that it did not answer.
+pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
+    for at in INITIALISED_AT {
+        let mut byte = [0];
+        match bridge.xdata_read(at, &mut byte) {
+            Ok(()) if byte == [0] => {}
+            Ok(()) => {
+                let why = format!("a GPU runtime has initialised the bridge: {:#06x} reads {:#04x}", at.addr, byte[0]);
+                return Ok(Behind::CannotTell(why));
+            }
+            Err(error) => return cannot_tell(bridge, error),
+        }
+    }
+    let capacity = match bridge.read_capacity() {
+        Ok(capacity) => capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0),
+        Err(error) => return cannot_tell(bridge, error),
+    };
+    let model = match bridge.identify() {
+        // A bridge without an SSD that answers with zeros has none behind it.
+        Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => Some(model(&data[MODEL])),
+        // Refused or short: nobody behind the bridge speaks NVMe.
+        Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => None,
+        // READ CAPACITY found no medium, and an SSD that hangs looks the same.
+        Err(error) => match (cannot_tell(bridge, error)?, capacity) {
+            (_, Some(_)) => None,
+            (unknown, None) => return Ok(unknown),
+        },
+    };
+    let capacity = capacity.map(|capacity| decimal_bytes(Capacity::bytes(capacity)));
+    let known: Vec<String> = model.into_iter().chain(capacity).collect();
+    Ok(if known.is_empty() { Behind::NoMedium } else { Behind::Ssd(known.join(", ")) })
+}
+
+/// After a question that went wrong the unit is brought back, so that the next command works.
+fn cannot_tell<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<Behind, CommandError> {
+    match &error {
+        CommandError::Transport(TransportError::Disconnected { .. }) => return Err(error),
+        CommandError::Transport(_) => bridge.recover()?,
+        _ => {}
+    }
+    Ok(Behind::CannotTell(error.to_string()))
+}
+
+fn model(bytes: &[u8]) -> String {
+    let printable = |byte: &u8| if matches!(byte, 0x20..=0x7E) { *byte as char } else { '\u{FFFD}' };
+    bytes.iter().map(printable).collect::<String>().trim().to_owned()
+}
+
+/// Whether E4 takes more than 255 bytes: asks for 256.
+///
+/// Stock firmware takes the length from CDB byte 1 alone, which is 0 then, and moves no data; with the extension all
+/// 256 bytes come. See docs/e4-length-16.md.
+///
+/// # Errors
+/// [`TransportError`] where the wire failed.
+pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
+    let mut data = [0; 256];
+    let command = Command::XdataRead { from: WINDOW_AT, len: 256 };
+    let completion = bridge.execute(command, DataPhase::In(&mut data), timeout)?;
+    Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
+}
+
+/// A capacity as SSDs are sold by it: in powers of 1000, the largest unit that it has at least one of.
+fn decimal_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    // From 999.95 on, one decimal would make it 1000.0 of the smaller unit.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_is_told_in_the_unit_that_fits() {
+        for (bytes, text) in [
+            (512, "512 bytes"),
+            (1000, "1.0 kB"),
+            (999_949, "999.9 kB"),
+            (999_950, "1.0 MB"),
+            (1_048_576, "1.0 MB"),
+            (500_107_862_016, "500.1 GB"),
+            (2_000_398_934_016, "2.0 TB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(decimal_bytes(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What firmware an image is, told by its bytes: stock, with which patches, or asmpatch's own practice image. Pure.
+
+use std::fmt;
+
+use crate::digest::Sha256Digest;
+use crate::firmware::{BridgeState, FirmwareVersion, Image};
+use crate::mcu::checklist::{self, Checked, Expected};
+use crate::patch::{Expectations, Library, verify};
+use crate::practice;
+
+/// The patch that lets a write be answered with no SSD behind the bridge.
+const STATUS_PATCH: &str = "status-0x2a12";
+/// The patch that lengthens E4.
+const E4_LENGTH_16: &str = "e4-length-16";
+
+/// What an image was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base {
+    /// An image of the vendor's, whose digest is known.
+    Vendor,
+    /// The practice image.
+    Practice,
+    /// Bytes that nothing vouches for.
+    Unknown,
+}
+
+/// An image as people speak of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firmware {
+    base: Base,
+    version: FirmwareVersion,
+    patches: Vec<String>,
+}
+
+impl Firmware {
+    /// What an image is, by what is left of it when the known patches are undone.
+    pub fn of(image: &Image, library: &Library) -> Self {
+        let verification = verify(library, &image.to_file(), &Expectations::default());
+        let practice = practice::image();
+        let base = match verification.base {
+            Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
+            // A practice image that somebody changed is none of the vendor's.
+            _ if image.version() == practice.version() => Base::Practice,
+            Some(_) => Base::Vendor,
+            None => Base::Unknown,
+        };
+        let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
+        Self { base, version: image.version(), patches }
+    }
+
+    /// Whether it is asmpatch's own, which has never run on silicon.
+    pub fn is_practice(&self) -> bool {
+        self.base == Base::Practice
+    }
+
+    /// Whether it is a known image without any patch.
+    pub fn is_unpatched(&self) -> bool {
+        self.base != Base::Unknown && self.patches.is_empty()
+    }
+
+    /// Whether it answers writes that nobody behind the bridge completes.
+    pub fn answers_writes(&self) -> bool {
+        self.has(STATUS_PATCH)
+    }
+
+    /// Whether its E4 takes more than 255 bytes; `None` where the image is not known.
+    pub fn has_e4_extension(&self) -> Option<bool> {
+        (self.base != Base::Unknown).then(|| self.has(E4_LENGTH_16))
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.patches.iter().any(|patch| patch == id)
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.base, self.patches.is_empty()) {
+            (Base::Practice, _) => f.write_str("practice image")?,
+            (Base::Vendor, true) => write!(f, "stock firmware {}", self.version)?,
+            (Base::Vendor, false) => write!(f, "vendor firmware {}", self.version)?,
+            (Base::Unknown, _) => write!(f, "unknown firmware {}", self.version)?,
+        }
+        if self.patches.is_empty() { Ok(()) } else { write!(f, " with {}", self.patches.join(", ")) }
+    }
+}
+
+/// Whether a unit that runs an image can be written again. The chip's boot loader does not come up while the container
+/// holds, so firmware whose E1 does nothing can never be replaced over USB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewritable {
+    /// Its own code was executed, and reads, writes and restarts as it must.
+    Yes,
+    /// Its own code was executed, and these commands fail.
+    No(Vec<&'static str>),
+    /// Its code can't be executed here.
+    Unknown,
+}
+
+impl Rewritable {
+    /// Executes what writes a unit again on the image's own code: E0 to E3, E8.
+    pub fn of(image: &Image) -> Self {
+        let Some(checked) = checklist::run(image, Expected::default()) else { return Self::Unknown };
+        let writes = |check: &&Checked| matches!(check.cdb.opcode(), 0xE0..=0xE3 | 0xE8);
+        let failed = checked.iter().filter(writes).filter(|check| !check.holds());
+        let failed: Vec<_> = failed.map(|check| check.what).collect();
+        if failed.is_empty() { Self::Yes } else { Self::No(failed) }
+    }
+}
+
+/// What runs on a unit, as far as its interface, its flash and its answers tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Runs {
+    /// What the flash holds, and nothing observed contradicts it.
+    Flashed(Firmware),
+    /// Another than the flash holds: it was written since the unit started.
+    OtherThanFlashed(Firmware),
+    /// The vendor's, of which no more is known than its version.
+    Vendor(Option<FirmwareVersion>),
+    /// No vendor firmware.
+    Other(BridgeState),
+}
+
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flashed(firmware) => firmware.fmt(f),
+            Self::OtherThanFlashed(firmware) => write!(f, "other vendor firmware than its flash holds ({firmware})"),
+            Self::Vendor(Some(version)) => write!(f, "vendor firmware {version}"),
+            Self::Vendor(None) => f.write_str("vendor firmware"),
+            Self::Other(state) => state.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backup::tests::sample_image;
+    use super::*;
+    use crate::firmware::{Bank, CodeAddress};
+    use crate::patch::{PatchSet, Selection};
+
+    #[test]
+    fn an_image_is_named_by_what_it_is_made_of_and_the_patches_in_it() {
+        let library = Library::embedded().unwrap();
+        let practice = practice::image();
+        assert_eq!(Firmware::of(&practice, &library).to_string(), "practice image");
+        let digest = Sha256Digest(practice.sha256());
+        let patched = PatchSet::resolve(&library, &Selection::default(), &practice, digest).unwrap().apply().unwrap();
+        let firmware = Firmware::of(&patched.image, &library);
+        assert_eq!(firmware.to_string(), "practice image with status-0x2a12");
+        assert!(firmware.is_practice() && firmware.answers_writes());
+        assert_eq!(firmware.has_e4_extension(), Some(false));
+
+        let unknown = sample_image(0);
+        let firmware = Firmware::of(&unknown, &library);
+        assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
+        assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn an_image_whose_e1_does_nothing_can_not_be_rewritten_and_the_commands_say_so() {
+        assert_eq!(Rewritable::of(&practice::image()), Rewritable::Yes);
+        assert_eq!(Rewritable::of(&sample_image(0)), Rewritable::Unknown);
+        // E1's entry point, as docs/firmware.md lists it, replaced by a RET.
+        let mut broken = practice::image();
+        assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
+        assert!(matches!(Rewritable::of(&broken), Rewritable::No(failed) if failed.contains(&"E1 asks for block 0")));
+    }
+}

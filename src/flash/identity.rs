@@ -1,0 +1,156 @@
+//! Which unit is which: the serial number and the USB4 identity, and whose they are. Pure.
+
+use std::fmt;
+
+use super::plan::BlockBytes;
+use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
+
+/// Block 1's bytes behind its two names: the unit's own USB4 identity. Source: the reference's table of the blocks.
+const USB4: std::ops::Range<usize> = 0x54..0x7E;
+
+/// What tells a unit from every other, as far as its configuration blocks hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitIdentity {
+    /// Block 0's serial number.
+    pub serial: Option<String>,
+    /// Block 1's USB4 identity.
+    pub usb4: Option<[u8; USB4.end - USB4.start]>,
+}
+
+impl UnitIdentity {
+    /// The identity in blocks 0 and 1; nothing from a block that is missing or does not hold.
+    pub fn of(blocks: [Option<&BlockBytes>; 2]) -> Self {
+        let [zero, one] = blocks;
+        let parsed = |index, bytes: Option<&BlockBytes>| ConfigBlock::parse(index, bytes?).ok();
+        let serial = parsed(BlockIndex::Zero, zero).map(|block| block.text(ConfigField::Serial));
+        let usb4 = parsed(BlockIndex::One, one).and_then(|block| block.bytes()[USB4].try_into().ok());
+        Self {
+            serial: serial.filter(|serial| !is_nobodys(serial)),
+            usb4: usb4.filter(|bytes: &[u8; _]| bytes.iter().any(|byte| *byte != 0xFF)),
+        }
+    }
+
+    /// The same without what tinygrad's tool writes to every unit alike: that is no unit's own.
+    fn own(&self) -> Self {
+        let [zero, one] = known_blocks();
+        let known = Self::of([Some(zero.bytes()), Some(one.bytes())]);
+        Self {
+            serial: self.serial.clone().filter(|serial| known.serial.as_ref() != Some(serial)),
+            usb4: self.usb4.filter(|usb4| known.usb4.as_ref() != Some(usb4)),
+        }
+    }
+
+    /// What another unit's identity `planned` would take from this unit's own, where it has one of its own.
+    pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
+        let own = self.own();
+        if let (Some(own), Some(new)) = (own.serial, &planned.serial)
+            && own != *new
+        {
+            return Some(Cloned::OtherSerial { own, new: new.clone() });
+        }
+        match (own.usb4, planned.usb4) {
+            (Some(own), Some(new)) if own != new => Some(Cloned::OtherUsb4),
+            _ => None,
+        }
+    }
+
+    /// Whether two different units can't both have this: a USB4 identity that one maker has or gets already.
+    pub fn shares_usb4_with(&self, other: &Self) -> bool {
+        self.own().usb4.is_some_and(|usb4| other.usb4 == Some(usb4))
+    }
+}
+
+/// A serial number that tells no unit: none, or the boot loader's zeros.
+pub fn is_nobodys(serial: &str) -> bool {
+    serial.bytes().all(|byte| byte == b'0')
+}
+
+/// What makes a plan a clone of another unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cloned {
+    /// The backup is another unit's, by its serial number.
+    OtherSerial {
+        /// The unit's own.
+        own: String,
+        /// The backup's.
+        new: String,
+    },
+    /// The backup is another unit's, by its USB4 identity.
+    OtherUsb4,
+    /// Other units have this serial number, or get it in the same run.
+    SharedSerial {
+        /// The serial number.
+        serial: String,
+        /// Their ports.
+        devices: Vec<String>,
+    },
+    /// Other units get this USB4 identity in the same run, or have it.
+    SharedUsb4 {
+        /// Their ports.
+        devices: Vec<String>,
+    },
+}
+
+impl fmt::Display for Cloned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherSerial { own, new } => {
+                write!(f, "another unit's serial number, {new} in place of its own {own}")
+            }
+            Self::OtherUsb4 => f.write_str("another unit's USB4 identity in place of its own"),
+            Self::SharedSerial { serial, devices } => {
+                write!(f, "the serial number {serial}, which {} would have too", devices.join(", "))
+            }
+            Self::SharedUsb4 { devices } => {
+                write!(f, "the USB4 identity that {} would have too", devices.join(", "))
+            }
+        }
+    }
+}
+
+/// The serial numbers that several units have, each with their ports, in the order in which they come.
+pub fn shared_serials<'a>(units: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (device, serial) in units.into_iter().filter(|(_, serial)| !is_nobodys(serial)) {
+        match all.iter_mut().find(|(known, _)| *known == serial) {
+            Some((_, devices)) => devices.push(device),
+            None => all.push((serial, vec![device])),
+        }
+    }
+    all.retain(|(_, devices)| devices.len() > 1);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(serial: &str, usb4: Option<u8>) -> UnitIdentity {
+        UnitIdentity { serial: Some(serial.to_owned()), usb4: usb4.map(|byte| [byte; 42]) }
+    }
+
+    #[test]
+    fn a_unit_with_an_identity_of_its_own_loses_it_to_anothers() {
+        let own = unit("MINE", Some(1));
+        assert_eq!(own.taken_by(&own), None);
+        assert!(matches!(own.taken_by(&unit("YOURS", Some(1))), Some(Cloned::OtherSerial { .. })));
+        assert_eq!(own.taken_by(&unit("MINE", Some(2))), Some(Cloned::OtherUsb4));
+    }
+
+    #[test]
+    fn the_identity_that_every_such_unit_has_is_nobodys_to_lose() {
+        let [zero, one] = known_blocks();
+        let known = UnitIdentity::of([Some(zero.bytes()), Some(one.bytes())]);
+        assert_eq!(known.serial.as_deref(), Some("AAAABBBB0060"));
+        assert_eq!(known.taken_by(&unit("MINE", Some(1))), None);
+        assert!(!known.shares_usb4_with(&known));
+        assert_eq!(UnitIdentity::of([None, None]).taken_by(&unit("MINE", Some(1))), None);
+    }
+
+    #[test]
+    fn serial_numbers_that_several_units_have_are_found_and_the_boot_loaders_zeros_are_none() {
+        let units =
+            [("1-1", "A"), ("1-2", "000000000000"), ("1-3", "A"), ("1-4", "000000000000"), ("1-5", ""), ("1-6", "")];
+        assert_eq!(shared_serials(units), [("A", vec!["1-1", "1-3"])]);
+    }
+}

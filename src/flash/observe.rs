@@ -1,0 +1,133 @@
+//! What a unit shows of itself before anything is decided. Reads, and writes nothing.
+
+use std::time::Duration;
+
+use super::backup::firmware_file;
+use super::firmware_kind::{Firmware, Runs};
+use super::plan::{UnitBlocks, is_readable};
+use super::read;
+use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, TransportError, survey};
+use crate::failure::AnyFailure;
+use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
+use crate::interrupt::Interrupt;
+use crate::patch::Library;
+
+/// How long the question for E4's extension may take.
+const E4_DEADLINE: Duration = Duration::from_secs(5);
+
+/// What firmware says of itself, and what the flash holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// What runs, as the interface tells it.
+    pub state: BridgeState,
+    /// The version, by E4.
+    pub version: Option<FirmwareVersion>,
+    /// Both parts of the flash, by E2.
+    pub parts: Option<[Vec<u8>; 2]>,
+    /// Whether E4 takes more than 255 bytes.
+    pub e4_extension: Option<bool>,
+    /// What is behind the bridge.
+    pub behind: Behind,
+}
+
+impl Running {
+    /// Asks an opened unit. What it does not answer stays unknown.
+    ///
+    /// # Errors
+    /// [`CommandError`] where the unit left the bus or can't be brought back.
+    pub fn of(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
+        if !is_readable(state) {
+            let behind = Behind::CannotTell(format!("the {state} does not say"));
+            return Ok(Self { state, version: None, parts: None, e4_extension: None, behind });
+        }
+        let behind = survey::behind(bridge)?;
+        let version = bridge.firmware_version();
+        let version = known(bridge, version)?;
+        let e4_extension = survey::has_e4_extension(bridge, E4_DEADLINE).map_err(CommandError::from);
+        let e4_extension = known(bridge, e4_extension)?;
+        let mut part = |part: Part| {
+            let mut bytes = vec![0; part.max_len()];
+            let read = bridge.read_flash(part, &mut bytes);
+            known(bridge, read).map(|read| read.map(|()| bytes))
+        };
+        let parts = match part(Part::One)? {
+            Some(one) => part(Part::Two)?.map(|two| [one, two]),
+            None => None,
+        };
+        Ok(Self { state, version, parts, e4_extension, behind })
+    }
+
+    /// The image in the flash; `None` where none was read, or none that the chip would start.
+    pub fn image(&self) -> Option<Image> {
+        Image::parse(&firmware_file(self.parts.as_ref()?)).ok()
+    }
+
+    /// Whether what the unit does is not what this image would do.
+    pub fn contradicts(&self, version: FirmwareVersion, firmware: &Firmware) -> bool {
+        self.version.is_some_and(|found| found != version)
+            || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
+    }
+
+    /// What runs on it, as far as it shows.
+    pub fn runs(&self, library: &Library) -> Runs {
+        if !is_readable(self.state) {
+            return Runs::Other(self.state);
+        }
+        let Some(image) = self.image() else { return Runs::Vendor(self.version) };
+        let firmware = Firmware::of(&image, library);
+        match self.contradicts(image.version(), &firmware) {
+            true => Runs::OtherThanFlashed(firmware),
+            false => Runs::Flashed(firmware),
+        }
+    }
+}
+
+/// An answer, or nothing where the unit gave none and was brought back.
+fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error @ CommandError::Transport(TransportError::Disconnected { .. })) => Err(error),
+        Err(CommandError::Transport(_)) => bridge.recover().map(|()| None),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A unit before it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observation {
+    /// The port, as `--device` takes it.
+    pub device: String,
+    /// Who is there.
+    pub attached: Attached,
+    /// Its configuration blocks.
+    pub blocks: UnitBlocks,
+    /// What runs on it and what is behind it.
+    pub running: Running,
+}
+
+impl Observation {
+    /// Looks at the unit at a port, and gives it back to the system.
+    ///
+    /// # Errors
+    /// Where the unit can't be opened or fails, and Ctrl-C.
+    pub fn of(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<Self, AnyFailure> {
+        interrupt.check()?;
+        let attached = port.attached()?;
+        let mut bridge = port.open()?;
+        let blocks = read::blocks(&mut bridge, attached.state)?;
+        interrupt.check()?;
+        let running = Running::of(&mut bridge, attached.state)?;
+        interrupt.check()?;
+        Ok(Self { device: port.device(), attached, blocks, running })
+    }
+
+    /// Whether this is a unit in software.
+    pub fn is_virtual(&self) -> bool {
+        is_virtual(&self.device)
+    }
+}
+
+/// Whether a port, as `--device` and a backup name it, is a virtual unit's.
+pub fn is_virtual(device: &str) -> bool {
+    device.starts_with("virtual:")
+}

@@ -9,7 +9,6 @@ use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
-use crate::flash::firmware_kind::Runs;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
 use crate::flash::plan::is_readable;
@@ -96,29 +95,16 @@ fn row(unit: UnitInfo, probe: bool, library: &Library) -> Row {
     }
     let (firmware, runs, behind, firmware_unread) = match running {
         Ok(running) => {
-            let runs = running.runs(library);
             if matches!(running.behind, Behind::Ssd(_)) {
-                notes.push(ssd_note(&runs));
+                notes.push(format!("the SSD {SSD_LOST}"));
             }
             let version = running.version.map(|version| version.to_string());
             let behind = is_readable(running.state).then(|| running.behind.to_string());
-            (version, runs.to_string(), behind, None)
+            (version, running.runs(library).to_string(), behind, None)
         }
         Err(reason) => (None, unit.state.to_string(), None, Some(reason)),
     };
     Row { unit, firmware, runs, behind, firmware_unread, notes }
-}
-
-/// What the owner of the SSD behind a bridge loses, or would.
-fn ssd_note(runs: &Runs) -> String {
-    let patched =
-        matches!(runs, Runs::Flashed(firmware) | Runs::OtherThanFlashed(firmware) if firmware.answers_writes());
-    let when = if patched {
-        "an SSD is behind this bridge"
-    } else {
-        "a patched image would change what the SSD behind this bridge is good for"
-    };
-    format!("{when}: {SSD_LOST}")
 }
 
 /// Two units with one serial number can't be told apart by it.

@@ -120,8 +120,9 @@ impl Around<'_> {
     fn claims(&self, goals: &Goals, folder: &Path) -> Result<(), String> {
         let told = self.told;
         let is_unchanged = self.before == self.after;
-        if let Some(ok) = told.ok {
-            claim(ok == (self.ended.end == End::Status(0)), || format!("\"ok\": {ok} with {:?}", self.ended.end))?;
+        // A process may be killed after its last word.
+        if let (Some(ok), End::Status(status)) = (told.ok, self.ended.end) {
+            claim(ok == (status == 0), || format!("\"ok\": {ok} with status {status}"))?;
         }
         if told.changed == Some(false) {
             claim(is_unchanged, || "\"changed\": false, but the flash changed".into())?;

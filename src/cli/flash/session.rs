@@ -1,5 +1,6 @@
 //! One run of a command that writes units: look at each, decide, show, ask, write all at once, report.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -19,7 +20,7 @@ use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
-use crate::unit::{self, Selector};
+use crate::unit;
 
 /// What a command wants written.
 pub struct Job {
@@ -42,6 +43,9 @@ pub struct Choice {
     pub all_or_none: bool,
 }
 
+/// A unit as it was named, and its port where it was found.
+type Found = (String, Result<Box<dyn Port>, AnyFailure>);
+
 /// The units of one run.
 pub struct Session<'a> {
     args: &'a WritingArgs,
@@ -49,7 +53,7 @@ pub struct Session<'a> {
     interrupt: Interrupt<'static>,
     backup_into: Option<PathBuf>,
     choice: Choice,
-    ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)>,
+    ports: Vec<Found>,
 }
 
 /// A unit that was looked at, and what is to be done with it.
@@ -99,32 +103,26 @@ impl<'a> Session<'a> {
             true => None,
             false => Some(args.backup_place.folder()?),
         };
-        let found = match (args.device.as_slice(), choice.all) {
-            ([], true) => unit::ports()?.into_iter().map(Ok).collect(),
-            ([], false) => vec![Ok(unit::port(None)?)],
-            ([only], _) => vec![Ok(unit::port(Some(only))?)],
+        let there = |port: Box<dyn Port>| (port.device(), Ok(port));
+        let mut ports: Vec<Found> = match (args.device.as_slice(), choice.all) {
+            ([], true) => unit::ports()?.into_iter().map(there).collect(),
+            ([], false) => vec![there(unit::port(None)?)],
+            ([only], _) => vec![there(unit::port(Some(only))?)],
             (named, true) => {
-                let found = |selector: &Selector| {
-                    unit::port(Some(selector)).map_err(|error| (selector.to_string(), AnyFailure::from(error)))
+                let find = |selector| match unit::port(Some(selector)) {
+                    Ok(port) => there(port),
+                    Err(error) => (selector.to_string(), Err(error.into())),
                 };
-                named.iter().map(found).collect()
+                named.iter().map(find).collect()
             }
             (named, false) => {
                 let devices = named.iter().map(ToString::to_string).collect();
                 return Err(Refusal::SeveralUnits { devices }.into());
             }
         };
-        let mut ports: Vec<(String, Result<Box<dyn Port>, AnyFailure>)> = Vec::with_capacity(found.len());
-        for port in found {
-            let (device, port) = match port {
-                Ok(port) => (port.device(), Ok(port)),
-                Err((device, failure)) => (device, Err(failure)),
-            };
-            // Named twice, by its port and its serial number, it is one unit.
-            if ports.iter().all(|(known, _)| *known != device) {
-                ports.push((device, port));
-            }
-        }
+        // Named twice, by its port and by its serial number, it is one unit.
+        let mut known = HashSet::new();
+        ports.retain(|(device, _)| known.insert(device.clone()));
         Ok(Self { args, context, interrupt, backup_into, choice, ports })
     }
 

@@ -78,15 +78,15 @@ fn identity_words(usb_id: Option<UsbId>) -> String {
 
 fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
     match behind {
-        Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: {SSD_LOST}"),
-        Behind::Ssd(_) => format!("{behind}: its data stays, and the disk is away while the unit restarts"),
+        Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: it {SSD_LOST}"),
+        Behind::Ssd(_) => format!("{behind}: its data stays, and the disk disappears while the unit restarts"),
         Behind::NoMedium | Behind::CannotTell(_) => behind.to_string(),
     }
 }
 
-/// What patched firmware takes from an SSD's owner.
-pub const SSD_LOST: &str = "its data stays, but it is no longer usable as a disk: patched firmware acknowledges writes \
-                            before the SSD has stored them";
+/// What the owner of an SSD loses.
+pub const SSD_LOST: &str = "can't be used as a disk with patched firmware, which acknowledges writes before the SSD has \
+                            stored them; its data stays";
 
 fn block_words(block: &BlockPlan) -> String {
     let changes: Vec<String> =

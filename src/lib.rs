@@ -1,12 +1,13 @@
 //! Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 //!
 //! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
-//! ([`patch`]), proven ([`mcu`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
+//! ([`patch`]), proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
 //! under it, and measured ([`mod@bench`]). [`cli`] only turns arguments into calls and results into text.
 
 pub mod atomic;
 pub mod bench;
 pub mod bridge;
+pub mod chip;
 pub mod cli;
 pub mod demo;
 pub mod digest;

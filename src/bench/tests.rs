@@ -15,6 +15,8 @@ use crate::scsi::{Cdb, ScsiStatus, Sense};
 struct Unit0 {
     buffer: Vec<u8>,
     extended: bool,
+    /// The most bytes that one E4 brings.
+    e4_most: usize,
     ssd: bool,
     reads: bool,
     writes: bool,
@@ -37,6 +39,7 @@ fn unit() -> Unit0 {
     Unit0 {
         buffer: vec![0; 512 * 1024],
         extended: false,
+        e4_most: usize::MAX,
         ssd: false,
         reads: true,
         writes: true,
@@ -92,7 +95,7 @@ impl Unit0 {
             }
             (0xE4, DataPhase::In(data)) => {
                 let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
-                let len = (long + usize::from(bytes[1])).min(data.len());
+                let len = (long + usize::from(bytes[1])).min(data.len()).min(self.e4_most);
                 let at = usize::from(u16::from_be_bytes([bytes[3], bytes[4]])) - 0xF000;
                 data[..len].copy_from_slice(&self.buffer[at..at + len]);
                 good(len)
@@ -177,6 +180,14 @@ fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
     let (report, _) = bench(unit(), &plan(&Path::ALL));
     let report = report.unwrap();
     assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
+}
+
+#[test]
+fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
+    let (report, _) = bench(Unit0 { extended: true, e4_most: 1024, ..unit() }, &plan(&[Path::E4Extended]));
+    let report = report.unwrap();
+    assert_eq!(report.rows[0].outcome, Outcome::Short { expected: 4096, found: 1024 });
+    assert!(report.verdict.iter().all(|verdict| !verdict.meets));
 }
 
 #[test]

@@ -165,11 +165,14 @@ impl<T: Transport> Bridge<T> {
     /// E4: reads XDATA. Stock firmware takes up to 255 bytes; with the length extension up to 4,096.
     ///
     /// # Errors
-    /// [`CommandError`]; sense 5/24/00 where the firmware does not go that far.
+    /// [`CommandError`]; sense 5/24/00 where the firmware does not go that far; [`CommandError::ShortXdata`] where it
+    /// answers with good status and fewer bytes. Bulk-Only's residue may be 0 then, and UAS has none.
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::XdataRead { from, len: buffer.len() as u16 };
         within(&command, buffer.len(), usize::from(u16::MAX), "at most 65,535 bytes")?;
-        self.exactly_in(command, buffer, self.timeouts.short)
+        let expected = buffer.len();
+        let found = self.data_in(command, buffer, self.timeouts.short)?;
+        if found == expected { Ok(()) } else { Err(CommandError::of_short_xdata(expected, found)) }
     }
 
     /// E5: writes one byte of XDATA, registers included.
@@ -321,5 +324,59 @@ fn whole_blocks(command: &Command, found: usize) -> Result<(), CommandError> {
     } else {
         let limit = "whole blocks of 512 bytes";
         Err(CommandError::Length { command: command.name().to_owned(), limit, found })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use miette::Diagnostic;
+
+    use super::*;
+    use crate::bridge::{TransportKind, Workload};
+
+    /// Answers every command with good status and this many bytes.
+    struct Brings(usize);
+
+    impl Transport for Brings {
+        fn kind(&self) -> TransportKind {
+            TransportKind::UasStreams
+        }
+
+        fn max_depth(&self) -> usize {
+            1
+        }
+
+        fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _: Duration) -> Result<(), TransportError> {
+            let mut buffer = vec![0; workload.buffer_len()];
+            while let Some(job) = workload.next(&mut buffer) {
+                let completion = Completion { transferred: self.0, status: ScsiStatus::Good, sense: None };
+                if !workload.complete(&job, &completion, &buffer[..self.0], Duration::ZERO) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn recover(&mut self) -> Result<(), TransportError> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_long_e4_that_ends_well_with_too_few_bytes_says_how_many_came_and_which_firmware_does_that() {
+        for (expected, found, why) in [
+            (4096, 0, "one byte"),
+            (1000, 1000 & 0xFF, "one byte"),
+            (4096, 1024, "one packet"),
+            (4096, 512, "one packet"),
+            (4096, 3072, "can't be trusted"),
+            (64, 32, "can't be trusted"),
+        ] {
+            let mut buffer = vec![0; expected];
+            let error = Bridge::new(Brings(found)).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
+            assert!(error.to_string().contains(&format!("{expected} bytes and brought {found}")), "{error}");
+            assert!(error.help().unwrap().to_string().contains(why), "{expected}, {found}: {}", error.help().unwrap());
+        }
+        assert_eq!(Bridge::new(Brings(4096)).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));
     }
 }

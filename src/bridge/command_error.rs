@@ -52,6 +52,18 @@ pub enum CommandError {
         /// Bytes moved.
         found: usize,
     },
+    /// E4 that ended well and brought less than it was asked for.
+    #[error("E4 was asked for {expected} bytes and brought {found}, with good status")]
+    #[diagnostic(code(asmpatch::bridge::short_xdata))]
+    ShortXdata {
+        /// Bytes asked for.
+        expected: usize,
+        /// Bytes moved.
+        found: usize,
+        /// What that means and what to do.
+        #[help]
+        meaning: &'static str,
+    },
     /// Data whose fields make no sense.
     #[error("the unit's answer to {command} makes no sense: {what}")]
     #[diagnostic(
@@ -86,6 +98,25 @@ impl CommandError {
             }
             status => Self::Status { command: cdb.name(), status },
         }
+    }
+
+    /// The error of an E4 that moved `found` of `expected` bytes: which firmware does that.
+    pub(super) const fn of_short_xdata(expected: usize, found: usize) -> Self {
+        let meaning = match found {
+            // Stock firmware looks at CDB byte 1 alone.
+            _ if expected > 255 && found == expected & 0xFF => {
+                "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
+                 e4-length-16"
+            }
+            // One packet at high speed, one at SuperSpeed.
+            512 | 1024 => {
+                "the running firmware hands the whole answer to the USB controller at once, and the controller sent one \
+                 packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
+                 e4-length-16, which goes packet by packet"
+            }
+            _ => "what arrived can't be trusted; run the command again, and try another cable and port if it stays",
+        };
+        Self::ShortXdata { expected, found, meaning }
     }
 
     /// The sense data, where the unit refused.

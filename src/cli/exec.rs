@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::input::{self, ImageFile, InFile};
 use super::plan;
 use super::{Context, print};
+use crate::chip;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::FirmwareVersion;
 use crate::mcu::{self, Access, AccessKind, FirmwareCpu, MemoryFlash, Region, Reply, Trace, Wire};
@@ -22,12 +23,15 @@ const MAX_DATA_OUT: usize = 0x1_0000;
 /// Instructions that --trace keeps: all of a command that is not about the flash.
 const TRACE_KEPT: usize = 20_000;
 const BYTES_A_LINE: usize = 16;
+/// E4.
+const XDATA_READ: u8 = 0xE4;
 
 /// Execute a SCSI command on an image's own code.
 ///
 /// The image's dispatcher runs on an emulated 8051, as it would on the chip: with the SPI flash controller and an erased
 /// flash behind it, and as much of the USB controller as data needs. Shows the data, the status or the sense, the
-/// instructions spent and the registers touched. Works with image 240417, the practice image, and what patches make of
+/// instructions spent and the registers touched. Those of E4 are counted on the whole chip where the image boots on it:
+/// from the command's arrival to its status, with all interrupts. Works with image 240417, the practice image, and what patches make of
 /// them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: asmpatch exec fw.bin --cdb \"e4 04 50 f0 00 00\" --xdata 0xf000=01020304")]
@@ -78,7 +82,7 @@ enum Transport {
 }
 
 #[derive(Debug, Clone)]
-struct HexBytes(Vec<u8>);
+pub(super) struct HexBytes(pub(super) Vec<u8>);
 
 impl FromStr for HexBytes {
     type Err = String;
@@ -214,7 +218,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     let (reply, data) = result?;
     let accesses = unit.machine_mut().xdata_mut().take_accesses();
-    let report = Report::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
+    let mut report = Report::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
+    if cdb.opcode() == XDATA_READ {
+        // A read of more than one packet goes on in interrupts, which the dispatcher alone does not show.
+        if let Some(instructions) = chip::instructions(&file.image, args.wire(&cdb), &cdb, args.budget) {
+            (report.instructions, report.counted) = (instructions, Counted::Chip);
+        }
+    }
     if args.json {
         print::json(&report);
     } else {
@@ -289,8 +299,19 @@ struct Report {
     status_byte: Option<u8>,
     data: String,
     instructions: u64,
+    counted: Counted,
     stack_high_water: u8,
     registers: Vec<RegisterAccess>,
+}
+
+/// Where the instructions were counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Counted {
+    /// In the routines that the command was given to.
+    Routines,
+    /// On the whole chip, from the command's arrival to its status.
+    Chip,
 }
 
 #[derive(Serialize)]
@@ -323,6 +344,7 @@ impl Report {
             status_byte: if let Reply::Silent(byte) = reply { Some(byte) } else { None },
             data: data.iter().map(|byte| format!("{byte:02x}")).collect(),
             instructions,
+            counted: Counted::Routines,
             stack_high_water,
             registers: accesses.iter().map(access).collect(),
         }
@@ -350,7 +372,8 @@ fn kind_word(kind: AccessKind) -> &'static str {
 fn print(report: &Report, data: &[u8], accesses: &[Access]) {
     outln!("command       {}", report.cdb);
     outln!("status        {}", report.status_words());
-    outln!("instructions  {}", report.instructions);
+    let span = if report.counted == Counted::Chip { " from the command's arrival to its status" } else { "" };
+    outln!("instructions  {}{span}", report.instructions);
     if report.stack_high_water > 0 {
         outln!("stack         up to 0x{:02X}", report.stack_high_water);
     }

@@ -31,6 +31,7 @@ mod patch_elf;
 mod plan;
 mod reset;
 mod restore;
+mod run;
 mod udev;
 mod unpatch;
 mod verify;
@@ -88,6 +89,7 @@ enum Command {
     Patch(patch::Args),
     Reset(reset::Args),
     Restore(restore::Args),
+    Run(run::Args),
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
@@ -112,6 +114,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Patch(args) => patch::run(&args, context),
         Command::Reset(args) => reset::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
+        Command::Run(args) => run::run(&args, context),
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),

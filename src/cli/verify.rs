@@ -1,5 +1,6 @@
 //! `asmpatch verify`.
 
+mod booting;
 mod execution;
 
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use comfy_table::Table;
 use miette::Diagnostic;
 use serde::Serialize;
 
+use self::booting::Booting;
 use self::execution::Execution;
 use super::input;
 use super::known::{self, PatchDirs};
@@ -58,6 +60,11 @@ pub struct Args {
     #[arg(long)]
     execute: bool,
 
+    /// Boot each image on a model of the chip: it must enumerate, answer, take new firmware and restart, over both
+    /// transports. Open firmware is checked by its control requests.
+    #[arg(long)]
+    boot: bool,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -75,6 +82,8 @@ struct Json<'a> {
     differences: Vec<DifferenceJson>,
     #[serde(skip_serializing_if = "Option::is_none")]
     executed: Option<execution::Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    booted: Option<booting::Json>,
 }
 
 #[derive(Serialize)]
@@ -118,7 +127,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
         };
         let verification = patch::verify(&library, &bytes, &expect);
-        if !verification.holds() {
+        let booting = args.boot.then(|| Booting::of(&verification));
+        let holds = verification.holds() || booting.as_ref().is_some_and(|booting| booting.vouches_for(&verification));
+        if !holds || booting.as_ref().is_some_and(|booting| !booting.holds()) {
             exit = exit.max(Exit::CheckFailed);
         }
         let execution = args.execute.then(|| Execution::of(&verification));
@@ -126,9 +137,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
-            reports.push(json(path, &library, &verification, execution.as_ref()));
+            reports.push(json(path, &library, &verification, holds, execution.as_ref(), booting.as_ref()));
         } else {
-            print(path, &library, &verification, args.hunks || args.files.len() == 1);
+            print(path, &library, &verification, holds, args.hunks || args.files.len() == 1);
+            if let Some(booting) = &booting {
+                booting.print();
+            }
             if let Some(execution) = &execution {
                 execution.print();
             }
@@ -213,8 +227,8 @@ fn summary(library: &Library, verification: &Verification<'_>) -> String {
     format!("{}, {patches}", library.image_name(base))
 }
 
-fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_hunks: bool) {
-    let verdict = if verification.holds() { "ok" } else { "FAILED" };
+fn print(path: &Path, library: &Library, verification: &Verification<'_>, holds: bool, show_hunks: bool) {
+    let verdict = if holds { "ok" } else { "FAILED" };
     outln!("{}: {verdict}: {}", path.display(), summary(library, verification));
     if show_hunks
         && !verification.patches.is_empty()
@@ -224,7 +238,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, show_h
         let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
         outln!("{}", plan::hunk_table(hunks, original, image));
     }
-    for finding in &verification.findings {
+    for finding in verification.findings.iter().filter(|_| !holds) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
         outln!("  {finding}{code}");
         if let Some(help) = finding.help() {
@@ -264,7 +278,9 @@ fn json<'a>(
     path: &Path,
     library: &Library,
     verification: &Verification<'a>,
+    holds: bool,
     execution: Option<&Execution>,
+    booting: Option<&Booting>,
 ) -> Json<'a> {
     let finding = |finding: &patch::Finding| FindingJson {
         code: finding.code().map_or_else(String::new, |code| code.to_string()),
@@ -285,7 +301,7 @@ fn json<'a>(
     };
     Json {
         file: path.display().to_string(),
-        ok: verification.holds() && execution.is_none_or(Execution::holds),
+        ok: holds && execution.is_none_or(Execution::holds) && booting.is_none_or(Booting::holds),
         sha256: verification.sha256,
         version: verification.image.as_ref().map(Image::version),
         image: verification.base.map(|base| library.image_name(&base)),
@@ -293,5 +309,6 @@ fn json<'a>(
         findings: verification.findings.iter().map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
         executed: execution.map(Execution::json),
+        booted: booting.map(Booting::json),
     }
 }

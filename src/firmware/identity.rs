@@ -57,6 +57,26 @@ pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
 /// bInterfaceClass of the open firmware: vendor-specific.
 const VENDOR_SPECIFIC: u8 = 0xFF;
 
+/// The classes of interface 0's alternate settings, in a configuration descriptor with all that follows it.
+///
+/// A descriptor that claims less than its header, or more than there is, ends the list.
+pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
+    const INTERFACE: u8 = 4;
+    let mut classes = Vec::new();
+    while let [len, kind, ..] = configuration
+        && *len >= 2
+    {
+        let Some((descriptor, rest)) = configuration.split_at_checked(usize::from(*len)) else { break };
+        if *kind == INTERFACE
+            && let [_, _, 0, _, _, class, subclass, protocol, ..] = descriptor
+        {
+            classes.push((*class, *subclass, *protocol));
+        }
+        configuration = rest;
+    }
+    classes
+}
+
 /// What runs on a unit, as far as its descriptors tell.
 ///
 /// VID:PID tells nothing of it: the boot loader shows the identity of the configuration block where that is whole, and

@@ -8,6 +8,9 @@
 //! at [`CBW`] (that is why a CDB begins 15 bytes behind the pointer). There READ and WRITE go to 0x2BEA, which never
 //! comes to the status byte that the status patch changes: the patch acts on UAS alone.
 //!
+//! A reply with status 8 goes packet by packet: for each packet that is out the interrupt at 0x0FE4 calls
+//! [`DATA_IN_OUT`], which copies the next one into the data buffer and hands it to the USB controller.
+//!
 //! A command with data-out returns before there is data. For each packet the interrupt at 0x0FC6 calls
 //! [`DATA_OUT_CAME`], which programs the flash.
 
@@ -39,6 +42,11 @@ pub const DISPATCH: CodeAddress = common(0x38D4);
 pub const DISPATCH_UAS: CodeAddress = common(0x3CB8);
 /// A packet of data-out has come.
 pub const DATA_OUT_CAME: CodeAddress = common(0x32A5);
+/// Hands the next packet of a reply with status 8 to the USB controller. Bulk-Only calls it at 0x01C5, behind its
+/// judgement of the lengths; over UAS [`DISPATCH_UAS`] comes to it by itself.
+pub const SEND_PACKET: CodeAddress = common(0x5216);
+/// Data-in is out: hands over the next packet of a reply with status 8, or answers. The interrupt at 0x0FE4 calls it.
+pub const DATA_IN_OUT: CodeAddress = common(0x4D44);
 /// The queue routine for READ and WRITE over UAS. R7 bit 1 tells a read, bit 0 a ten-byte CDB; it returns 9 for a read
 /// that is queued, 0x0A for a write, 5 where there is nothing to move or an error to report.
 pub const QUEUE: CodeAddress = common(0x2814);
@@ -109,8 +117,10 @@ pub const CDB_AT: u16 = 0x0F;
 /// How a command goes on: the byte at [`STATUS`]. Source: the two readers at 0x0016 (Bulk-Only) and 0x40D9 (UAS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// 1, and 8 for more than one packet: data-in stands at [`DATA_BUFFER`].
+    /// 1: data-in stands at [`DATA_BUFFER`].
     DataIn,
+    /// 8: data-in's first packet stands at [`DATA_BUFFER`].
+    PacketsIn,
     /// 2: data-out is waited for.
     DataOut,
     /// 5: the host is answered now, with or without sense.
@@ -127,7 +137,8 @@ impl Status {
     /// The status of a byte.
     pub const fn of(byte: u8) -> Self {
         match byte {
-            1 | 8 => Self::DataIn,
+            1 => Self::DataIn,
+            8 => Self::PacketsIn,
             2 => Self::DataOut,
             5 => Self::Answer,
             3 | 9 => Self::ReadQueued,

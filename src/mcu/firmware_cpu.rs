@@ -14,6 +14,9 @@ use crate::scsi::{Cdb, Sense, SenseKey};
 /// Instructions that a command may take unless told otherwise: E2 of 64 KiB takes about 100,000.
 pub const DEFAULT_BUDGET: u64 = 4_000_000;
 
+/// Packets of one reply: the data buffer's, as small as full speed has them.
+const MOST_PACKETS: usize = at::DATA_BUFFER_LEN / 0x40;
+
 /// Which transport a command came over: the firmware treats them differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wire {
@@ -163,6 +166,9 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             };
         }
         let status = self.machine.idata()[usize::from(at::STATUS)];
+        if Status::of(status) == Status::PacketsIn {
+            self.send_packets(observer)?;
+        }
         data.extend_from_slice(self.registers().data_in());
         if Status::of(status) == Status::DataIn && data.is_empty() {
             let page = self.machine.xdata().memory().main();
@@ -171,7 +177,7 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             data.extend_from_slice(&page[start..start + length]);
         }
         Ok(match Status::of(status) {
-            Status::DataIn => Reply::DataIn,
+            Status::DataIn | Status::PacketsIn => Reply::DataIn,
             Status::DataOut => Reply::DataOut(self.dword(at::LENGTH)),
             Status::Answer => match self.ending(status) {
                 Reply::Good if !data.is_empty() => Reply::DataIn,
@@ -216,6 +222,20 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             Status::DataOut => Reply::DataOut(self.dword(at::HOST_LENGTH)),
             _ => Reply::Silent(status),
         })
+    }
+
+    /// The rest of a reply that goes packet by packet: the host takes each at once.
+    fn send_packets<O: Observer>(&mut self, observer: &mut O) -> Result<(), RunError> {
+        if self.wire != Wire::Uas {
+            self.call(at::SEND_PACKET, observer)?;
+        }
+        for _ in 0..MOST_PACKETS {
+            if Status::of(self.machine.idata()[usize::from(at::STATUS)]) != Status::PacketsIn {
+                break;
+            }
+            self.call(at::DATA_IN_OUT, observer)?;
+        }
+        Ok(())
     }
 
     fn call<O: Observer>(&mut self, entry: crate::firmware::CodeAddress, observer: &mut O) -> Result<(), RunError> {

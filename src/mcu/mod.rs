@@ -27,6 +27,7 @@ pub use firmware_cpu::{DEFAULT_BUDGET, FirmwareCpu, Reply, Wire};
 pub use machine::{Machine, Outcome, Reg, STACK_START};
 pub use observer::{Observer, Step, Trace};
 pub use region::Region;
+pub(crate) use sfr::Sfrs;
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};
 pub use xdata::{Access, AccessKind, PlainMemory, Registers, Xdata, XdataMemory};

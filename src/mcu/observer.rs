@@ -37,6 +37,12 @@ impl Step<'_> {
 pub trait Observer {
     /// Called before each instruction.
     fn before(&mut self, step: &Step<'_>);
+
+    /// Whether the run is to end now, as after a breakpoint.
+    #[inline(always)]
+    fn wants_to_stop(&self) -> bool {
+        false
+    }
 }
 
 /// Sees nothing, at no cost.

@@ -10,13 +10,13 @@ pub const SFR_CODE_BANK: u8 = 0x96;
 pub const SFR_XDATA_PAGE: u8 = 0x93;
 
 /// 128 registers that hold what was written. Reset state: zeros, ports all ones.
-#[derive(Clone)]
-pub(super) struct Sfrs {
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Sfrs {
     bytes: [u8; 128],
 }
 
 impl Sfrs {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut sfrs = Self { bytes: [0; 128] };
         for port in [0x80, 0x90, 0xA0, 0xB0] {
             sfrs.set(port, 0xFF);
@@ -25,12 +25,12 @@ impl Sfrs {
     }
 
     #[inline(always)]
-    pub(super) fn get(&self, at: u8) -> u8 {
+    pub(crate) fn get(&self, at: u8) -> u8 {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)]
     }
 
     #[inline(always)]
-    pub(super) fn set(&mut self, at: u8, value: u8) {
+    pub(crate) fn set(&mut self, at: u8, value: u8) {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)] = value;
     }
 }

@@ -118,6 +118,18 @@ impl XdataMemory {
         }
     }
 
+    /// The byte at an index into both pages, the main one first.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: usize) -> u8 {
+        self.bytes[index & (2 * PAGE - 1)]
+    }
+
+    /// Sets the byte at an index into both pages.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, index: usize, value: u8) {
+        self.bytes[index & (2 * PAGE - 1)] = value;
+    }
+
     /// Copies bytes into a page. They wrap from 0xFFFF to 0x0000, as an address that is counted up does.
     pub fn load(&mut self, at: XdataAddress, bytes: &[u8]) {
         let page = self.page_mut(at.page);

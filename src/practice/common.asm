@@ -611,8 +611,10 @@ finish:
 	mov	r0, #STATUS
 	mov	a, @r0
 	lcall	CASE
-	.dw	SEND_IN
+	.dw	finish_in
 	.db	DATA_IN
+	.dw	SEND_IN
+	.db	PACKETS_IN
 	.dw	finish_out
 	.db	DATA_OUT
 	.dw	finish_answer
@@ -623,6 +625,20 @@ finish:
 	.db	WRITE_QUEUED
 	.dw	0x0000
 	.dw	finish_none
+finish_in:
+	mov	dptr, #IN_LENGTH
+	mov	a, LENGTH + 2
+	movx	@dptr, a
+	inc	dptr
+	mov	a, LENGTH + 3
+	movx	@dptr, a
+arm_in:	mov	a, #0x08
+	mov	dptr, #USB_DONE
+	movx	@dptr, a
+	mov	a, #0x02
+	inc	dptr
+	movx	@dptr, a
+	ret
 finish_out:
 	mov	dptr, #USB_DONE
 	mov	a, #0x02
@@ -655,22 +671,147 @@ finish_write:
 	movx	@dptr, a
 	ret
 
-; Hands LENGTH bytes of data-in to the USB controller.
+; Begins a reply of LENGTH bytes in packets: what the host does not expect is left out. Returns its status in R7.
+	.org	BEGIN_REPLY
+begin_reply:
+	mov	dptr, #REPLY_KIND
+	mov	a, r7
+	movx	@dptr, a
+	clr	a
+	mov	dptr, #REPLY_AT
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+	mov	dptr, #LINK_SPEED
+	movx	a, @dptr
+	anl	a, #2
+	add	a, #2			; 0x400 bytes at SuperSpeed, 0x200 below
+	mov	dptr, #PACKET
+	movx	@dptr, a
+	inc	dptr
+	clr	a
+	movx	@dptr, a
+	; R4 to R7 = HOST_LENGTH - LENGTH
+	clr	c
+	mov	a, HOST_LENGTH + 3
+	subb	a, LENGTH + 3
+	mov	r7, a
+	mov	a, HOST_LENGTH + 2
+	subb	a, LENGTH + 2
+	mov	r6, a
+	mov	a, HOST_LENGTH + 1
+	subb	a, LENGTH + 1
+	mov	r5, a
+	mov	a, HOST_LENGTH
+	subb	a, LENGTH
+	mov	r4, a
+	mov	r0, #RESIDUE
+	jnc	1$
+	mov	r0, #HOST_LENGTH
+	lcall	LOAD_DWORD
+	mov	r0, #LENGTH
+1$:	lcall	STORE_DWORD
+	mov	r7, #PACKETS_IN
+	ret
+
+; A packet of a reply is out: copies the next one down to the data buffer's start. R7 = 1 when it is on its way, 0 when
+; the reply is over.
+	.org	NEXT_PACKET
+next_packet:
+	lcall	full_packet
+	clr	c
+	mov	a, LENGTH + 3
+	subb	a, r7
+	mov	LENGTH + 3, a
+	mov	a, LENGTH + 2
+	subb	a, r6
+	mov	LENGTH + 2, a
+	jc	2$
+	orl	a, LENGTH + 3
+	jz	2$
+	mov	dptr, #REPLY_AT + 1
+	movx	a, @dptr
+	add	a, r7
+	movx	@dptr, a
+	mov	r5, a
+	mov	dptr, #REPLY_AT
+	movx	a, @dptr
+	addc	a, r6
+	movx	@dptr, a
+	add	a, #>DATA_BUFFER
+	mov	r4, a			; R4:R5 the source, R2:R3 the destination
+	mov	r2, #>DATA_BUFFER
+	mov	r3, #<DATA_BUFFER
+1$:	mov	dpl, r5
+	mov	dph, r4
+	movx	a, @dptr
+	inc	dptr
+	mov	r5, dpl
+	mov	r4, dph
+	mov	dpl, r3
+	mov	dph, r2
+	movx	@dptr, a
+	inc	dptr
+	mov	r3, dpl
+	mov	r2, dph
+	djnz	r7, 1$
+	djnz	r6, 1$
+	lcall	SEND_IN
+	mov	r7, #1
+	ret
+2$:	mov	LENGTH + 2, #0
+	mov	LENGTH + 3, #0
+	mov	r7, #0
+	ret
+
+; R6:R7 = PACKET, a multiple of 256.
+full_packet:
+	mov	dptr, #PACKET
+	movx	a, @dptr
+	mov	r6, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r7, a
+	ret
+
+; Data-in is out: goes on with a reply in packets, or answers.
+	.org	DATA_IN_OUT
+data_in_out:
+	mov	r0, #STATUS
+	mov	a, @r0
+	xrl	a, #PACKETS_IN
+	jnz	data_in_over
+	sjmp	packet_out
+	.org	0x4D4E
+packet_out:
+	lcall	NEXT_PACKET
+	mov	a, r7
+	jz	data_in_over
+	ret
+data_in_over:
+	mov	r0, #STATUS
+	mov	@r0, #ANSWER
+	ljmp	FINISH
+
+; Arms the next packet: PACKET bytes, or LENGTH where that is less.
 	.org	SEND_IN
 send_in:
-	mov	dptr, #IN_LENGTH
-	mov	a, LENGTH + 2
-	movx	@dptr, a
-	inc	dptr
+	lcall	full_packet
+	clr	c
 	mov	a, LENGTH + 3
-	movx	@dptr, a
-	mov	dptr, #USB_DONE
-	mov	a, #0x08
+	subb	a, r7
+	mov	a, LENGTH + 2
+	subb	a, r6
+	jnc	1$
+	mov	r6, LENGTH + 2
+	mov	r7, LENGTH + 3
+1$:	mov	dptr, #IN_LENGTH
+	mov	a, r6
 	movx	@dptr, a
 	inc	dptr
-	mov	a, #0x02
+	mov	a, r7
 	movx	@dptr, a
-	ret
+	ljmp	arm_in
 
 ; Sense key R7, additional code R5, qualifier R3.
 	.org	SET_SENSE

@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "b81ea2e7db64ac55f0e5257b8f2f8299b5c4833371ef7790eb1be9e3934ece8e";
+    const SHA256: &str = "893c22ec9e7fc954a3387d73d5a12c269d571202b6302a3e65889082965d3d1b";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {
@@ -59,8 +59,9 @@ mod tests {
         assert_eq!(image.body().len(), 98_006);
         assert_eq!(Image::parse(&image.to_file()).as_ref(), Ok(&image));
         assert_eq!(image.version().to_string(), "261121.00.00.01");
-        let cave = CodeAddress::new(Bank::Bank1, 0xF840).unwrap();
-        assert!((0..1024).all(|i| image.body()[cave.body_offset().0 as usize + i] == 0));
+        for cave in [CodeAddress::new(Bank::Bank1, 0xF840).unwrap(), CodeAddress::new(Bank::Common, 0x6800).unwrap()] {
+            assert!((0..1024).all(|i| image.body()[cave.body_offset().0 as usize + i] == 0));
+        }
     }
 
     #[test]
@@ -73,6 +74,7 @@ mod tests {
         assert_eq!(bytes(Bank::Common, 0x29AD, 3), [0x7F, 0x09, 0x22]);
         assert_eq!(bytes(Bank::Common, 0x2A0D, 3), [0x7F, 0x0A, 0x22]);
         assert_eq!(bytes(Bank::Common, 0x3912, 3), [0x12, 0x0D, 0xEF]);
+        assert_eq!(bytes(Bank::Common, 0x4D4E, 3), [0x12, 0x40, 0x13]);
     }
 
     /// Dispatches a CDB as the bulk transports' front ends do: opcode at 0x0002, CDB behind the context pointer.

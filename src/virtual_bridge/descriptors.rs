@@ -129,6 +129,26 @@ pub struct Descriptors {
     pub bos: Vec<u8>,
 }
 
+/// An alternate setting: its class and its endpoints.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// bInterfaceClass, bInterfaceSubClass, bInterfaceProtocol.
+    pub class: [u8; 3],
+    /// Its endpoints, in order.
+    pub pipes: Vec<Pipe>,
+}
+
+/// An endpoint of an alternate setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pipe {
+    /// bEndpointAddress.
+    pub address: u8,
+    /// wMaxPacketSize, in bytes.
+    pub max_packet: u16,
+    /// Bulk streams that the companion offers; 0 for none.
+    pub streams: u16,
+}
+
 const SERIAL_INDEX: u8 = 1;
 const MANUFACTURER_INDEX: u8 = 2;
 const PRODUCT_INDEX: u8 = 3;
@@ -152,6 +172,43 @@ impl Descriptors {
             BridgeState::BootLoader => 1,
             _ => 2,
         }
+    }
+
+    /// An alternate setting of interface 0 as the configuration descriptor has it.
+    pub fn setting(&self, alternate: u8) -> Option<Setting> {
+        const INTERFACE: u8 = 4;
+        const ENDPOINT: u8 = 5;
+        const COMPANION: u8 = 0x30;
+        let mut rest = self.configuration.as_slice();
+        let mut found: Option<Setting> = None;
+        let mut is_meant = false;
+        while let [len, kind, ..] = rest
+            && *len >= 2
+        {
+            let (descriptor, after) = rest.split_at_checked(usize::from(*len))?;
+            match (*kind, descriptor) {
+                (INTERFACE, [_, _, 0, number, _, class, subclass, protocol, ..]) => {
+                    is_meant = *number == alternate && found.is_none();
+                    if is_meant {
+                        found = Some(Setting { class: [*class, *subclass, *protocol], pipes: Vec::new() });
+                    }
+                }
+                (INTERFACE, _) => is_meant = false,
+                (ENDPOINT, [_, _, address, _, low, high, ..]) if is_meant => {
+                    let pipe = Pipe { address: *address, max_packet: u16::from_le_bytes([*low, *high]), streams: 0 };
+                    found.as_mut()?.pipes.push(pipe);
+                }
+                (COMPANION, [_, _, _, attributes, ..]) if is_meant => {
+                    let exponent = attributes & 0x1F;
+                    if let (Some(pipe), 1..=15) = (found.as_mut()?.pipes.last_mut(), exponent) {
+                        pipe.streams = 1 << exponent;
+                    }
+                }
+                _ => {}
+            }
+            rest = after;
+        }
+        found
     }
 
     /// A string descriptor: 0 lists the languages (US English alone); `None` where there is no such string.
@@ -190,7 +247,7 @@ fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
 }
 
 /// What an alternate setting's endpoint is for: address, burst, streams' exponent, pipe usage ID (0 for none).
-struct Pipe {
+struct PipeShape {
     address: u8,
     burst: u8,
     streams: u8,
@@ -202,14 +259,14 @@ fn configuration(state: BridgeState, speed: LinkSpeed) -> Vec<u8> {
     const UAS: u8 = 0x62;
     let streams = MAX_STREAMS_EXPONENT;
     let mut descriptor = vec![9, 0x02, 0, 0, 1, 1, 0, 0xC0, 0];
-    let bulk_only = [0x81, 0x02].map(|address| Pipe { address, burst: 15, streams: 0, usage: 0 });
+    let bulk_only = [0x81, 0x02].map(|address| PipeShape { address, burst: 15, streams: 0, usage: 0 });
     alternate(&mut descriptor, 0, BULK_ONLY, &bulk_only, speed);
     if state != BridgeState::BootLoader {
         let uas = [
-            Pipe { address: 0x04, burst: 0, streams: 0, usage: 1 },
-            Pipe { address: 0x83, burst: 0, streams, usage: 2 },
-            Pipe { address: 0x81, burst: 15, streams, usage: 3 },
-            Pipe { address: 0x02, burst: 15, streams, usage: 4 },
+            PipeShape { address: 0x04, burst: 0, streams: 0, usage: 1 },
+            PipeShape { address: 0x83, burst: 0, streams, usage: 2 },
+            PipeShape { address: 0x81, burst: 15, streams, usage: 3 },
+            PipeShape { address: 0x02, burst: 15, streams, usage: 4 },
         ];
         alternate(&mut descriptor, 1, UAS, &uas, speed);
     }
@@ -218,7 +275,7 @@ fn configuration(state: BridgeState, speed: LinkSpeed) -> Vec<u8> {
     descriptor
 }
 
-fn alternate(descriptor: &mut Vec<u8>, number: u8, protocol: u8, pipes: &[Pipe], speed: LinkSpeed) {
+fn alternate(descriptor: &mut Vec<u8>, number: u8, protocol: u8, pipes: &[PipeShape], speed: LinkSpeed) {
     descriptor.extend([9, 0x04, 0, number, pipes.len() as u8, 0x08, 0x06, protocol, 0]);
     for pipe in pipes {
         let [low, high] = speed.max_packet().to_le_bytes();

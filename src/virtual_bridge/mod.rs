@@ -5,6 +5,7 @@
 
 mod bulk_only;
 mod chip;
+mod chip_unit;
 mod descriptors;
 mod disk;
 mod exchange;
@@ -44,5 +45,7 @@ pub use pipes::VirtualPipes;
 pub use port::{Absent, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
-pub use scenario::{Behind, CpuReset, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
-pub use unit::{BusEvent, NoSuchAlternate, VirtualBridge};
+pub use scenario::{
+    Behind, CpuReset, Engine, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing,
+};
+pub use unit::{BusEvent, ControlAnswer, NoSuchAlternate, VirtualBridge};

@@ -131,6 +131,15 @@ impl VirtualPipes {
                         flight.moved += count;
                         Some(TransferEnd::Completed)
                     }
+                    InReply::Part(count) => {
+                        flight.moved += count;
+                        has_moved |= count > 0;
+                        None
+                    }
+                    InReply::Babble(count) => {
+                        flight.moved += count;
+                        Some(TransferEnd::Failed(PipeError::Overflow))
+                    }
                     InReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
                     InReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
                     InReply::Silent => None,

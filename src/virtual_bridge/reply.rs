@@ -21,6 +21,11 @@ pub enum OutReply {
 pub enum InReply {
     /// It put so many bytes at the start of the buffer. Fewer than asked: a short or empty packet ended the transfer.
     Data(usize),
+    /// It put so many bytes there, in whole packets, and has no more for now: the transfer goes on behind them.
+    Part(usize),
+    /// It sent a packet longer than what was left of the buffer: the buffer holds so many bytes, the rest of the packet
+    /// is lost.
+    Babble(usize),
     /// The endpoint is halted.
     Stall,
     /// Nothing yet, as for [`OutReply::Silent`].

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::bulk_only::BulkOnly;
 use super::chip::Chip;
+use super::chip_unit::{ChipUnit, Course};
 use super::descriptors::Descriptors;
 use super::disk::Disk;
 use super::executed::ExecutedFirmware;
@@ -15,10 +16,11 @@ use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on, restart};
 use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{CpuReset, FaultPlan, PowerOnState, Scenario};
+use super::scenario::{Behind, CpuReset, Engine, FaultPlan, PowerOnState, Scenario};
 use super::target::Target;
 use super::uas::Uas;
 use crate::bridge::Endpoint;
+use crate::chip::ControlReply;
 use crate::firmware::{BridgeState, Image};
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
@@ -36,6 +38,17 @@ pub enum BusEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
+
+/// How a control request ended that firmware answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// It went through; the data of a read.
+    Done(Vec<u8>),
+    /// The firmware stalled it.
+    Stall,
+    /// The firmware does not answer.
+    Silent,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Presence {
@@ -70,6 +83,8 @@ const REPLUG_MS: u64 = 500;
 pub struct VirtualBridge {
     scenario: Scenario,
     target: Target,
+    /// The chip on which the image runs by itself; it has the flash then. `None` where [`VirtualBridge::target`] answers.
+    whole: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
     bulk_only: BulkOnly,
@@ -106,6 +121,7 @@ impl VirtualBridge {
         let mut unit = Self {
             descriptors: came_up.descriptors.clone(),
             target,
+            whole: None,
             alternate: 0,
             bulk_only: BulkOnly::new(),
             uas: Uas::new(scenario.speed),
@@ -151,6 +167,9 @@ impl VirtualBridge {
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
         self.unplug_when_told();
+        if self.is_attached() {
+            self.follow_chip();
+        }
         if let Presence::Away { back: Some(Back { at, by }) } = self.presence
             && at <= Instant::now()
         {
@@ -169,8 +188,11 @@ impl VirtualBridge {
     pub fn wake_in(&self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
-            Presence::Attached if self.alternate == 0 => self.bulk_only.ready_at(),
-            Presence::Attached => self.uas.ready_at(),
+            Presence::Attached => match &self.whole {
+                Some(whole) => whole.ready_at(),
+                None if self.alternate == 0 => self.bulk_only.ready_at(),
+                None => self.uas.ready_at(),
+            },
         };
         // What is busy until after it is unplugged is answered never.
         let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
@@ -189,6 +211,7 @@ impl VirtualBridge {
         if self.is_attached() {
             return;
         }
+        self.stop_chip();
         if self.target.chip.flash.power_is_lost() {
             self.target.chip.flash.lose_power_after(None);
         }
@@ -214,6 +237,7 @@ impl VirtualBridge {
 
     /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
     fn start_over(&mut self) {
+        self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
         let flash = &self.target.chip.flash;
         let came_up = match (self.running.take(), self.scenario.cpu_reset) {
@@ -233,7 +257,11 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if alternate >= self.descriptors.alternates() {
+        if let Some(whole) = &mut self.whole {
+            if !whole.set_alternate(alternate) {
+                return Err(NoSuchAlternate(alternate));
+            }
+        } else if alternate >= self.descriptors.alternates() {
             return Err(NoSuchAlternate(alternate));
         }
         self.alternate = alternate;
@@ -243,6 +271,9 @@ impl VirtualBridge {
 
     /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten.
     pub fn set_configuration(&mut self, value: u8) {
+        if let Some(whole) = &mut self.whole {
+            whole.set_configuration(value);
+        }
         self.configuration = value;
         self.alternate = 0;
         self.forget();
@@ -253,6 +284,9 @@ impl VirtualBridge {
 
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        if let Some(whole) = &mut self.whole {
+            return whole.clear_halt(endpoint);
+        }
         if self.gate.clear_halt(endpoint) {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
             self.bulk_only.halt_next_status();
@@ -280,6 +314,9 @@ impl VirtualBridge {
 
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
+        if let Some(whole) = &mut self.whole {
+            return whole.mass_storage_reset();
+        }
         let meant = self.is_attached() && self.alternate == 0;
         if meant {
             self.bulk_only.reset();
@@ -290,6 +327,12 @@ impl VirtualBridge {
     /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
     /// they are.
     pub fn bus_reset(&mut self) {
+        if let Some(whole) = &mut self.whole {
+            whole.bus_reset();
+            self.configuration = 0;
+            self.alternate = 0;
+            return;
+        }
         if self.configuration != 0 {
             self.gate.port_reset(self.descriptors.state);
         }
@@ -323,6 +366,11 @@ impl VirtualBridge {
         if let Some(reply) = self.gate.out(endpoint) {
             return reply;
         }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_out(endpoint, stream, data);
+            self.follow_chip();
+            return if self.is_attached() { reply } else { OutReply::Gone };
+        }
         let faults = &mut self.faults;
         let strike = |opcode| faults.strike(opcode);
         let (reply, after) = match (self.alternate, endpoint) {
@@ -343,6 +391,11 @@ impl VirtualBridge {
         if let Some(reply) = self.gate.input(endpoint) {
             return reply;
         }
+        if let Some(whole) = &mut self.whole {
+            let reply = whole.bulk_in(endpoint, stream, buffer);
+            self.follow_chip();
+            return reply;
+        }
         let (reply, after) = match (self.alternate, endpoint) {
             (0, Endpoint::DataIn) => self.bulk_only.input(&mut self.target, buffer),
             (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
@@ -350,6 +403,19 @@ impl VirtualBridge {
         };
         self.follow(after);
         reply
+    }
+
+    /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+        let whole = self.whole.as_mut().filter(|_| self.presence == Presence::Attached)?;
+        let answer = match whole.control(setup, data) {
+            Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
+            Some(ControlReply::Stall) => ControlAnswer::Stall,
+            None => ControlAnswer::Silent,
+        };
+        self.alternate = whole.alternate();
+        self.follow_chip();
+        Some(answer)
     }
 
     /// Puts other firmware onto the chip until it starts over.
@@ -365,6 +431,28 @@ impl VirtualBridge {
     /// The chip's memories, to change.
     pub fn chip_mut(&mut self) -> &mut Chip {
         &mut self.target.chip
+    }
+
+    /// Where the firmware has taken the unit.
+    fn follow_chip(&mut self) {
+        let Some(whole) = &mut self.whole else { return };
+        let course = whole.course();
+        if whole.flash_mut().power_is_lost() {
+            self.stop_chip();
+            return self.follow(After::Nothing);
+        }
+        match course {
+            Course::On => {}
+            Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
+            Course::Off => self.follow(After::Leave(ResetMode::Halt)),
+        }
+    }
+
+    /// Takes the flash back from the chip.
+    fn stop_chip(&mut self) {
+        if let Some(whole) = self.whole.take() {
+            self.target.chip.flash = whole.power_off();
+        }
     }
 
     fn follow(&mut self, after: After) {
@@ -388,16 +476,20 @@ impl VirtualBridge {
         if self.is_attached()
             && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
         {
-            // As for [`Self::lose_power`].
-            let _ = self.target.chip.flash.cut_power(at);
+            self.lose_power_at(at);
             let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
             self.leave(self.scenario.back_after_ms.map(back));
         }
     }
 
     fn lose_power(&mut self) {
+        self.lose_power_at(Instant::now());
+    }
+
+    fn lose_power_at(&mut self, at: Instant) {
+        self.stop_chip();
         // A file that can't be written has what the flash was busy with: as if the power had gone later.
-        let _ = self.target.chip.flash.cut_power(Instant::now());
+        let _ = self.target.chip.flash.cut_power(at);
     }
 
     fn leave(&mut self, back: Option<Back>) {
@@ -409,14 +501,26 @@ impl VirtualBridge {
     }
 
     fn come_up(&mut self, came_up: PowerOn) {
-        let PowerOn { image, descriptors } = came_up;
+        let PowerOn { image, mut descriptors } = came_up;
+        let runs_whole = self.scenario.engine == Engine::Chip && !matches!(self.scenario.behind, Behind::Ssd { .. });
+        if let Some(image) = image.as_ref().filter(|_| runs_whole) {
+            let flash = std::mem::replace(&mut self.target.chip.flash, NorFlash::none());
+            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed);
+            let Some(told) = whole.descriptors() else {
+                // Firmware that does not enumerate: a host sees no device.
+                self.target.chip.flash = whole.power_off();
+                return;
+            };
+            descriptors = told.clone();
+            self.whole = Some(Box::new(whole));
+        }
         self.target.chip.power_on(image.as_ref().map(|image| image.version().0));
         self.target.firmware = match &image {
-            Some(image) => match ExecutedFirmware::start(image, &mut self.target.chip) {
+            Some(image) if self.whole.is_none() => match ExecutedFirmware::start(image, &mut self.target.chip) {
                 Some(executed) => Box::new(executed),
                 None => Box::new(NativeFirmware::new(image)),
             },
-            None => Box::new(BootLoader),
+            Some(_) | None => Box::new(BootLoader),
         };
         self.target.identity = descriptors.identity.clone();
         // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
@@ -430,7 +534,11 @@ impl VirtualBridge {
         self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors;
         // Enumerated, as a process that has the unit to itself finds it; usbredir's guest begins without.
-        self.set_configuration(1);
+        if self.whole.is_none() {
+            self.set_configuration(1);
+        }
+        self.configuration = 1;
+        self.alternate = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;
         self.events.push_back(BusEvent::Attached);

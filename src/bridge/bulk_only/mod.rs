@@ -104,8 +104,15 @@ impl<P: Pipes> BulkOnly<P> {
             .map_err(|source| TransportError::Io { command: cdb.name(), source })?;
 
         self.send_wrapper(cdb, data, &deadline)?;
-        let moved = self.move_data(cdb, data, &deadline)?;
-        let csw = self.read_status(cdb, &deadline)?;
+        let mut moved = self.move_data(cdb, data, &deadline)?;
+        let csw = match data.and_then(|data| self.status_in_data(data, moved, tag)) {
+            Some(csw) => {
+                moved -= CSW_LEN;
+                self.withdraw_status().map_err(|error| self.failed(cdb, error, &deadline))?;
+                csw
+            }
+            None => self.read_status(cdb, &deadline)?,
+        };
         self.check_status(cdb, tag, transfer_length, &csw)?;
 
         // What the device claims to have moved and the pipe has not seen did not move.
@@ -141,6 +148,16 @@ impl<P: Pipes> BulkOnly<P> {
             },
             Err(error) => Err(self.failed(cdb, error, deadline)),
         }
+    }
+
+    /// The status of this command at the end of its data. A device that ends its data early, after whole packets, and
+    /// sends no empty one leaves the data transfer open: its status is the short packet that ends it (6.7.2, case 5).
+    fn status_in_data(&mut self, data: Move, moved: usize, tag: u32) -> Option<CommandStatusWrapper> {
+        if data.endpoint != Endpoint::DataIn || moved >= data.len {
+            return None;
+        }
+        let last = self.buffer(data.part).get(moved.checked_sub(CSW_LEN)?..moved)?;
+        CommandStatusWrapper::parse(last).ok().filter(|csw| csw.tag == tag)
     }
 
     /// After a stall on the data: the status waits on the same pipe where the data came in, and has to be off it while

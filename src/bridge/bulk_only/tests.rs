@@ -15,10 +15,12 @@ use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
 enum Answer {
     Data(Vec<u8>),
     Status(CswStatus, u32),
+    /// Data, and the status in the packet after them.
+    DataAndStatus(Vec<u8>),
     WrongTag,
     Fail(PipeError),
 }
-use Answer::{Data, Fail, Status, WrongTag};
+use Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 
 #[derive(Debug, Default)]
 struct Script {
@@ -68,6 +70,7 @@ impl Script {
         let bytes = match self.answers.pop_front().expect("a read that the script does not foresee") {
             Data(bytes) => bytes,
             Status(status, residue) => csw(self.tag, residue, status),
+            DataAndStatus(data) => [data, csw(self.tag, 0, CswStatus::Passed)].concat(),
             WrongTag => csw(self.tag ^ 0xFF, 0, CswStatus::Passed),
             Fail(PipeError::Timeout) => return None,
             Fail(error) => return Some(Err(error)),
@@ -239,6 +242,27 @@ fn wrapper_data_and_status_are_on_their_way_together_and_sense_data_after_them()
 fn data_that_a_device_claims_after_a_stall_did_not_move() {
     let (outcome, bytes, _) = read8(Script::new([Fail(PipeError::Stall), passed(0)]));
     assert_eq!((outcome, bytes), (good(0), [0; 8]));
+}
+
+#[test]
+fn a_status_that_ends_the_data_is_the_commands_status_and_no_data() {
+    let mut engine = over(Script::new([DataAndStatus(vec![7; 1024]), Data(vec![9; 8]), passed(0)]));
+    let mut bytes = [0; 4096];
+    let outcome = engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND);
+    assert_eq!(outcome, good(1024));
+    assert_eq!(bytes[..1024], [7; 1024]);
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next is not out of step");
+    let script = left_by(engine);
+    assert!(script.log.is_empty(), "nothing had to be reset: {:?}", script.log);
+}
+
+#[test]
+fn data_that_end_like_another_commands_status_stay_data() {
+    let other = CommandStatusWrapper { tag: 0x7777_7777, residue: 0, status: CswStatus::Passed }.to_bytes();
+    let mut engine = over(Script::new([Data(other.to_vec()), passed(0)]));
+    let mut bytes = [0; 64];
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND), good(13));
+    left_by(engine);
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub fn words(outcome: &Outcome) -> String {
         Outcome::Differs { offset, expected, found } => {
             format!("differs first at {offset:#x}: expected {expected:02x}, found {found:02x}")
         }
-        Outcome::Short { expected, found } => format!("short: {found} of {expected} bytes"),
+        Outcome::Short { expected, found } => format!("short: {found} of {expected} bytes, with good status"),
         Outcome::NoAnswer { timeout_s } => format!("no answer in {timeout_s} s; the unit was recovered"),
         Outcome::Refused { reason } => format!("refused: {reason}"),
         Outcome::Measured(_) => "measured".to_owned(),

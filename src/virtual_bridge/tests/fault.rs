@@ -28,7 +28,7 @@ fn a_stall_before_the_status_costs_nothing_but_a_cleared_halt() {
 
 #[test]
 fn short_data_is_seen_by_its_residue() {
-    assert!(matches!(struck("short-data"), Err(CommandError::Short { expected: 64, found: 32, .. })));
+    assert!(matches!(struck("short-data"), Err(CommandError::ShortXdata { expected: 64, found: 32, .. })));
 }
 
 #[test]

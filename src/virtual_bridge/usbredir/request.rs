@@ -21,6 +21,20 @@ pub struct Setup {
     pub length: u16,
 }
 
+impl Setup {
+    /// The SETUP packet.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let [[value_low, value_high], [index_low, index_high], [length_low, length_high]] =
+            [self.value, self.index, self.length].map(u16::to_le_bytes);
+        [self.request_type, self.request, value_low, value_high, index_low, index_high, length_low, length_high]
+    }
+
+    /// Whether its data goes to the host.
+    pub const fn is_in(&self) -> bool {
+        self.request_type & 0x80 != 0
+    }
+}
+
 /// A bulk transfer's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bulk {

@@ -8,7 +8,7 @@ use super::reply::{DeviceConnect, EndpointInfo, Outbox};
 use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
-use crate::virtual_bridge::{InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
+use crate::virtual_bridge::{ControlAnswer, InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
 
 /// What the one who runs the server may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Session<'u> {
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
+    /// The control request that the firmware does not answer.
+    silent: Option<(u64, Setup)>,
     /// Buffers of packets that have been answered, for those to come.
     spare: Vec<Vec<u8>>,
 }
@@ -80,6 +82,7 @@ impl<'u> Session<'u> {
             plug: Plug::NoGuest,
             configuration: 0,
             waiting: Vec::new(),
+            silent: None,
             spare: Vec::new(),
         }
     }
@@ -142,7 +145,7 @@ impl<'u> Session<'u> {
                 self.unit.bus_reset();
                 self.control = ControlState::default();
                 self.configuration = 0;
-                self.choose_alternate(0, out);
+                self.announce_alternate(out);
                 tell(Event::PortReset);
             }
             Request::SetConfiguration { id, value } => {
@@ -150,7 +153,7 @@ impl<'u> Session<'u> {
                     self.cancel_all(out);
                     self.configuration = value;
                     self.unit.set_configuration(value);
-                    self.choose_alternate(0, out);
+                    self.announce_alternate(out);
                     Status::Success
                 } else {
                     Status::Stall
@@ -159,9 +162,9 @@ impl<'u> Session<'u> {
             }
             Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
             Request::SetAlternate { id, interface, alternate } => {
-                let status = if interface == 0 && alternate < self.unit.descriptors().alternates() {
+                let status = if interface == 0 && self.unit.set_alternate(alternate).is_ok() {
                     self.cancel_all(out);
-                    self.choose_alternate(alternate, out);
+                    self.announce_alternate(out);
                     tell(Event::Alternate(alternate));
                     Status::Success
                 } else {
@@ -178,6 +181,11 @@ impl<'u> Session<'u> {
                 out.streams_status(id, endpoints, count, status);
             }
             Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, Status::Success),
+            Request::Cancel { id } if self.silent.is_some_and(|(silent, _)| silent == id) => {
+                if let Some((id, setup)) = self.silent.take() {
+                    out.control(id, &setup, Status::Cancelled, &[], 0);
+                }
+            }
             Request::Cancel { id } => {
                 if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
@@ -191,6 +199,17 @@ impl<'u> Session<'u> {
     }
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
+        match self.unit.control(setup.to_bytes(), data) {
+            Some(ControlAnswer::Done(mut bytes)) => {
+                bytes.truncate(setup.length.into());
+                let moved = if setup.is_in() { bytes.len() } else { data.len() };
+                return out.control(id, setup, Status::Success, &bytes, moved as u16);
+            }
+            Some(ControlAnswer::Stall) => return out.control(id, setup, Status::Stall, &[], 0),
+            // Firmware that does not answer: the guest gives up by itself, and cancels.
+            Some(ControlAnswer::Silent) => return self.silent = Some((id, *setup)),
+            None => {}
+        }
         let answer = self.control.decide(setup, self.unit.descriptors(), |endpoint| self.unit.is_halted(endpoint));
         match answer {
             Answer::Data(mut bytes) => {
@@ -275,10 +294,20 @@ impl<'u> Session<'u> {
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
             let unit = &mut *self.unit;
-            let answered = out.bulk_in(id, &bulk, |buffer| match unit.bulk_in(endpoint, stream, buffer) {
-                InReply::Data(count) => Some((Status::Success, count)),
-                InReply::Stall => Some((Status::Stall, 0)),
-                InReply::Silent | InReply::Gone => None,
+            let part = &mut self.waiting[at].data;
+            let answered = out.bulk_in(id, &bulk, |buffer| {
+                let (before, rest) = buffer.split_at_mut_checked(part.len())?;
+                before.copy_from_slice(part);
+                match unit.bulk_in(endpoint, stream, rest) {
+                    InReply::Data(count) => Some((Status::Success, part.len() + count)),
+                    InReply::Babble(count) => Some((Status::Babble, part.len() + count)),
+                    InReply::Stall => Some((Status::Stall, part.len())),
+                    InReply::Part(count) => {
+                        part.extend_from_slice(&rest[..count]);
+                        None
+                    }
+                    InReply::Silent | InReply::Gone => None,
+                }
             });
             if answered {
                 self.waiting.remove(at);
@@ -340,7 +369,7 @@ impl<'u> Session<'u> {
             self.control = ControlState::default();
             self.configuration = 0;
             self.unit.set_configuration(0);
-            self.choose_alternate(0, out);
+            self.announce_alternate(out);
             let descriptors = self.unit.descriptors();
             let device = &descriptors.device;
             out.device_connect(&DeviceConnect {
@@ -359,30 +388,20 @@ impl<'u> Session<'u> {
         self.plug != before
     }
 
-    /// Sets the alternate and says what it has, which the guest must know before it hears that it is set.
-    fn choose_alternate(&mut self, alternate: u8, out: &mut Outbox) {
-        const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
-        const UAS: [u8; 3] = [0x08, 0x06, 0x62];
-        if self.unit.set_alternate(alternate).is_err() {
-            return;
-        }
-        let descriptors = self.unit.descriptors();
-        let (max_packet, streams) = (descriptors.speed.max_packet(), u32::from(STREAMS));
-        let streams = if descriptors.speed == LinkSpeed::Super { streams } else { 0 };
-        let pipe =
-            |endpoint: Endpoint, max_streams| EndpointInfo { address: endpoint.address(), max_packet, max_streams };
-        if alternate == 0 {
-            out.interface_info(BULK_ONLY);
-            out.ep_info(&[pipe(Endpoint::DataIn, 0), pipe(Endpoint::DataOut, 0)]);
-        } else {
-            out.interface_info(UAS);
-            out.ep_info(&[
-                pipe(Endpoint::Command, 0),
-                pipe(Endpoint::Status, streams),
-                pipe(Endpoint::DataIn, streams),
-                pipe(Endpoint::DataOut, streams),
-            ]);
-        }
+    /// Says what the selected alternate has, which the guest must know before it hears that it is set.
+    fn announce_alternate(&self, out: &mut Outbox) {
+        let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
+        out.interface_info(setting.class);
+        let pipes: Vec<EndpointInfo> = setting
+            .pipes
+            .iter()
+            .map(|pipe| EndpointInfo {
+                address: pipe.address,
+                max_packet: pipe.max_packet,
+                max_streams: pipe.streams.into(),
+            })
+            .collect();
+        out.ep_info(&pipes);
     }
 
     fn has(&self, endpoint: Endpoint) -> bool {

@@ -1,0 +1,391 @@
+//! What an image does from power-on: it boots, enumerates, answers, takes new firmware and restarts.
+//!
+//! The proof that a unit which gets the image can be written again. Which commands an image must answer follows from
+//! the interface that it enumerates with: SCSI for the vendor's kind, control requests for the open firmware's.
+
+use std::fmt;
+
+use super::core::{Chip, Outcome};
+use super::driver::{Data, Driver, Unanswered};
+use super::rom::image_in;
+use super::usb::Speed;
+use crate::firmware::{
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part,
+    interface_classes, known_blocks,
+};
+use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
+use crate::scsi::uas::StatusIu;
+use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
+
+/// Where running firmware keeps its version. Source: cyrozap's notes.
+const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
+/// Plain memory in both firmwares, to read back what E5 wrote.
+const SCRATCH_AT: u16 = 0x5FF0;
+/// Bytes that E2 is asked for: more than one packet, and no whole number of them.
+const E2_LEN: u32 = 2_600;
+
+/// The transport on which a check was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// Control requests.
+    Control,
+    /// Bulk-Only.
+    BulkOnly,
+    /// UAS.
+    Uas,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Control => "control",
+            Self::BulkOnly => "Bulk-Only",
+            Self::Uas => "UAS",
+        })
+    }
+}
+
+/// Why a check failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// No answer came.
+    Hung {
+        /// How the run ended.
+        outcome: Outcome,
+        /// Where the CPU is.
+        at: Option<CodeAddress>,
+    },
+    /// The answer was wrong.
+    Wrong(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hung { outcome, at } => {
+                f.write_str(match outcome {
+                    Outcome::Parked | Outcome::Attention => "no answer: the firmware waits",
+                    Outcome::Budget => "no answer: the firmware goes on without one",
+                    Outcome::Reset => "no answer: the firmware reset the chip",
+                    Outcome::Halted => "no answer: the firmware stopped",
+                    Outcome::FlashGone => "no answer: the flash lost its power",
+                })?;
+                match at {
+                    Some(at) => write!(f, " at {at}"),
+                    None => f.write_str(" outside its code"),
+                }
+            }
+            Self::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// On which transport.
+    pub wire: Wire,
+    /// What was checked.
+    pub what: &'static str,
+    /// What came of it.
+    pub outcome: Result<String, Fault>,
+    /// Instructions executed since power-on, at its end.
+    pub instructions: u64,
+}
+
+/// What an image did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootReport {
+    /// What it enumerated as; `None` where it did not.
+    pub state: Option<BridgeState>,
+    /// The checks, in order. After one that failed on a transport, no more are made on it.
+    pub checks: Vec<Check>,
+}
+
+impl BootReport {
+    /// Whether the image did all that it must.
+    pub fn holds(&self) -> bool {
+        self.state.is_some_and(|state| state != BridgeState::BootLoader)
+            && self.checks.iter().all(|check| check.outcome.is_ok())
+    }
+
+    /// The first check that failed.
+    pub fn failure(&self) -> Option<(&Check, &Fault)> {
+        self.checks.iter().find_map(|check| check.outcome.as_ref().err().map(|fault| (check, fault)))
+    }
+}
+
+/// Boots `image` on a chip of its own and makes every check.
+pub fn check(image: &Image) -> BootReport {
+    let mut report = BootReport { state: None, checks: Vec::new() };
+    let Some(mut unit) = Unit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
+    report.state = Some(unit.state);
+    // Which checks are made on a transport ends with the first that fails: its fault is in the report.
+    match unit.state {
+        BridgeState::OpenFirmware => {
+            let _ = unit.open_firmware();
+        }
+        BridgeState::Vendor | BridgeState::BootLoader => {
+            let _ = unit.vendor_firmware();
+            if let Some(mut unit) = Unit::boot(image, Wire::Uas, &mut report.checks) {
+                let _ = unit.vendor_firmware();
+            }
+        }
+    }
+    report
+}
+
+/// A check failed, and is in the report.
+struct Failed;
+
+struct Unit<'a> {
+    image: &'a Image,
+    blocks: [ConfigBlock; 2],
+    driver: Driver<MemoryFlash>,
+    wire: Wire,
+    state: BridgeState,
+    product: String,
+    tag: u16,
+    checks: &'a mut Vec<Check>,
+}
+
+impl<'a> Unit<'a> {
+    /// A chip with the image and two configuration blocks in its flash, booted and enumerated.
+    fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
+        let blocks = known_blocks();
+        let driver = Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&blocks, image), Speed::Super));
+        let mut unit =
+            Self { image, blocks, driver, wire, state: BridgeState::Vendor, product: String::new(), tag: 0, checks };
+        unit.enumerate().ok()?;
+        Some(unit)
+    }
+
+    fn enumerate(&mut self) -> Result<(), Failed> {
+        let found = self.described().and_then(|(state, product)| {
+            if self.wire == Wire::Uas {
+                self.driver.set_alternate(1).map_err(|why| self.fault(why))?;
+            }
+            Ok((state, product))
+        });
+        let words =
+            found.as_ref().map(|(state, product)| format!("{state}, product {product:?}")).map_err(Clone::clone);
+        self.note("boots and enumerates", words)?;
+        if let Ok((state, product)) = found {
+            if state == BridgeState::OpenFirmware {
+                self.wire = Wire::Control;
+            }
+            (self.state, self.product) = (state, product);
+        }
+        Ok(())
+    }
+
+    fn described(&mut self) -> Result<(BridgeState, String), Fault> {
+        let settled = self.driver.settle();
+        if settled != Outcome::Parked {
+            return Err(self.fault(Unanswered::Silent(settled)));
+        }
+        self.driver.enumerate().map_err(|why| self.fault(why))?;
+        let configuration = self.driver.descriptor(2, 0, 255).map_err(|why| self.fault(why))?;
+        let device = self.driver.descriptor(1, 0, 18).map_err(|why| self.fault(why))?;
+        let index = device.get(15).copied().unwrap_or(0);
+        let product = self.driver.descriptor(3, index, 255).map_err(|why| self.fault(why))?;
+        let units: Vec<u16> = product
+            .get(2..)
+            .unwrap_or_default()
+            .chunks_exact(2)
+            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+            .collect();
+        let product = String::from_utf16_lossy(&units);
+        let classes = interface_classes(&configuration);
+        match BridgeState::from_interface(&classes, &product) {
+            BridgeState::BootLoader => Err(Fault::Wrong("it has no UAS alternate: only the boot loader is so".into())),
+            BridgeState::Vendor if !classes.contains(&BULK_ONLY_CLASS) => {
+                Err(Fault::Wrong(format!("its interface is neither mass storage nor vendor-specific: {classes:02x?}")))
+            }
+            state => Ok((state, product)),
+        }
+    }
+
+    fn vendor_firmware(&mut self) -> Result<(), Failed> {
+        let inquiry = self.data_in(Command::Inquiry { len: 36 }.cdb(), 36);
+        self.note(
+            "answers INQUIRY",
+            inquiry.and_then(|data| expect(data.len() == 36, || format!("{} bytes", data.len()))),
+        )?;
+        for index in BlockIndex::ALL {
+            let expected = *self.blocks[usize::from(index.number())].bytes();
+            let found = self.data_in(Command::ConfigRead(index).cdb(), expected.len());
+            self.note("reads a configuration block (E0)", found.and_then(|found| same(&found, &expected)))?;
+        }
+        let file = self.image.to_file();
+        for part in Part::ALL {
+            let mut expected = vec![0; (E2_LEN as usize).min(part.max_len())];
+            self.driver.chip.flash().read(part.flash_address(), &mut expected);
+            let found = self.data_in(Command::FlashRead { part, len: E2_LEN }.cdb(), expected.len());
+            self.note("reads its flash (E2)", found.and_then(|found| same(&found, &expected)))?;
+        }
+        let version = self.data_in(Command::XdataRead { from: VERSION_AT, len: 6 }.cdb(), 6);
+        let expected = self.image.version();
+        self.note(
+            "reads XDATA (E4): the version",
+            version.and_then(|found| same(&found, &expected.0)).map(|_| expected.to_string()),
+        )?;
+        self.rewrite(&file)?;
+        self.restart()
+    }
+
+    /// E1 and E3 of another block 0 and the image itself, then everything in the flash.
+    fn rewrite(&mut self, file: &[u8]) -> Result<(), Failed> {
+        let mut blocks = self.blocks;
+        // Another serial number: what was there before must be gone.
+        let _ = blocks[0].set_text(ConfigField::Serial, "BOOTCHECK");
+        for block in &blocks {
+            let written = self.data_out(Command::ConfigWrite(block.index()).cdb(), block.bytes());
+            self.note("takes a configuration block (E1)", written)?;
+        }
+        for part in Part::ALL {
+            let bytes = part.of(file);
+            if !bytes.is_empty() {
+                let written = self.data_out(Command::FlashWrite { part, len: bytes.len() as u32 }.cdb(), bytes);
+                self.note("takes firmware (E3)", written)?;
+            }
+        }
+        let expected = flash_with(&blocks, self.image);
+        let found = self.driver.chip.flash().cells();
+        let outcome = same(&found[..expected.cells().len().min(FIRST_SLOT)], &expected.cells()[..FIRST_SLOT]);
+        self.note("has in its flash what was written", outcome)?;
+        self.blocks = blocks;
+        Ok(())
+    }
+
+    /// E8 in mode 0x50, and the boot of what was written.
+    fn restart(&mut self) -> Result<(), Failed> {
+        let asked = self.command(Command::Reset(ResetMode::CpuReset).cdb(), Data::None).map(drop);
+        let outcome = match asked {
+            // The reset may come before the status.
+            Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
+                Outcome::Reset => Ok("the CPU was reset".to_owned()),
+                other => Err(Fault::Hung { outcome: other, at: self.at() }),
+            },
+            Err(fault) => Err(fault),
+        };
+        self.note("restarts (E8)", outcome)?;
+        let loaded = image_in(self.driver.chip.flash());
+        let Some(loaded) = loaded else {
+            return self.note("boots again", Err(Fault::Wrong("the flash holds no image that the ROM loads".into())));
+        };
+        let blocks = self.blocks;
+        self.driver = Driver::new(Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super));
+        self.enumerate()
+    }
+
+    fn open_firmware(&mut self) -> Result<(), Failed> {
+        let product = self.product.clone();
+        let named = product.starts_with("custom");
+        self.note("names itself as a GPU runtime expects", expect(named, || format!("product {product:?}")))?;
+        let [low, high] = SCRATCH_AT.to_le_bytes();
+        let written = self.control([0x40, 0xE5, low, high, 0xA7, 0, 0, 0], &[]);
+        self.note("writes XDATA (E5)", written.map(|_| String::new()))?;
+        let read = self.control([0xC0, 0xE4, low, high, 0, 0, 1, 0], &[]);
+        self.note("reads XDATA (E4)", read.and_then(|found| same(&found, &[0xA7])))?;
+        // Configuration read, type 0, of the first dword of bus 0, device 0: one TLP, then its completion.
+        let asked = self.control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0], &[0; 12]);
+        self.note("sends a configuration read (F0)", asked.map(|_| String::new()))?;
+        let answer = self.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
+        let done = |answer: &Vec<u8>| answer.len() == 8 && answer[7] == 0;
+        self.note(
+            "gives its completion (F0)",
+            answer.and_then(|answer| expect(done(&answer), || format!("completion {answer:02x?}"))),
+        )
+    }
+
+    fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, Fault> {
+        self.driver.control(setup, data).map_err(|why| self.fault(why))
+    }
+
+    fn data_in(&mut self, cdb: Cdb, len: usize) -> Result<Vec<u8>, Fault> {
+        self.command(cdb, Data::In(len))
+    }
+
+    fn data_out(&mut self, cdb: Cdb, data: &[u8]) -> Result<String, Fault> {
+        self.command(cdb, Data::Out(data)).map(|_| format!("{} bytes", data.len()))
+    }
+
+    /// Runs a command; its data where it ended well.
+    fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, Fault> {
+        if self.wire == Wire::BulkOnly {
+            let reply = self.driver.bulk_only(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
+            const PASSED: u8 = 0;
+            let good = reply.status == PASSED;
+            return if good { Ok(reply.data) } else { Err(Fault::Wrong(format!("CSW status {}", reply.status))) };
+        }
+        self.tag = self.tag % 30 + 1;
+        let out = match data {
+            Data::Out(data) => data,
+            Data::None | Data::In(_) => &[],
+        };
+        let reply = self.driver.uas(self.tag, cdb.as_slice(), out).map_err(|why| self.fault(why))?;
+        match StatusIu::parse(&reply.status) {
+            Ok(StatusIu::Sense { status: ScsiStatus::Good, .. }) => Ok(reply.data),
+            Ok(other) => Err(Fault::Wrong(format!("{other:?}"))),
+            Err(error) => Err(Fault::Wrong(error.to_string())),
+        }
+    }
+
+    fn fault(&self, why: Unanswered) -> Fault {
+        match why {
+            Unanswered::Stall => Fault::Wrong("the request was stalled".into()),
+            Unanswered::Halted(endpoint) => Fault::Wrong(format!("endpoint {endpoint:#04x} was halted")),
+            Unanswered::Silent(outcome) => Fault::Hung { outcome, at: self.at() },
+        }
+    }
+
+    fn at(&self) -> Option<CodeAddress> {
+        let pc = self.driver.chip.pc();
+        CodeAddress::fetched((pc >> 16) as u8, pc as u16)
+    }
+
+    fn note(&mut self, what: &'static str, outcome: Result<String, Fault>) -> Result<(), Failed> {
+        let failed = outcome.is_err();
+        let instructions = self.driver.chip.instructions();
+        self.checks.push(Check { wire: self.wire, what, outcome, instructions });
+        if failed { Err(Failed) } else { Ok(()) }
+    }
+}
+
+/// Both 64 KiB blocks of the first slot: what E1 of block 0 erases.
+const FIRST_SLOT: usize = 0x2_0000;
+
+/// A flash with configuration blocks and an image in its first slot.
+fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
+    let mut flash = MemoryFlash::erased();
+    let mut put = |at: FlashAddress, bytes: &[u8]| {
+        let start = at.0 as usize;
+        flash.cells_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+    };
+    for block in blocks {
+        put(FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());
+    }
+    let file = image.to_file();
+    for part in Part::ALL {
+        put(part.flash_address(), part.of(&file));
+    }
+    flash
+}
+
+fn same(found: &[u8], expected: &[u8]) -> Result<String, Fault> {
+    if found == expected {
+        return Ok(format!("{} bytes", found.len()));
+    }
+    let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    Err(Fault::Wrong(match first {
+        _ if found.len() != expected.len() => format!("{} bytes, expected {}", found.len(), expected.len()),
+        Some(at) => format!("byte {at:#x} is {:02x}, expected {:02x}", found[at], expected[at]),
+        None => "other bytes".to_owned(),
+    }))
+}
+
+fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<String, Fault> {
+    if holds { Ok(String::new()) } else { Err(Fault::Wrong(otherwise())) }
+}

@@ -1,0 +1,136 @@
+//! The bulk data endpoints 0x81 and 0x02. One arming moves one packet.
+
+use super::map::Register;
+use super::usb::Speed;
+use crate::mcu::XdataMemory;
+
+/// 0x9007:0x9008: bytes of the next IN packet, big-endian. Source: c:0x5229.
+const IN_LENGTH: u16 = 0x9007;
+/// 0x900C:0x900D: the stream of IN data. 0x900E:0x900F: the stream of OUT data. Source: c:0x3D3C.
+const IN_STREAM: u16 = 0x900C;
+const OUT_STREAM: u16 = 0x900E;
+/// 0x9093, write 1 clears: .3 the IN packet is gone, .1 an OUT packet came; .0 and .2 are aborts, which never happen
+/// here. Source: c:0x0FCD.
+pub(super) const EVENTS: u16 = 0x9093;
+/// 0x9094: .1 arm IN, .4 arm OUT, .0 drop IN, .3 drop OUT. Source: c:0x5216, 0x3267; open firmware.
+const ARM: u16 = 0x9094;
+/// 0x910D:0x910E: bytes of the OUT packet, big-endian. Source: c:0x3181; open firmware.
+const OUT_LENGTH: u16 = 0x910D;
+
+/// 0x8000: the data buffer, where an IN packet is taken from.
+const DATA_BUFFER: usize = 0x8000;
+/// 0x7000: where an OUT packet goes.
+const DROP_IN: u8 = 0x01;
+const ARM_IN: u8 = 0x02;
+const DROP_OUT: u8 = 0x08;
+const ARM_OUT: u8 = 0x10;
+const OUT_CAME: u8 = 0x02;
+const IN_GONE: u8 = 0x08;
+
+/// Instructions from the moment when a host takes an IN packet until 0x9093.3 tells (chosen). c:0x106E clears that bit
+/// some 12 instructions after its handler has armed the next packet: sooner, and the event would be lost.
+const IN_DELAY: u64 = 200;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::range(IN_LENGTH, IN_LENGTH + 1, "BULK_IN_LENGTH"),
+    Register::range(IN_STREAM, IN_STREAM + 1, "BULK_IN_STREAM"),
+    Register::range(OUT_STREAM, OUT_STREAM + 1, "BULK_OUT_STREAM"),
+    Register::one(EVENTS, "BULK_EVENTS"),
+    Register::one(ARM, "BULK_ARM"),
+    Register::range(OUT_LENGTH, OUT_LENGTH + 1, "BULK_OUT_LENGTH"),
+];
+
+#[derive(Debug)]
+struct Packet {
+    stream: u16,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Bulk {
+    events: u8,
+    waiting: Option<Packet>,
+    gone_at: Option<u64>,
+    out_armed: bool,
+}
+
+impl Bulk {
+    pub(super) fn events(&self) -> u8 {
+        self.events
+    }
+
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
+        match addr {
+            EVENTS => self.events,
+            ARM => 0,
+            _ => stored,
+        }
+    }
+
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &XdataMemory) -> bool {
+        match addr {
+            EVENTS => {
+                let cleared = self.events & value;
+                self.events &= !value;
+                cleared != 0
+            }
+            ARM => {
+                if value & DROP_IN != 0 {
+                    self.events &= !IN_GONE;
+                    self.waiting = None;
+                    self.gone_at = None;
+                }
+                if value & DROP_OUT != 0 {
+                    self.events &= !OUT_CAME;
+                    self.out_armed = false;
+                }
+                if value & ARM_IN != 0 {
+                    let len = usize::from(word(memory, IN_LENGTH)).min(speed.bulk_packet());
+                    let bytes = memory.main()[DATA_BUFFER..DATA_BUFFER + len].to_vec();
+                    self.waiting = Some(Packet { stream: word(memory, IN_STREAM), bytes });
+                }
+                if value & ARM_OUT != 0 {
+                    self.out_armed = true;
+                }
+                value & (DROP_IN | ARM_IN | DROP_OUT | ARM_OUT) != 0
+            }
+            _ => false,
+        }
+    }
+
+    /// The packet that waits for the host, where it asks for its stream; any stream for `None`.
+    pub(super) fn take_in(&mut self, stream: Option<u16>, now: u64) -> Option<Vec<u8>> {
+        let packet = self.waiting.take_if(|packet| stream.is_none_or(|stream| stream == packet.stream))?;
+        self.gone_at = Some(now + IN_DELAY);
+        Some(packet.bytes)
+    }
+
+    /// Whether an OUT packet may come; `stream` as in [`Bulk::take_in`].
+    pub(super) fn wants_out(&self, stream: Option<u16>, memory: &XdataMemory) -> bool {
+        self.out_armed && stream.is_none_or(|stream| stream == word(memory, OUT_STREAM))
+    }
+
+    /// An OUT packet has come; its bytes are in the buffer.
+    pub(super) fn out_came(&mut self, len: usize, memory: &mut XdataMemory) {
+        let at = usize::from(OUT_LENGTH);
+        memory.main_mut()[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+        self.out_armed = false;
+        self.events |= OUT_CAME;
+    }
+
+    pub(super) fn next(&self) -> Option<u64> {
+        self.gone_at
+    }
+
+    pub(super) fn advance(&mut self, now: u64) {
+        if self.gone_at.take_if(|at| *at <= now).is_some() {
+            self.events |= IN_GONE;
+        }
+    }
+}
+
+fn word(memory: &XdataMemory, at: u16) -> u16 {
+    let page = memory.main();
+    u16::from_be_bytes([page[usize::from(at)], page[usize::from(at) + 1]])
+}

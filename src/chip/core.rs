@@ -1,0 +1,346 @@
+//! The chip itself: CPU, memories and blocks, and the run loop.
+
+use i8051::sfr::{IE_EA, IE_EX0};
+use i8051::{Cpu, Interrupt};
+
+use super::fabric::Fabric;
+use super::idle::Snapshot;
+use super::peripherals::Peripherals;
+use super::unknown::UnknownAccess;
+use super::usb::Speed;
+use super::watch::Watch;
+use super::xdata::{Bus, Xdata};
+use crate::firmware::CodeAddress;
+use crate::mcu::{CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
+use crate::scsi::XdataAddress;
+
+/// Why [`Chip::run`] came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The firmware waits for the host: until that does something, nothing changes. Running on costs nothing.
+    Parked,
+    /// There is something new for the host: a packet, room for one, the end of a control transfer.
+    Attention,
+    /// The budget is used up.
+    Budget,
+    /// The firmware has reset the chip (CC31.0). Nothing runs until [`Chip::restart`].
+    Reset,
+    /// The firmware has stopped for good: a jump to itself with interrupts off. Only the power helps.
+    Halted,
+    /// The flash lost its power under an erase or a program. Nothing runs any more.
+    FlashGone,
+}
+
+/// Instructions without news before it is found out whether the firmware idles, and the most between two tries.
+const PROBE_AFTER: u64 = 512;
+const PROBE_AT_MOST: u64 = 1 << 16;
+/// Timers that a firmware without news from the host may wait for in one run. One that starts a timer whenever one is
+/// over would go on for ever.
+const TIMERS_A_RUN: u32 = 1_000;
+
+/// An ASM2464PD. It gets its power when it is made, runs in [`Chip::run`], and meets the host in the methods of
+/// [`super::host`].
+pub struct Chip<F> {
+    pub(super) cpu: Cpu,
+    pub(super) bus: Bus<F>,
+    /// The firmware idles, and nothing has happened since.
+    pub(super) is_parked: bool,
+    is_halted: bool,
+    /// When to look next whether it idles, and how long to wait after that.
+    probe_at: u64,
+    probe_pause: u64,
+    /// Time that passed with no instruction executed.
+    skipped: u64,
+    stack_high_water: u8,
+}
+
+impl<F: SpiFlash> Chip<F> {
+    /// A chip that gets its power, with this code already in place of the ROM's loading, and this flash. It is on the
+    /// bus at `speed` as soon as its firmware answers.
+    pub fn power_on(code: CodeSpace, flash: F, speed: Speed) -> Self {
+        let xdata = Xdata::new(Peripherals::new(flash, speed));
+        Self {
+            cpu: Cpu::new(),
+            bus: Bus { sfrs: Sfrs::new(), xdata, code },
+            is_parked: false,
+            is_halted: false,
+            probe_at: PROBE_AFTER,
+            probe_pause: PROBE_AFTER,
+            skipped: 0,
+            stack_high_water: 0,
+        }
+    }
+
+    /// Starts over with this code: after [`Outcome::Reset`], or when the power comes back. All but the flash, what is
+    /// behind the bridge, the speed and the watch is as at power-on.
+    #[must_use]
+    pub fn restart(self, code: CodeSpace) -> Self {
+        let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
+        let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
+        let peripherals = chip.bus.xdata.peripherals_mut();
+        peripherals.fabric = fabric;
+        peripherals.watch = watch;
+        chip
+    }
+
+    /// The power goes: the flash is left.
+    pub fn power_off(self) -> F {
+        self.bus.xdata.into_peripherals().flash.into_flash()
+    }
+
+    /// Runs for at most `budget` instructions.
+    pub fn run(&mut self, budget: u64) -> Outcome {
+        self.run_observed(budget, &mut ())
+    }
+
+    /// [`Chip::run`], with each instruction shown to an observer first. Instructions of an idle loop that nothing can
+    /// change are left out.
+    pub fn run_observed<O: Observer>(&mut self, budget: u64, observer: &mut O) -> Outcome {
+        let executed = self.instructions();
+        let ends = executed.saturating_add(budget);
+        let mut timers_left = TIMERS_A_RUN;
+        let peripherals = self.bus.xdata.peripherals_mut();
+        peripherals.attention = false;
+        loop {
+            if let Some(outcome) = self.stopped() {
+                return outcome;
+            }
+            let ends_at = ends.saturating_add(self.skipped);
+            let peripherals = self.bus.xdata.peripherals_mut();
+            peripherals.run_ends = ends_at.min(self.probe_at);
+            peripherals.advance();
+            if peripherals.now >= ends_at {
+                return Outcome::Budget;
+            }
+            if self.is_parked {
+                let Some(at) = peripherals.next_event().filter(|_| timers_left > 0) else { return Outcome::Parked };
+                timers_left -= 1;
+                self.skip_to(at);
+                continue;
+            }
+            if peripherals.now >= self.probe_at {
+                peripherals.run_ends = ends_at;
+                peripherals.refresh();
+                self.probe(observer);
+                if observer.wants_to_stop() {
+                    return Outcome::Budget;
+                }
+                continue;
+            }
+            self.execute(observer);
+            if observer.wants_to_stop() {
+                return Outcome::Budget;
+            }
+            let peripherals = self.bus.xdata.peripherals_mut();
+            if peripherals.attention {
+                peripherals.attention = false;
+                self.probe_pause = PROBE_AFTER;
+                self.probe_at = peripherals.now + PROBE_AFTER;
+                return self.stopped().unwrap_or(Outcome::Attention);
+            }
+        }
+    }
+
+    /// Executes until something else than the CPU has to be looked after.
+    #[inline(always)]
+    fn execute<O: Observer>(&mut self, observer: &mut O) {
+        loop {
+            let peripherals = self.bus.xdata.peripherals_mut();
+            if peripherals.now >= peripherals.stop_at || self.is_parked {
+                return;
+            }
+            self.step(observer);
+            if observer.wants_to_stop() {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn step<O: Observer>(&mut self, observer: &mut O) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let number = peripherals.now;
+        peripherals.now += 1;
+        if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
+            self.cpu.interrupt(Interrupt::External0);
+        }
+        let pc = self.cpu.pc;
+        let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
+        // A fetch outside code finds zeros, NOPs, and is shown to nobody.
+        if let Some(at) = CodeAddress::fetched(bank, pc) {
+            let opcode = self.bus.code.byte(bank, pc);
+            observer.before(&Step {
+                at,
+                number: number - self.skipped,
+                cpu: &self.cpu,
+                opcode,
+                bank,
+                code: &self.bus.code,
+            });
+        }
+        if !self.cpu.step(&mut self.bus) {
+            self.jumped_to_itself();
+        }
+        self.stack_high_water = self.stack_high_water.max(self.cpu.sp());
+    }
+
+    /// `SJMP $`: the end, or a wait for an interrupt.
+    #[cold]
+    fn jumped_to_itself(&mut self) {
+        if self.cpu.ie() & IE_EA == 0 {
+            self.is_halted = true;
+        }
+        self.is_parked = true;
+    }
+
+    /// Reasons why nothing can run.
+    fn stopped(&mut self) -> Option<Outcome> {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        if peripherals.flash.is_gone() {
+            Some(Outcome::FlashGone)
+        } else if peripherals.link.is_reset() {
+            Some(Outcome::Reset)
+        } else if self.is_halted {
+            Some(Outcome::Halted)
+        } else {
+            None
+        }
+    }
+
+    fn skip_to(&mut self, at: u64) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        self.skipped += at.saturating_sub(peripherals.now);
+        peripherals.now = peripherals.now.max(at);
+        peripherals.advance();
+        self.wake();
+    }
+
+    /// Something has happened that the firmware may react to.
+    pub(super) fn wake(&mut self) {
+        self.is_parked = false;
+        self.probe_pause = PROBE_AFTER;
+        self.probe_at = self.bus.xdata.peripherals_mut().now + PROBE_AFTER;
+    }
+
+    /// Finds out whether the firmware idles: whether it comes back to where it is with everything as it is now.
+    #[cold]
+    fn probe<O: Observer>(&mut self, observer: &mut O) {
+        let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
+        self.bus.xdata.begin_journal();
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let changes = peripherals.changes;
+        // Events, news and the end of the run end the probe too.
+        let ends = (peripherals.now + Snapshot::LONGEST_LOOP).min(peripherals.stop_at);
+        let mut idles = false;
+        loop {
+            self.step(observer);
+            let peripherals = self.bus.xdata.peripherals_mut();
+            let is_over = peripherals.changes != changes || peripherals.now >= ends;
+            if self.is_parked || is_over || observer.wants_to_stop() {
+                break;
+            }
+            if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
+                idles = true;
+                break;
+            }
+        }
+        self.bus.xdata.end_journal();
+        self.is_parked |= idles;
+        self.probe_at = self.bus.xdata.peripherals_mut().now + self.probe_pause;
+        self.probe_pause = (2 * self.probe_pause).min(PROBE_AT_MOST);
+    }
+
+    /// Instructions executed since power-on. What was left out while the firmware idled is not counted.
+    pub fn instructions(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().now - self.skipped
+    }
+
+    /// Simulated time since power-on, in instructions: those executed, and those that an idle firmware would have
+    /// spent waiting for its timers.
+    pub fn now(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().now
+    }
+
+    /// Whether the unit is on the bus: the firmware has neither left it (91C0.1) nor stopped.
+    pub fn is_on_bus(&mut self) -> bool {
+        self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
+    }
+
+    /// The highest SP since power-on.
+    pub fn stack_high_water(&self) -> u8 {
+        self.stack_high_water
+    }
+
+    /// Where the CPU is: the program counter, with the code bank in bit 16.
+    pub fn pc(&self) -> u32 {
+        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
+    }
+
+    /// The CPU's registers and IDATA.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// Code.
+    pub fn code(&self) -> &CodeSpace {
+        &self.bus.code
+    }
+
+    /// XDATA's memory, both pages: not the registers' state, and not the SRAM behind its window.
+    pub fn memory(&self) -> &XdataMemory {
+        self.bus.xdata.memory()
+    }
+
+    /// A byte of XDATA as the CPU would read it, with no trace left.
+    pub fn peek(&self, at: XdataAddress) -> u8 {
+        self.bus.xdata.peek(at)
+    }
+
+    /// The SRAM.
+    pub fn sram(&mut self) -> &[u8] {
+        self.bus.xdata.peripherals_mut().sram.bytes()
+    }
+
+    /// The SRAM, to change: what the PCIe side writes at 0x00200000.
+    pub fn sram_mut(&mut self) -> &mut [u8] {
+        self.wake();
+        self.bus.xdata.peripherals_mut().sram.bytes_mut()
+    }
+
+    /// The flash.
+    pub fn flash(&mut self) -> &F {
+        self.bus.xdata.peripherals_mut().flash.flash()
+    }
+
+    /// The flash, to change.
+    pub fn flash_mut(&mut self) -> &mut F {
+        self.bus.xdata.peripherals_mut().flash.flash_mut()
+    }
+
+    /// What is behind the bridge.
+    pub fn fabric_mut(&mut self) -> &mut Fabric {
+        self.wake();
+        &mut self.bus.xdata.peripherals_mut().fabric
+    }
+
+    /// What the firmware has sent on its serial port since this was last asked. Of a flood, the first 64 KiB are kept;
+    /// [`Chip::uart_lost`] counts the rest.
+    pub fn take_uart(&mut self) -> Vec<u8> {
+        self.bus.xdata.peripherals_mut().uart.take()
+    }
+
+    /// Bytes that the serial port sent and nobody took in time.
+    pub fn uart_lost(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().uart.lost()
+    }
+
+    /// The registers that the firmware touched and that are not modelled, in the order of their first access.
+    pub fn unknown_registers(&mut self) -> &[UnknownAccess] {
+        self.bus.xdata.peripherals_mut().unknown.list()
+    }
+
+    /// Watches registers, wire and serial port from now on; `None` ends it.
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
+        std::mem::replace(&mut self.bus.xdata.peripherals_mut().watch, watch)
+    }
+}

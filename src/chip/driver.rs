@@ -1,0 +1,305 @@
+//! A small host for a chip: enumerates it and sends it commands, packet by packet, as fast as it answers.
+//!
+//! It serves tests, benchmarks and checks before a flash. It forgives what a host's drivers forgive: a CSW in place of
+//! data is taken for what it is.
+
+use super::core::{Chip, Outcome};
+use super::ep0::ControlReply;
+use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
+use crate::mcu::SpiFlash;
+use crate::scsi::bot::CSW_LEN;
+
+/// Instructions that an answer may take, unless [`Driver::set_budget`] says otherwise.
+const BUDGET: u64 = 20_000_000;
+const CSW_SIGNATURE: &[u8] = b"USBS";
+
+/// Why an exchange did not end well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unanswered {
+    /// A control request was stalled.
+    Stall,
+    /// An endpoint is halted.
+    Halted(u8),
+    /// No answer came; how the run ended.
+    Silent(Outcome),
+}
+
+/// The data of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// None.
+    None,
+    /// To the host: this many bytes at most.
+    In(usize),
+    /// From the host.
+    Out(&'a [u8]),
+}
+
+/// The answer to a Bulk-Only command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BulkOnlyReply {
+    /// The data that came.
+    pub data: Vec<u8>,
+    /// bCSWStatus.
+    pub status: u8,
+    /// dCSWDataResidue.
+    pub residue: u32,
+}
+
+/// The answer to a UAS command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UasReply {
+    /// The data that came on the command's stream.
+    pub data: Vec<u8>,
+    /// The unit that ended the command: sense or response.
+    pub status: Vec<u8>,
+}
+
+/// Runs a chip for a number of instructions, as [`Chip::run`] does.
+pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> Outcome>;
+
+/// A chip with a host.
+pub struct Driver<F> {
+    /// The chip.
+    pub chip: Chip<F>,
+    runner: Runner<F>,
+    budget: u64,
+    tag: u32,
+}
+
+impl<F: SpiFlash + 'static> Driver<F> {
+    /// A host for this chip.
+    pub fn new(chip: Chip<F>) -> Self {
+        Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0 }
+    }
+
+    /// Sets how many instructions an answer may take.
+    pub fn set_budget(&mut self, instructions: u64) {
+        self.budget = instructions;
+    }
+
+    /// Runs the chip by `runner` from now on, so that what it executes can be observed, or stopped by
+    /// [`Outcome::Budget`].
+    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> Outcome + 'static) {
+        self.runner = Box::new(runner);
+    }
+
+    /// Runs the chip until `look` finds what it looks for.
+    ///
+    /// # Errors
+    /// How the run ended, where it found nothing by then.
+    pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, Outcome> {
+        let ends = self.chip.instructions().saturating_add(self.budget);
+        loop {
+            if let Some(found) = look(&mut self.chip) {
+                return Ok(found);
+            }
+            let left = ends.saturating_sub(self.chip.instructions());
+            match (self.runner)(&mut self.chip, left) {
+                Outcome::Attention => {}
+                outcome => return look(&mut self.chip).ok_or(outcome),
+            }
+        }
+    }
+
+    /// Runs until the firmware waits for the host, or stops.
+    pub fn settle(&mut self) -> Outcome {
+        match self.until(|_| None::<()>) {
+            Ok(()) => Outcome::Parked,
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// A control transfer. `data` is what a write sends.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, Unanswered> {
+        self.chip.begin_control(setup, data);
+        match self.until(Chip::take_control_reply) {
+            Ok(ControlReply::Done(data)) => Ok(data),
+            Ok(ControlReply::Stall) => Err(Unanswered::Stall),
+            Err(outcome) => Err(Unanswered::Silent(outcome)),
+        }
+    }
+
+    /// GET_DESCRIPTOR of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn descriptor(&mut self, kind: u8, index: u8, len: u16) -> Result<Vec<u8>, Unanswered> {
+        let [low, high] = len.to_le_bytes();
+        let language = if kind == 3 && index != 0 { [0x09, 0x04] } else { [0, 0] };
+        self.control([0x80, 6, index, kind, language[0], language[1], low, high], &[])
+    }
+
+    /// Lets the firmware boot, and takes the unit to its first configuration, as a host does.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn enumerate(&mut self) -> Result<(), Unanswered> {
+        self.settle();
+        self.descriptor(1, 0, 18)?;
+        self.control([0x00, 5, 7, 0, 0, 0, 0, 0], &[])?;
+        self.descriptor(2, 0, 255)?;
+        self.control([0x00, 9, 1, 0, 0, 0, 0, 0], &[])?;
+        Ok(())
+    }
+
+    /// SET_INTERFACE: 0 is Bulk-Only, 1 UAS in the vendor's firmware.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn set_alternate(&mut self, alternate: u8) -> Result<(), Unanswered> {
+        self.control([0x01, 0x0B, alternate, 0, 0, 0, 0, 0], &[]).map(drop)
+    }
+
+    /// Sends all of `data` to an endpoint, packet by packet.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn send(&mut self, endpoint: u8, stream: u16, data: &[u8]) -> Result<(), Unanswered> {
+        let most = self.chip.speed().bulk_packet();
+        for packet in data.chunks(most) {
+            let reply = self.until(|chip| {
+                let reply = chip.bulk_out(endpoint, stream, packet);
+                (reply != OutReply::Nak).then_some(reply)
+            });
+            match reply {
+                Ok(OutReply::Stall) => return Err(Unanswered::Halted(endpoint)),
+                Ok(_) => {}
+                Err(outcome) => return Err(Unanswered::Silent(outcome)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next packet of an endpoint.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn receive(&mut self, endpoint: u8, stream: u16) -> Result<Vec<u8>, Unanswered> {
+        let reply = self.until(|chip| match chip.bulk_in(endpoint, stream) {
+            InReply::Nak => None,
+            reply => Some(reply),
+        });
+        match reply {
+            Ok(InReply::Packet(packet)) => Ok(packet),
+            Ok(_) => Err(Unanswered::Halted(endpoint)),
+            Err(outcome) => Err(Unanswered::Silent(outcome)),
+        }
+    }
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn clear_halt(&mut self, endpoint: u8) -> Result<(), Unanswered> {
+        self.control([0x02, 1, 0, 0, endpoint, 0, 0, 0], &[]).map(drop)
+    }
+
+    /// A command over Bulk-Only.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn bulk_only(&mut self, cdb: &[u8], data: Data<'_>) -> Result<BulkOnlyReply, Unanswered> {
+        self.tag += 1;
+        let (len, flags) = match data {
+            Data::None => (0, 0),
+            Data::In(len) => (len, 0x80),
+            Data::Out(data) => (data.len(), 0),
+        };
+        let mut cbw = b"USBC".to_vec();
+        cbw.extend(self.tag.to_le_bytes());
+        cbw.extend((len as u32).to_le_bytes());
+        cbw.extend([flags, 0, cdb.len() as u8]);
+        cbw.extend(cdb);
+        cbw.resize(31, 0);
+        self.send(DATA_OUT, 0, &cbw)?;
+        let mut came = Vec::new();
+        match data {
+            Data::Out(data) => match self.send(DATA_OUT, 0, data) {
+                Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
+                // The firmware may end the command without all of it: its CSW tells.
+                Ok(()) | Err(_) => {}
+            },
+            Data::None | Data::In(_) => {}
+        }
+        let tag = self.tag.to_le_bytes();
+        loop {
+            match self.receive(DATA_IN, 0) {
+                Ok(packet) if packet.len() == CSW_LEN && packet.starts_with(CSW_SIGNATURE) && packet[4..8] == tag => {
+                    let residue = u32::from_le_bytes([packet[8], packet[9], packet[10], packet[11]]);
+                    return Ok(BulkOnlyReply { data: came, status: packet[12], residue });
+                }
+                Ok(packet) => came.extend(packet),
+                Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// A command over UAS. `out` is its data from the host.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn uas(&mut self, tag: u16, cdb: &[u8], out: &[u8]) -> Result<UasReply, Unanswered> {
+        self.send_command(tag, cdb)?;
+        self.finish_uas(tag, out)
+    }
+
+    /// Sends a command unit, and no more.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn send_command(&mut self, tag: u16, cdb: &[u8]) -> Result<(), Unanswered> {
+        let mut unit = vec![0x01, 0];
+        unit.extend(tag.to_be_bytes());
+        unit.resize(16, 0);
+        unit.extend(cdb);
+        unit.resize(32, 0);
+        self.send(COMMAND_OUT, 0, &unit)
+    }
+
+    /// Moves a command's data on its stream until its status comes.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn finish_uas(&mut self, tag: u16, out: &[u8]) -> Result<UasReply, Unanswered> {
+        const READY: [u8; 2] = [0x06, 0x07];
+        let most = self.chip.speed().bulk_packet();
+        let stream = if most == 1024 { tag } else { 0 };
+        let mut packets = out.chunks(most);
+        let mut next = packets.next();
+        let mut data = Vec::new();
+        let ended = self.until(|chip| {
+            loop {
+                let mut moved = false;
+                if let Some(packet) = next
+                    && chip.bulk_out(DATA_OUT, stream, packet) == OutReply::Accepted
+                {
+                    next = packets.next();
+                    moved = true;
+                }
+                if let InReply::Packet(packet) = chip.bulk_in(DATA_IN, stream) {
+                    data.extend(packet);
+                    moved = true;
+                }
+                match chip.bulk_in(STATUS_IN, stream) {
+                    InReply::Packet(status) if status.first().is_some_and(|id| READY.contains(id)) => moved = true,
+                    InReply::Packet(status) => return Some(Ok(status)),
+                    InReply::Stall => return Some(Err(Unanswered::Halted(STATUS_IN))),
+                    InReply::Nak => {}
+                }
+                if !moved {
+                    return None;
+                }
+            }
+        });
+        match ended {
+            Ok(Ok(status)) => Ok(UasReply { data, status }),
+            Ok(Err(halted)) => Err(halted),
+            Err(outcome) => Err(Unanswered::Silent(outcome)),
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The control endpoint: SETUP, data stage, status stage. The firmware says what the answer is.
+
+use super::map::Register;
+use super::usb::Speed;
+use crate::mcu::XdataMemory;
+
+/// 0x9002.1: the firmware's note that it has taken an OUT packet. Source: b0:0xA687.
+const NOTES: u16 = 0x9002;
+/// 0x9003:0x9004: bytes of the next IN packet, big-endian. Source: b0:0xBA27.
+const LENGTH: u16 = 0x9003;
+/// 0x9090: .6:0 address, .7 configured. Source: b0:0xA732. Memory: the host's side needs neither.
+const ADDRESS: u16 = 0x9090;
+/// 0x9091, write 1 clears: .0 a SETUP came; .1 an OUT packet is offered; .2 it has been taken; .3 IN data is wanted;
+/// .4 status stage of a write, or of a request without data. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware.
+pub(super) const EVENTS: u16 = 0x9091;
+/// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
+/// stage. Reads 0 when done, which is at once here. Source: b0:0xA714, 0xBA31.
+const COMMAND: u16 = 0x9092;
+/// 0x9104-0x910B: the SETUP packet. Source: b0:0xA784.
+const SETUP: u16 = 0x9104;
+
+/// 0x9E00: the endpoint's buffer. Source: b0:0xBA27; open firmware.
+const BUFFER: usize = 0x9E00;
+const BUFFER_LEN: usize = 0x200;
+
+const SETUP_CAME: u8 = 0x01;
+const OUT_OFFERED: u8 = 0x02;
+const OUT_TAKEN: u8 = 0x04;
+const IN_WANTED: u8 = 0x08;
+const STATUS: u8 = 0x10;
+
+const STALL: u8 = 0x01;
+const TAKE_OUT: u8 = 0x02;
+const SEND_IN: u8 = 0x04;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::one(NOTES, "EP0_NOTES"),
+    Register::range(LENGTH, LENGTH + 1, "EP0_LENGTH"),
+    Register::one(ADDRESS, "USB_ADDRESS"),
+    Register::one(EVENTS, "EP0_EVENTS"),
+    Register::one(COMMAND, "EP0_COMMAND"),
+    Register::range(SETUP, SETUP + 7, "EP0_SETUP"),
+];
+
+/// How a control transfer ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlReply {
+    /// It went through. The data of a read; nothing for a write.
+    Done(Vec<u8>),
+    /// The firmware stalled it.
+    Stall,
+}
+
+/// Where a control transfer stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    SetupSent,
+    DataIn,
+    DataOut,
+    /// The host's zero-length OUT packet that ends a read.
+    StatusOut,
+    /// The unit's zero-length IN packet that ends all else.
+    StatusIn,
+}
+
+#[derive(Debug)]
+pub(super) struct Ep0 {
+    events: u8,
+    stage: Stage,
+    setup: [u8; 8],
+    /// A read's data so far, or what is left of a write's.
+    data: Vec<u8>,
+    reply: Option<ControlReply>,
+}
+
+impl Ep0 {
+    pub(super) fn new() -> Self {
+        Self { events: 0, stage: Stage::Idle, setup: [0; 8], data: Vec::new(), reply: None }
+    }
+
+    pub(super) fn events(&self) -> u8 {
+        self.events
+    }
+
+    /// A SETUP packet from the host, with the data of a write. It ends a transfer that is under way.
+    pub(super) fn begin(&mut self, setup: [u8; 8], data: &[u8], memory: &mut XdataMemory) {
+        let start = usize::from(SETUP);
+        memory.main_mut()[start..start + 8].copy_from_slice(&setup);
+        self.setup = setup;
+        self.data.clear();
+        if !self.is_read() {
+            self.data.extend_from_slice(&data[..data.len().min(self.wanted())]);
+        }
+        self.reply = None;
+        self.stage = Stage::SetupSent;
+        self.events = SETUP_CAME;
+    }
+
+    /// Ends what is under way, without a reply.
+    pub(super) fn abandon(&mut self) {
+        (self.stage, self.events, self.reply) = (Stage::Idle, 0, None);
+    }
+
+    pub(super) fn take_reply(&mut self) -> Option<ControlReply> {
+        self.reply.take()
+    }
+
+    pub(super) fn has_reply(&self) -> bool {
+        self.reply.is_some()
+    }
+
+    fn is_read(&self) -> bool {
+        self.setup[0] & 0x80 != 0 && self.wanted() > 0
+    }
+
+    /// wLength.
+    fn wanted(&self) -> usize {
+        usize::from(u16::from_le_bytes([self.setup[6], self.setup[7]]))
+    }
+
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
+        match addr {
+            EVENTS => self.events,
+            COMMAND => 0,
+            _ => stored,
+        }
+    }
+
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &mut XdataMemory) -> bool {
+        match addr {
+            EVENTS => self.acknowledge(value),
+            COMMAND => self.command(value, speed, memory),
+            _ => false,
+        }
+    }
+
+    fn acknowledge(&mut self, value: u8) -> bool {
+        let cleared = self.events & value;
+        self.events &= !value;
+        match self.stage {
+            Stage::SetupSent if value & SETUP_CAME != 0 => {
+                let (stage, event) = match (self.is_read(), self.wanted()) {
+                    (true, _) => (Stage::DataIn, IN_WANTED),
+                    (false, 0) => (Stage::StatusIn, STATUS),
+                    (false, _) => (Stage::DataOut, OUT_OFFERED),
+                };
+                self.stage = stage;
+                self.events |= event;
+            }
+            Stage::DataOut if value & OUT_TAKEN != 0 => {
+                if self.data.is_empty() {
+                    self.stage = Stage::StatusIn;
+                    self.events |= STATUS;
+                } else {
+                    self.events |= OUT_OFFERED;
+                }
+            }
+            // A packet of full size went, and more is to come.
+            Stage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
+            Stage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
+            Stage::StatusIn if value & STATUS != 0 => self.finish(),
+            _ => return cleared != 0,
+        }
+        true
+    }
+
+    fn finish(&mut self) {
+        self.stage = Stage::Idle;
+        self.reply = Some(ControlReply::Done(std::mem::take(&mut self.data)));
+    }
+
+    fn command(&mut self, value: u8, speed: Speed, memory: &mut XdataMemory) -> bool {
+        if self.stage == Stage::Idle {
+            return false;
+        }
+        if value & STALL != 0 {
+            self.stage = Stage::Idle;
+            self.events = 0;
+            self.reply = Some(ControlReply::Stall);
+            return true;
+        }
+        let mut did = false;
+        if value & TAKE_OUT != 0 && matches!(self.stage, Stage::DataOut | Stage::StatusOut) {
+            if self.stage == Stage::DataOut {
+                let len = self.data.len().min(speed.control_packet());
+                memory.main_mut()[BUFFER..BUFFER + len].copy_from_slice(&self.data[..len]);
+                self.data.drain(..len);
+            }
+            self.events |= OUT_TAKEN;
+            did = true;
+        }
+        if value & SEND_IN != 0 && self.stage == Stage::DataIn {
+            let page = memory.main();
+            let at = usize::from(LENGTH);
+            let len = usize::from(u16::from_be_bytes([page[at], page[at + 1]])).min(BUFFER_LEN);
+            let left = self.wanted() - self.data.len();
+            self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
+            // More than a packet goes as several (chosen): both firmwares send one at a time.
+            if len % speed.control_packet() != 0 || len == 0 || len >= left {
+                self.stage = Stage::StatusOut;
+                self.events = (self.events & !IN_WANTED) | OUT_OFFERED;
+            }
+            did = true;
+        }
+        did
+    }
+}

@@ -1,0 +1,213 @@
+//! The SPI flash controller, and the buffer at 0x7000 that it shares with the USB controller.
+//!
+//! Two things are chosen, since no code shows them: a command is over at once, and reading or writing the status
+//! register, or reading the ID, does not disturb what else the buffer holds. E1 would program other bytes than the host
+//! sent if it did: both go through 0x7000 between the data-out and the program.
+
+use super::map::Register;
+use crate::firmware::FlashAddress;
+use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
+
+/// 0x7000-0x7FFF: the buffer. Source: b0:0xB104 (program); c:0x3181 (data-out); open flashers.
+pub(super) const BUFFER: u16 = 0x7000;
+pub(super) const BUFFER_LEN: usize = 0x1000;
+/// 0x8000-0x8FFF: the USB data buffer.
+const DATA_BUFFER: u16 = 0x8000;
+
+/// 0xC805 bits 2:1: 0 puts what is read into 0x8000 too, 1 into 0x7000 alone. Source: E0, E2 clear them, then send.
+const BUFFER_MODE: u16 = 0xC805;
+/// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high: the flash address. Source: b0:0xBE02; open flashers.
+const ADDRESS_LOW: u16 = 0xC8A1;
+/// 0xC8A3:0xC8A4: the length, big-endian. Source: b0:0xB890.
+const LENGTH: u16 = 0xC8A3;
+/// 0xC8A6: clock divider, 4 in both firmwares. No effect here.
+const CLOCK: u16 = 0xC8A6;
+/// 0xC8A9.0: start; reads 0 when done. Source: b0:0xB1AA, 0xBE70, 0xE411 wait for it.
+const START: u16 = 0xC8A9;
+/// 0xC8AA: the SPI command. Source: b0:0xBE02.
+const COMMAND: u16 = 0xC8AA;
+const ADDRESS_HIGH: u16 = 0xC8AB;
+/// 0xC8AC: 4 without, 7 with an address. 0xC8AD: .0 direction. No effect here: the command tells. Source: open flashers.
+const FRAME: u16 = 0xC8AC;
+/// 0xC8AE:0xC8AF: where in the buffer, big-endian. Source: b0:0xBE44.
+const OFFSET: u16 = 0xC8AE;
+/// 0xC8B2-0xC8B8: another engine that moves memory; .0 of the last starts it and reads 0 when done. Source: c:0x4A7C
+/// and b1:0xCF98 wait for it. What it moves is not known, and it moves nothing here.
+const MOVER: u16 = 0xC8B2;
+const MOVER_START: u16 = 0xC8B8;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::range(BUFFER, BUFFER + 0xFFF, "FLASH_BUFFER"),
+    Register::one(BUFFER_MODE, "FLASH_BUFFER_MODE"),
+    Register::range(ADDRESS_LOW, ADDRESS_LOW + 1, "FLASH_ADDRESS"),
+    Register::range(LENGTH, LENGTH + 1, "FLASH_LENGTH"),
+    Register::one(CLOCK, "FLASH_CLOCK"),
+    Register::one(START, "FLASH_START"),
+    Register::one(COMMAND, "FLASH_COMMAND"),
+    Register::one(ADDRESS_HIGH, "FLASH_ADDRESS_HIGH"),
+    Register::range(FRAME, FRAME + 1, "FLASH_FRAME"),
+    Register::range(OFFSET, OFFSET + 1, "FLASH_OFFSET"),
+    Register::range(MOVER, MOVER_START, "MOVER"),
+];
+
+const PAGE_LEN: u32 = 0x100;
+const WRITE_ENABLED: u8 = 0x02;
+/// Bits of the status register that command 01 can write: protection and lock.
+const WRITABLE: u8 = 0xFC;
+/// A 512 KiB part of Winbond's W25X family: manufacturer, type, capacity (chosen).
+const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
+
+#[derive(Debug)]
+pub(super) struct FlashController<F> {
+    flash: F,
+    /// What a program takes: the buffer without status and ID.
+    buffer: Box<[u8; BUFFER_LEN]>,
+    /// What the CPU has overwritten there since the last transfer: the status register's new value is to leave no trace.
+    overwritten: Vec<(u16, u8)>,
+    write_enabled: bool,
+    /// The status register's writable bits. They protect nothing here.
+    protection: u8,
+    is_gone: bool,
+}
+
+impl<F: SpiFlash> FlashController<F> {
+    pub(super) fn new(flash: F) -> Self {
+        let buffer = Box::new([0; BUFFER_LEN]);
+        Self { flash, buffer, overwritten: Vec::new(), write_enabled: false, protection: 0, is_gone: false }
+    }
+
+    pub(super) fn flash(&self) -> &F {
+        &self.flash
+    }
+
+    pub(super) fn flash_mut(&mut self) -> &mut F {
+        &mut self.flash
+    }
+
+    pub(super) fn into_flash(self) -> F {
+        self.flash
+    }
+
+    /// Whether the flash lost its power under a command.
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    /// Puts bytes into the buffer, as a data-out does.
+    pub(super) fn deposit(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+        self.overwritten.clear();
+        for (index, byte) in data.iter().enumerate() {
+            self.buffer[(offset + index) % BUFFER_LEN] = *byte;
+        }
+        show(BUFFER, offset, data, memory);
+    }
+
+    pub(super) fn read(addr: u16, stored: u8) -> u8 {
+        match addr {
+            START | MOVER_START => stored & !0x01,
+            _ => stored,
+        }
+    }
+
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
+        match addr {
+            BUFFER..=0x7FFF => {
+                let at = addr - BUFFER;
+                let before = std::mem::replace(&mut self.buffer[usize::from(at)], value);
+                if self.overwritten.len() < BUFFER_LEN {
+                    self.overwritten.push((at, before));
+                }
+                before != value
+            }
+            START if value & 0x01 != 0 => {
+                self.command(memory);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn command(&mut self, memory: &mut XdataMemory) {
+        let byte = |at: u16| memory.main()[usize::from(at)];
+        let command = byte(COMMAND);
+        let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
+        let length = usize::from(u16::from_be_bytes([byte(LENGTH), byte(LENGTH + 1)])).min(BUFFER_LEN);
+        let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
+        let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
+        let mut bytes = [0; BUFFER_LEN];
+        match command {
+            // Reads: plain, fast, dual and quad differ in clocks alone.
+            0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB => {
+                let data = &mut bytes[..length];
+                self.flash.read(FlashAddress(address), data);
+                self.deposit(offset, data, memory);
+                if to_usb {
+                    show(DATA_BUFFER, offset, data, memory);
+                }
+            }
+            0x9F => show(BUFFER, offset, &JEDEC_ID[..length.min(JEDEC_ID.len())], memory),
+            0x05 => {
+                let enabled = if self.write_enabled { WRITE_ENABLED } else { 0 };
+                show(BUFFER, offset, &[self.protection | enabled], memory);
+            }
+            0x06 => self.write_enabled = true,
+            0x04 => self.write_enabled = false,
+            0x01 => {
+                if self.write_enabled {
+                    self.protection = self.buffer[offset] & WRITABLE;
+                }
+                for (at, before) in self.overwritten.drain(..).rev() {
+                    self.buffer[usize::from(at)] = before;
+                }
+                self.write_enabled = false;
+            }
+            0x02 | 0x32 => {
+                for (index, byte) in bytes[..length].iter_mut().enumerate() {
+                    *byte = self.buffer[(offset + index) % BUFFER_LEN];
+                }
+                self.overwritten.clear();
+                let result = self.program(address, &bytes[..length]);
+                self.end_write(result);
+            }
+            0x20 => self.erase(address, 0x1000),
+            0x52 => self.erase(address, 0x8000),
+            0xD8 => self.erase(address, 0x1_0000),
+            // A part ignores what it does not know.
+            _ => {}
+        }
+    }
+
+    /// A program wraps inside its page, as SPI NOR parts do. Of more than a page, the last 256 bytes count.
+    fn program(&mut self, address: u32, bytes: &[u8]) -> Result<(), FlashGone> {
+        if !self.write_enabled {
+            return Ok(());
+        }
+        let page = address / PAGE_LEN * PAGE_LEN;
+        let surplus = bytes.len().saturating_sub(PAGE_LEN as usize);
+        let address = page + (address - page + surplus as u32) % PAGE_LEN;
+        let bytes = &bytes[surplus..];
+        let room = (page + PAGE_LEN - address) as usize;
+        let (first, wrapped) = bytes.split_at(bytes.len().min(room));
+        self.flash.program(FlashAddress(address), first)?;
+        if wrapped.is_empty() { Ok(()) } else { self.flash.program(FlashAddress(page), wrapped) }
+    }
+
+    fn erase(&mut self, address: u32, len: u32) {
+        let result = if self.write_enabled { self.flash.erase(FlashAddress(address / len * len), len) } else { Ok(()) };
+        self.end_write(result);
+    }
+
+    fn end_write(&mut self, result: Result<(), FlashGone>) {
+        self.write_enabled = false;
+        self.is_gone |= result.is_err();
+    }
+}
+
+/// What the CPU sees in a buffer.
+fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+    let start = usize::from(buffer);
+    for (index, byte) in data.iter().enumerate() {
+        memory.main_mut()[start + (offset + index) % BUFFER_LEN] = *byte;
+    }
+}

@@ -1,0 +1,132 @@
+//! The register map as a table: which block owns an XDATA address, and what the register is called.
+
+use super::{bulk, dma, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
+
+const PAGE: usize = 0x1_0000;
+
+/// The block that an XDATA address belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Block {
+    /// Memory, and nothing else.
+    Ram,
+    /// A register that no block models: it holds what was written. Its first read and write are recorded.
+    Unknown,
+    /// Interrupt sources.
+    Interrupts,
+    /// The four timers.
+    Timers,
+    /// The serial port.
+    Uart,
+    /// The SPI flash controller.
+    Flash,
+    /// The control endpoint.
+    Ep0,
+    /// The bulk data endpoints.
+    Bulk,
+    /// Endpoint halts.
+    Halts,
+    /// The mass storage engine: CBW, CSW, status of all commands.
+    Msc,
+    /// The UAS engine.
+    Uas,
+    /// The SRAM behind its window.
+    Sram,
+    /// The SRAM DMA and the allocator of its slots.
+    Dma,
+    /// The NVMe completion queue.
+    Nvme,
+    /// The PCIe TLP engine.
+    Tlp,
+    /// Power and link.
+    Link,
+}
+
+/// One register, or several in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register {
+    /// First address, in the main page.
+    pub first: u16,
+    /// Last address.
+    pub last: u16,
+    /// The project's name for it. The vendor's names are not known.
+    pub name: &'static str,
+}
+
+impl Register {
+    pub(super) const fn one(at: u16, name: &'static str) -> Self {
+        Self { first: at, last: at, name }
+    }
+
+    pub(super) const fn range(first: u16, last: u16, name: &'static str) -> Self {
+        Self { first, last, name }
+    }
+}
+
+const BLOCKS: [(Block, &[Register]); 14] = [
+    (Block::Interrupts, interrupts::REGISTERS),
+    (Block::Timers, timers::REGISTERS),
+    (Block::Uart, uart::REGISTERS),
+    (Block::Flash, flash::REGISTERS),
+    (Block::Ep0, ep0::REGISTERS),
+    (Block::Bulk, bulk::REGISTERS),
+    (Block::Halts, halts::REGISTERS),
+    (Block::Msc, msc::REGISTERS),
+    (Block::Uas, uas::REGISTERS),
+    (Block::Sram, sram::REGISTERS),
+    (Block::Dma, dma::REGISTERS),
+    (Block::Nvme, nvme::REGISTERS),
+    (Block::Tlp, tlp::REGISTERS),
+    (Block::Link, link::REGISTERS),
+];
+
+/// The registers that the model knows, with the block that owns each.
+pub fn registers() -> impl Iterator<Item = (Block, &'static Register)> {
+    BLOCKS.iter().flat_map(|(block, registers)| registers.iter().map(move |register| (*block, register)))
+}
+
+/// The name of the register at an address of the main page; `None` for memory and for what is not known.
+pub fn register_name(addr: u16) -> Option<&'static str> {
+    let found = registers().find(|(_, register)| (register.first..=register.last).contains(&addr));
+    found.map(|(_, register)| register.name)
+}
+
+/// The owner of each address: the main page, then the other page.
+pub(super) fn owners() -> Box<[Block]> {
+    let mut owners = vec![Block::Ram; 2 * PAGE].into_boxed_slice();
+    for addr in 0..PAGE {
+        // Memory by every source: RAM, buffers, NVMe queues, command slots, status buffer, SRAM window.
+        let is_memory = matches!(addr, 0..=0x8FFF | 0x9E00..=0xB1FF | 0xD000..=0xDFFF | 0xF000..);
+        if !is_memory {
+            owners[addr] = Block::Unknown;
+        }
+    }
+    // The other page holds PHY and link settings: registers by every source, none of them known.
+    owners[PAGE..].fill(Block::Unknown);
+    for (block, register) in registers() {
+        owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_register_has_two_owners() {
+        let mut seen = vec![None; PAGE];
+        for (block, register) in registers() {
+            for addr in register.first..=register.last {
+                assert_eq!(seen[usize::from(addr)], None, "{addr:#06x} {}", register.name);
+                seen[usize::from(addr)] = Some(block);
+            }
+        }
+    }
+
+    #[test]
+    fn memory_has_no_name_and_a_register_has_one() {
+        assert_eq!(register_name(0x0100), None);
+        assert_eq!(register_name(0x9091), Some("EP0_EVENTS"));
+    }
+}

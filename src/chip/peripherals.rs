@@ -1,0 +1,270 @@
+//! All blocks, and the dispatch of the CPU's accesses to the block that owns the address.
+
+use super::bulk::Bulk;
+use super::dma::{self, Dma};
+use super::ep0::Ep0;
+use super::fabric::Fabric;
+use super::flash::FlashController;
+use super::interrupts::Lines;
+use super::link::{self, Link};
+use super::map::Block;
+use super::msc::{self, Effect, Msc};
+use super::nvme::Nvme;
+use super::sram::{self, Sram};
+use super::timers::Timers;
+use super::tlp::Tlp;
+use super::uart::Uart;
+use super::uas::{self, Uas};
+use super::unknown::UnknownRegisters;
+use super::usb::{Speed, UsbEvent};
+use super::watch::Watch;
+use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
+
+/// The blocks, and what they share: time, interrupt lines, the host's attention.
+pub(super) struct Peripherals<F> {
+    /// Simulated time, in instructions.
+    pub(super) now: u64,
+    /// When the run loop has to look up: at an event, at its end, or at once.
+    pub(super) stop_at: u64,
+    /// The end of the present run.
+    pub(super) run_ends: u64,
+    pub(super) lines: Lines,
+    /// Something came up that the host may want to know of.
+    pub(super) attention: bool,
+    /// How often a block's state has changed.
+    pub(super) changes: u64,
+    pub(super) unknown: UnknownRegisters,
+    pub(super) watch: Option<Box<dyn Watch>>,
+    pub(super) flash: FlashController<F>,
+    pub(super) timers: Timers,
+    pub(super) uart: Uart,
+    pub(super) ep0: Ep0,
+    pub(super) bulk: Bulk,
+    pub(super) msc: Msc,
+    pub(super) uas: Uas,
+    pub(super) sram: Sram,
+    pub(super) dma: Dma,
+    pub(super) nvme: Nvme,
+    pub(super) tlp: Tlp,
+    pub(super) fabric: Fabric,
+    pub(super) link: Link,
+}
+
+impl<F: SpiFlash> Peripherals<F> {
+    pub(super) fn new(flash: F, speed: Speed) -> Self {
+        Self {
+            now: 0,
+            stop_at: 0,
+            run_ends: 0,
+            lines: Lines::default(),
+            attention: false,
+            changes: 0,
+            unknown: UnknownRegisters::default(),
+            watch: None,
+            flash: FlashController::new(flash),
+            timers: Timers::default(),
+            uart: Uart::default(),
+            ep0: Ep0::new(),
+            bulk: Bulk::default(),
+            msc: Msc::default(),
+            uas: Uas::default(),
+            sram: Sram::new(),
+            dma: Dma::default(),
+            nvme: Nvme::new(),
+            tlp: Tlp::default(),
+            fabric: Fabric::default(),
+            link: Link::new(speed),
+        }
+    }
+
+    /// 0x9101.
+    fn usb_events(&self) -> u8 {
+        self.link.summary()
+            | u8::from(self.ep0.events() != 0) << 1
+            | u8::from(self.bulk.events() != 0) << 2
+            | u8::from(self.msc.has_sent()) << 5
+            | u8::from(self.msc.came() != 0) << 6
+    }
+
+    /// Finds the interrupt lines' levels and the next moment to look up, after anything has changed.
+    pub(super) fn refresh(&mut self) {
+        let command = self.msc.is_uas() && self.uas.waits();
+        self.lines = Lines {
+            usb: self.usb_events() != 0,
+            command_or_dma: command || self.dma.has_event(),
+            completion: self.nvme.entry_came(),
+        };
+        let next = self.next_event().unwrap_or(u64::MAX);
+        self.stop_at = if self.attention { 0 } else { self.run_ends.min(next) };
+    }
+
+    /// When the next event of its own accord comes.
+    pub(super) fn next_event(&self) -> Option<u64> {
+        [self.timers.next(), self.bulk.next(), self.dma.next()].into_iter().flatten().min()
+    }
+
+    /// Lets the events happen whose time has come.
+    pub(super) fn advance(&mut self) {
+        if self.next_event().is_some_and(|at| at <= self.now) {
+            self.timers.advance(self.now);
+            self.bulk.advance(self.now);
+            self.dma.advance(self.now);
+            self.changes += 1;
+        }
+        self.refresh();
+    }
+
+    /// The CPU reads an address that is not plain memory. `pc` is where the instruction stands.
+    #[cold]
+    pub(super) fn read(&mut self, block: Block, index: usize, pc: u32, memory: &XdataMemory) -> u8 {
+        let addr = index as u16;
+        let page = memory.main();
+        let stored = memory.at(index);
+        let value = match block {
+            Block::Ram | Block::Halts => stored,
+            Block::Unknown => {
+                self.unknown.record(AccessKind::Read, index, pc);
+                stored
+            }
+            Block::Interrupts => self.lines.read(addr),
+            Block::Timers => self.timers.read(addr, stored),
+            Block::Uart => Uart::read(addr, stored),
+            Block::Flash => FlashController::<F>::read(addr, stored),
+            Block::Ep0 => self.ep0.read(addr, stored),
+            Block::Bulk => self.bulk.read(addr, stored),
+            Block::Msc => self.msc.read(addr, stored, memory),
+            Block::Uas => self.uas.read(addr, stored, memory),
+            Block::Sram => self.sram.read(addr, page[usize::from(sram::WINDOW_PAGE)], stored),
+            Block::Dma => self.dma.read(addr, stored, memory),
+            Block::Nvme => self.nvme.read(addr, stored, memory),
+            Block::Tlp => self.tlp.read(addr, stored),
+            Block::Link if addr == link::USB_EVENTS => self.usb_events(),
+            Block::Link => self.link.read(addr, stored, !self.fabric.is_empty()),
+        };
+        if let Some(watch) = &mut self.watch {
+            watch.register(AccessKind::Read, super::xdata::address(index), value, pc);
+        }
+        value
+    }
+
+    /// The CPU writes an address that is not plain memory.
+    #[cold]
+    pub(super) fn write(&mut self, block: Block, index: usize, value: u8, pc: u32, memory: &mut XdataMemory) {
+        let addr = index as u16;
+        let before = memory.at(index);
+        memory.set(index, value);
+        if let Some(watch) = &mut self.watch {
+            watch.register(AccessKind::Write, super::xdata::address(index), value, pc);
+        }
+        let speed = self.link.speed();
+        let did = match block {
+            Block::Ram => false,
+            Block::Unknown => {
+                self.unknown.record(AccessKind::Write, index, pc);
+                false
+            }
+            Block::Interrupts => false,
+            Block::Timers => self.timers.write(addr, value, self.now, memory),
+            Block::Uart => self.uart_out(addr, value),
+            Block::Flash => self.flash.write(addr, value, memory),
+            Block::Ep0 => {
+                let did = self.ep0.write(addr, value, speed, memory);
+                self.attention |= self.ep0.has_reply();
+                did
+            }
+            Block::Bulk => {
+                let did = self.bulk.write(addr, value, speed, memory);
+                self.attention |= did && addr != super::bulk::EVENTS;
+                did
+            }
+            Block::Halts => {
+                self.attention |= value != before;
+                value != before
+            }
+            Block::Msc => self.msc_write(addr, value, memory),
+            Block::Uas => self.uas_write(addr, value, memory),
+            Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
+            Block::Dma => self.dma_write(addr, value, memory),
+            Block::Nvme => self.nvme.write(addr, value),
+            Block::Tlp => self.tlp.write(addr, value, &mut self.fabric, memory),
+            Block::Link => {
+                let did = self.link.write(addr, value);
+                self.attention |= self.link.is_reset() || self.link.is_off_bus();
+                did
+            }
+        };
+        if did {
+            self.changes += 1;
+            self.attention |= self.flash.is_gone();
+            self.refresh();
+        }
+    }
+
+    fn uart_out(&mut self, addr: u16, value: u8) -> bool {
+        let Some(byte) = self.uart.write(addr, value) else { return false };
+        if let Some(watch) = &mut self.watch {
+            watch.uart(byte);
+        }
+        true
+    }
+
+    fn msc_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
+        let effect = self.msc.write(addr, value, |slot| self.uas.tag(slot), memory);
+        if effect == Effect::StartOver {
+            self.uas.start_over();
+            self.dma.start_over();
+        }
+        // A status, or room for a CBW: both are news for the host. What is acknowledged is not.
+        let acknowledges = matches!(addr, msc::SENT..=0x909E | msc::CBW_CAME);
+        self.attention |= effect == Effect::Changed && !acknowledges;
+        effect != Effect::None
+    }
+
+    fn uas_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
+        if addr == uas::READY {
+            return self.send_ready(value, memory);
+        }
+        let did = self.uas.write(addr);
+        self.attention |= did;
+        did
+    }
+
+    /// READ READY and WRITE READY, which tell a host without streams whose data it is.
+    fn send_ready(&mut self, value: u8, memory: &XdataMemory) -> bool {
+        let page = memory.main();
+        let mut did = false;
+        for (bit, id, tag_at) in [(uas::READ_READY, 0x06, 0x900C), (uas::WRITE_READY, 0x07, 0x900E)] {
+            if value & bit != 0 {
+                let [high, low] = [page[tag_at], page[tag_at + 1]];
+                self.msc.send(None, u16::from_be_bytes([high, low]), &[id, 0, high, low]);
+                did = true;
+            }
+        }
+        self.attention |= did;
+        did
+    }
+
+    fn dma_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
+        if addr == dma::SEND_GOOD {
+            let slot = usize::from(value & 0x1F);
+            let tag = self.uas.tag(slot);
+            let [high, low] = tag.to_be_bytes();
+            let mut status = [0; 16];
+            status[..4].copy_from_slice(&[0x03, 0, high, low]);
+            self.msc.send(Some(slot), tag, &status);
+            self.attention = true;
+            return true;
+        }
+        let did = self.dma.write(addr, value, memory);
+        self.attention |= did;
+        did
+    }
+
+    /// Shows what crossed the wire to whoever watches.
+    pub(super) fn show(&mut self, event: UsbEvent<'_>) {
+        let now = self.now;
+        if let Some(watch) = &mut self.watch {
+            watch.usb(now, event);
+        }
+    }
+}

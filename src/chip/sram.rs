@@ -1,0 +1,57 @@
+//! The data buffer: 512 KiB of SRAM, which the CPU sees through a window of 4 KiB.
+
+use super::map::Register;
+
+/// 0xF000-0xFFFF: the window. Source: E4 and E6 read it (b1:0xC98D, c:0x4013).
+const WINDOW: u16 = 0xF000;
+/// 0xC8D9 bits 2:0: which 4 KiB the window shows. Source: c:0x4013-0x40B0.
+pub(super) const WINDOW_PAGE: u16 = 0xC8D9;
+const WINDOW_LEN: usize = 0x1000;
+
+/// Bytes of SRAM, at PCIe 0x00200000. Source: tinygrad's hardware probing.
+pub const SRAM_LEN: usize = 0x8_0000;
+
+pub(super) const REGISTERS: &[Register] =
+    &[Register::range(WINDOW, 0xFFFF, "SRAM_WINDOW"), Register::one(WINDOW_PAGE, "SRAM_WINDOW_PAGE")];
+
+#[derive(Debug)]
+pub(super) struct Sram {
+    bytes: Vec<u8>,
+}
+
+impl Sram {
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; SRAM_LEN] }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+
+    /// Copies bytes in; past the end they go on at the start.
+    pub(super) fn load(&mut self, at: usize, data: &[u8]) {
+        for (index, byte) in data.iter().enumerate() {
+            self.bytes[(at + index) % SRAM_LEN] = *byte;
+        }
+    }
+
+    fn at(addr: u16, page: u8) -> Option<usize> {
+        let offset = usize::from(addr.checked_sub(WINDOW)?);
+        Some(usize::from(page & 0x07) * WINDOW_LEN + offset)
+    }
+
+    pub(super) fn read(&self, addr: u16, page: u8, stored: u8) -> u8 {
+        Self::at(addr, page).map_or(stored, |at| self.bytes[at])
+    }
+
+    /// `true` where a byte changed.
+    pub(super) fn write(&mut self, addr: u16, page: u8, value: u8) -> bool {
+        let Some(at) = Self::at(addr, page) else { return false };
+        let before = std::mem::replace(&mut self.bytes[at], value);
+        before != value
+    }
+}

@@ -1,0 +1,119 @@
+//! The PCIe TLP engine: one request at a time, to what is behind the bridge.
+
+use super::fabric::{Address, Completion, Fabric, Request};
+use super::map::Register;
+use crate::mcu::XdataMemory;
+
+/// 0xB210: format and type. 0xB213, 0xB216: length and more of the header's first dwords, no effect here. 0xB217:
+/// byte enables. Source: b0:0x9A53, 0xAE25; open firmware; the runtime.
+const HEADER: u16 = 0xB210;
+const BYTE_ENABLES: u16 = 0xB217;
+/// 0xB218-0xB21B: address, big-endian; 0xB21C-0xB21F: its upper half. Source: b0:0xAE10; the runtime.
+const ADDRESS: u16 = 0xB218;
+const ADDRESS_HIGH: u16 = 0xB21C;
+/// 0xB220-0xB223: the data, big-endian. Source: the runtime; open firmware.
+const DATA: u16 = 0xB220;
+/// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
+/// completion that is the requester's own. Source: b0:0xAE57-0xAE66, 0x9A60.
+const COMPLETION: u16 = 0xB22A;
+/// 0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells, which go nowhere.
+/// Source: b0:0x99A8; b0:0xE61C-0xE66C.
+const DOORBELL: u16 = 0xB251;
+const FIRE: u16 = 0xB254;
+/// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D wants it set for reads and clear for writes.
+const HAS_DATA: u16 = 0xB284;
+/// 0xB296, write 1 clears: .2 the request has gone, .1 its completion came, .0 none came in time. A posted write has
+/// .2 alone. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears .2 after the request, then wants exactly .1.
+const STATUS: u16 = 0xB296;
+
+const NO_COMPLETION: u8 = 0x01;
+const COMPLETED: u8 = 0x02;
+const GONE: u8 = 0x04;
+const SEND: u8 = 0x0F;
+/// Bytes that every completion here counts.
+const BYTE_COUNT: u8 = 4;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::range(HEADER, BYTE_ENABLES, "TLP_HEADER"),
+    Register::range(ADDRESS, ADDRESS + 3, "TLP_ADDRESS"),
+    Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH"),
+    Register::range(DATA, DATA + 3, "TLP_DATA"),
+    Register::range(COMPLETION, COMPLETION + 3, "TLP_COMPLETION"),
+    Register::range(0xB250, DOORBELL, "NVME_DOORBELL"),
+    Register::one(FIRE, "TLP_FIRE"),
+    Register::one(HAS_DATA, "TLP_HAS_DATA"),
+    Register::one(STATUS, "TLP_STATUS"),
+];
+
+#[derive(Debug, Default)]
+pub(super) struct Tlp {
+    status: u8,
+}
+
+impl Tlp {
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
+        if addr == STATUS { self.status } else { stored }
+    }
+
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, fabric: &mut Fabric, memory: &mut XdataMemory) -> bool {
+        match addr {
+            STATUS => {
+                let cleared = self.status & value;
+                self.status &= !value;
+                cleared != 0
+            }
+            FIRE if value == SEND => {
+                self.send(fabric, memory);
+                true
+            }
+            FIRE => {
+                self.status |= GONE;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn send(&mut self, fabric: &mut Fabric, memory: &mut XdataMemory) {
+        let page = memory.main_mut();
+        let dword = |at: u16| {
+            let at = usize::from(at);
+            u32::from_be_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
+        };
+        let low = dword(ADDRESS);
+        let enables = page[usize::from(BYTE_ENABLES)] & 0x0F;
+        let value = dword(DATA);
+        let wide = u64::from(dword(ADDRESS_HIGH)) << 32 | u64::from(low & !3);
+        let narrow = u64::from(low & !3);
+        let request = match page[usize::from(HEADER)] {
+            0x04 | 0x05 => Request::ConfigRead(Address::of_request(low)),
+            0x44 | 0x45 => Request::ConfigWrite(Address::of_request(low), value, enables),
+            0x00 => Request::MemoryRead(narrow),
+            0x20 => Request::MemoryRead(wide),
+            0x40 => Request::MemoryWrite(narrow, value, enables),
+            0x60 => Request::MemoryWrite(wide, value, enables),
+            // A message or a type that nobody answers: gone, and never completed.
+            _ => {
+                self.status |= GONE | NO_COMPLETION;
+                return;
+            }
+        };
+        self.status |= GONE;
+        let Some(completion) = fabric.request(request) else { return };
+        let (status, data) = match completion {
+            Completion::Data(value) => (0, Some(value)),
+            Completion::Done => (0, None),
+            Completion::UnsupportedRequest => (1, None),
+        };
+        let is_read = matches!(request, Request::ConfigRead(_) | Request::MemoryRead(_));
+        if is_read {
+            let at = usize::from(DATA);
+            page[at..at + 4].copy_from_slice(&data.unwrap_or(u32::MAX).to_be_bytes());
+        }
+        let at = usize::from(COMPLETION);
+        page[at..at + 4].copy_from_slice(&[status << 5, BYTE_COUNT, 0, 0]);
+        page[usize::from(HAS_DATA)] = u8::from(data.is_some());
+        self.status |= COMPLETED;
+    }
+}

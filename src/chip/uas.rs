@@ -1,0 +1,122 @@
+//! The UAS engine: gives each command unit a slot, and knows the slots' tags.
+
+use super::map::Register;
+use crate::mcu::XdataMemory;
+
+/// 0xC471.0, read-only: a command waits. Source: c:0x1117.
+const WAITS: u16 = 0xC471;
+/// 0xC47A: its slot, FF where none waits; any write takes it. Source: c:0x182F, 0x119B.
+const NEXT: u16 = 0xC47A;
+/// 0xC47B: 0 while no slot is free, else 1 (chosen). A unit that finds none stays at 0x911B with 0x90E2.0 set.
+/// Source: c:0x1027.
+const FREE: u16 = 0xC47B;
+/// 0xC4EC.0: the waiting command's tag is another slot's too. Source: c:0x18D6.
+const OVERLAPPED: u16 = 0xC4EC;
+/// 0xC4ED bits 5:0: a slot; then 0xC4EE:0xC4EF its tag, FFFF where it is free. Source: c:0x0232, 0x18DF.
+const ASK: u16 = 0xC4ED;
+const TAG: u16 = 0xC4EE;
+/// 0xCEB0: the ID of the unit in the slot of 0xCE88; 0xCEB2:0xCEB3 its tag. Source: c:0x31FB, 0x18B9.
+const UNIT_ID: u16 = 0xCEB0;
+const UNIT_TAG: u16 = 0xCEB2;
+/// The slot that 0xCEB0-0xCEB3 tell of.
+const UNIT_SLOT: usize = 0xCE88;
+/// 0x91D0, write: .3 sends READ READY, .4 WRITE READY, at high speed. Source: c:0x5321. The tag is that of 0x900C and
+/// 0x900E (chosen).
+pub(super) const READY: u16 = 0x91D0;
+pub(super) const READ_READY: u8 = 0x08;
+pub(super) const WRITE_READY: u8 = 0x10;
+/// 0xC8D4: 0x80 + slot, or A0: whose status block 0xD800 shows. One block is enough here. Source: c:0x020B.
+const STATUS_SLOT: u16 = 0xC8D4;
+
+/// 0xD000 + 0x20 n: the unit in slot n. Source: table c:0x5CAD, c:0x3189.
+const UNITS: usize = 0xD000;
+const UNIT_LEN: usize = 0x20;
+/// Where the CDB stands in a command unit.
+pub(super) const CDB: usize = 0x10;
+const SLOTS: usize = 32;
+/// What a free slot says when it is asked for its tag.
+const NO_TAG: u16 = 0xFFFF;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::one(WAITS, "UAS_WAITS"),
+    Register::range(NEXT, FREE, "UAS_NEXT"),
+    Register::range(OVERLAPPED, TAG + 1, "UAS_TAGS"),
+    Register::one(UNIT_ID, "UAS_UNIT_ID"),
+    Register::range(UNIT_TAG, UNIT_TAG + 1, "UAS_UNIT_TAG"),
+    Register::one(READY, "UAS_READY"),
+    Register::one(STATUS_SLOT, "UAS_STATUS_SLOT"),
+];
+
+/// Where a slot's unit stands.
+pub(super) fn unit_at(slot: u8) -> usize {
+    UNITS + UNIT_LEN * (usize::from(slot) % SLOTS)
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Uas {
+    tags: [Option<u16>; SLOTS],
+    next: Option<u8>,
+    overlapped: bool,
+}
+
+impl Uas {
+    /// Whether a command waits for the firmware.
+    pub(super) fn waits(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// A slot's tag.
+    pub(super) fn tag(&self, slot: usize) -> u16 {
+        self.tags.get(slot).copied().flatten().unwrap_or(NO_TAG)
+    }
+
+    /// Puts a unit into the lowest free slot. `false` where none is free.
+    pub(super) fn take(&mut self, unit: &[u8], memory: &mut XdataMemory) -> bool {
+        let Some(slot) = self.tags.iter().position(Option::is_none) else { return false };
+        let at = UNITS + UNIT_LEN * slot;
+        let page = memory.main_mut();
+        page[at..at + UNIT_LEN].fill(0);
+        let len = unit.len().min(UNIT_LEN);
+        page[at..at + len].copy_from_slice(&unit[..len]);
+        let tag = u16::from_be_bytes([page[at + 2], page[at + 3]]);
+        self.overlapped = self.tags.contains(&Some(tag));
+        self.tags[slot] = Some(tag);
+        self.next = Some(slot as u8);
+        true
+    }
+
+    /// The status of a slot has gone: the slot is free.
+    pub(super) fn free(&mut self, slot: usize) {
+        if let Some(tag) = self.tags.get_mut(slot) {
+            *tag = None;
+        }
+    }
+
+    /// Forgets every command.
+    pub(super) fn start_over(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn read(&self, addr: u16, stored: u8, memory: &XdataMemory) -> u8 {
+        let page = memory.main();
+        match addr {
+            WAITS => u8::from(self.waits()),
+            NEXT => self.next.unwrap_or(0xFF),
+            FREE => u8::from(self.tags.contains(&None)),
+            OVERLAPPED => u8::from(self.overlapped),
+            TAG => (self.asked(page) >> 8) as u8,
+            0xC4EF => self.asked(page) as u8,
+            UNIT_ID..=0xCEB3 => page[unit_at(page[UNIT_SLOT]) + usize::from(addr - UNIT_ID)],
+            _ => stored,
+        }
+    }
+
+    fn asked(&self, page: &[u8]) -> u16 {
+        self.tag(usize::from(page[usize::from(ASK)] & 0x3F))
+    }
+
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16) -> bool {
+        addr == NEXT && self.next.take().is_some()
+    }
+}

@@ -1,0 +1,97 @@
+//! What the USB blocks share: speeds, packets, replies.
+
+/// The speed of the link.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Speed {
+    /// 12 Mbit/s.
+    Full,
+    /// 480 Mbit/s: USB 2.0.
+    High,
+    /// 5 Gbit/s and up.
+    #[default]
+    Super,
+}
+
+impl Speed {
+    /// 0x9100 bits 1:0. Source: c:0x328A.
+    pub(super) fn code(self) -> u8 {
+        match self {
+            Self::Full => 0,
+            Self::High => 1,
+            Self::Super => 2,
+        }
+    }
+
+    /// Bytes of a full bulk packet.
+    pub fn bulk_packet(self) -> usize {
+        match self {
+            Self::Full => 64,
+            Self::High => 512,
+            Self::Super => 1024,
+        }
+    }
+
+    /// Bytes of a full packet on the control endpoint.
+    pub fn control_packet(self) -> usize {
+        match self {
+            Self::Full | Self::High => 64,
+            Self::Super => 512,
+        }
+    }
+}
+
+/// The address of the endpoint for data to the host.
+pub const DATA_IN: u8 = 0x81;
+/// The address of the endpoint for data, and CBWs, from the host.
+pub const DATA_OUT: u8 = 0x02;
+/// The address of the endpoint for UAS status.
+pub const STATUS_IN: u8 = 0x83;
+/// The address of the endpoint for UAS commands.
+pub const COMMAND_OUT: u8 = 0x04;
+
+/// The unit's answer to a packet from the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutReply {
+    /// It has the packet.
+    Accepted,
+    /// Not now: NAK, or NRDY at SuperSpeed. Try again after the chip has run.
+    Nak,
+    /// The endpoint is halted.
+    Stall,
+}
+
+/// The unit's answer to a host that asks for a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InReply {
+    /// A packet. Shorter than a full one, it ends the transfer.
+    Packet(Vec<u8>),
+    /// Not now. Try again after the chip has run.
+    Nak,
+    /// The endpoint is halted.
+    Stall,
+}
+
+/// One packet, or a whole control transfer's end, as it crosses the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsbEvent<'a> {
+    /// A SETUP packet, with all of a write's data.
+    Setup {
+        /// The eight bytes.
+        setup: [u8; 8],
+        /// The data of a write.
+        data: &'a [u8],
+    },
+    /// A control transfer went through; the data of a read.
+    ControlDone(&'a [u8]),
+    /// A control transfer was stalled.
+    ControlStall,
+    /// A bulk packet went over. `stream` is 0 where there are no streams.
+    Bulk {
+        /// The endpoint's address.
+        endpoint: u8,
+        /// The stream.
+        stream: u16,
+        /// The packet.
+        packet: &'a [u8],
+    },
+}

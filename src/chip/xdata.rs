@@ -1,0 +1,195 @@
+//! XDATA as the CPU reaches it: memory at once, registers through their block.
+
+use std::cell::RefCell;
+
+use i8051::{CpuContext, CpuView, MemoryMapper};
+
+use super::map::{Block, owners};
+use super::peripherals::Peripherals;
+use crate::mcu::{CodeSpace, SFR_XDATA_PAGE, Sfrs, SpiFlash, XdataMemory};
+use crate::scsi::{XdataAddress, XdataPage};
+
+const PAGE: usize = 0x1_0000;
+/// Changed bytes that are remembered while it is found out whether the firmware idles.
+const JOURNAL: usize = 256;
+
+/// Bytes that were written since a moment, with what they held then. Full, it has lost count.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    is_on: bool,
+    before: Vec<(u32, u8)>,
+}
+
+pub(super) struct Xdata<F> {
+    memory: XdataMemory,
+    owners: Box<[Block]>,
+    journal: Journal,
+    // The CPU core reads through a shared reference, and registers are told of reads.
+    peripherals: RefCell<Peripherals<F>>,
+}
+
+/// A write, with where it was made.
+pub(super) struct Write {
+    index: u32,
+    pc: u32,
+    value: u8,
+}
+
+impl<F: SpiFlash> Xdata<F> {
+    pub(super) fn new(peripherals: Peripherals<F>) -> Self {
+        let owners = owners();
+        Self { memory: XdataMemory::new(), owners, journal: Journal::default(), peripherals: RefCell::new(peripherals) }
+    }
+
+    pub(super) fn memory(&self) -> &XdataMemory {
+        &self.memory
+    }
+
+    #[inline(always)]
+    pub(super) fn peripherals_mut(&mut self) -> &mut Peripherals<F> {
+        self.peripherals.get_mut()
+    }
+
+    /// The blocks and the memory that they work on.
+    pub(super) fn parts(&mut self) -> (&mut Peripherals<F>, &mut XdataMemory) {
+        (self.peripherals.get_mut(), &mut self.memory)
+    }
+
+    pub(super) fn into_peripherals(self) -> Peripherals<F> {
+        self.peripherals.into_inner()
+    }
+
+    /// Remembers what memory holds, from now on.
+    pub(super) fn begin_journal(&mut self) {
+        self.journal.is_on = true;
+        self.journal.before.clear();
+    }
+
+    pub(super) fn end_journal(&mut self) {
+        self.journal.is_on = false;
+    }
+
+    /// Whether memory holds what it held at [`Xdata::begin_journal`].
+    pub(super) fn is_as_before(&self) -> bool {
+        let journal = &self.journal.before;
+        // The first entry of an address has what it held at the beginning.
+        journal.len() < JOURNAL
+            && journal.iter().enumerate().all(|(number, (index, before))| {
+                self.memory.at(*index as usize) == *before
+                    || journal[..number].iter().any(|(earlier, _)| earlier == index)
+            })
+    }
+
+    #[cold]
+    fn remember(&mut self, index: usize, before: u8) {
+        if self.journal.before.len() < JOURNAL {
+            self.journal.before.push((index as u32, before));
+        }
+    }
+
+    /// A byte as the CPU would read it now, with no trace left.
+    pub(super) fn peek(&self, at: XdataAddress) -> u8 {
+        let page = if at.page == XdataPage::Main { 0 } else { PAGE };
+        let index = page + usize::from(at.addr);
+        match self.owners[index] {
+            Block::Ram | Block::Unknown => self.memory.at(index),
+            block => {
+                let mut peripherals = self.peripherals.borrow_mut();
+                let watch = peripherals.watch.take();
+                let value = peripherals.read(block, index, 0, &self.memory);
+                peripherals.watch = watch;
+                value
+            }
+        }
+    }
+}
+
+/// The address that an index into both pages stands for.
+pub(super) fn address(index: usize) -> XdataAddress {
+    let page = if index < PAGE { XdataPage::Main } else { XdataPage::Other };
+    XdataAddress { page, addr: index as u16 }
+}
+
+#[inline(always)]
+fn index<C: CpuView>(cpu: &C, addr: u32) -> usize {
+    let page = usize::from(cpu.sfr(SFR_XDATA_PAGE) & 1);
+    page << 16 | (addr as usize & (PAGE - 1))
+}
+
+impl<F: SpiFlash> MemoryMapper for Xdata<F> {
+    type WriteValue = Write;
+
+    fn len(&self) -> u32 {
+        PAGE as u32
+    }
+
+    #[inline(always)]
+    fn read<C: CpuView>(&self, cpu: &C, addr: u32) -> u8 {
+        let index = index(cpu, addr);
+        match self.owners[index] {
+            Block::Ram => self.memory.at(index),
+            block => self.peripherals.borrow_mut().read(block, index, cpu.pc_ext(), &self.memory),
+        }
+    }
+
+    #[inline(always)]
+    fn prepare_write<C: CpuView>(&self, cpu: &C, addr: u32, value: u8) -> Write {
+        Write { index: index(cpu, addr) as u32, pc: cpu.pc_ext(), value }
+    }
+
+    #[inline(always)]
+    fn write(&mut self, write: Write) {
+        let index = write.index as usize & (2 * PAGE - 1);
+        if self.journal.is_on {
+            let before = self.memory.at(index);
+            self.remember(index, before);
+        }
+        match self.owners[index] {
+            Block::Ram => self.memory.set(index, write.value),
+            block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
+        }
+    }
+}
+
+/// What the CPU core works on.
+pub(super) struct Bus<F> {
+    pub(super) sfrs: Sfrs,
+    pub(super) xdata: Xdata<F>,
+    pub(super) code: CodeSpace,
+}
+
+impl<F: SpiFlash> CpuContext for Bus<F> {
+    type Ports = Sfrs;
+    type Xdata = Xdata<F>;
+    type Code = CodeSpace;
+
+    #[inline(always)]
+    fn ports(&self) -> &Sfrs {
+        &self.sfrs
+    }
+
+    #[inline(always)]
+    fn xdata(&self) -> &Xdata<F> {
+        &self.xdata
+    }
+
+    #[inline(always)]
+    fn code(&self) -> &CodeSpace {
+        &self.code
+    }
+
+    #[inline(always)]
+    fn ports_mut(&mut self) -> &mut Sfrs {
+        &mut self.sfrs
+    }
+
+    #[inline(always)]
+    fn xdata_mut(&mut self) -> &mut Xdata<F> {
+        &mut self.xdata
+    }
+
+    #[inline(always)]
+    fn code_mut(&mut self) -> &mut CodeSpace {
+        &mut self.code
+    }
+}

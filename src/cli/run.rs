@@ -1,0 +1,356 @@
+//! `asmpatch run`.
+
+mod events;
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use self::events::{Events, Recorder};
+use super::input::ImageFile;
+use super::{Context, print};
+use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered, UnknownAccess};
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::{BridgeState, CodeAddress, FlashAddress, Part, interface_classes, known_blocks};
+use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash as _, Step, Trace};
+use crate::scsi::{Cdb, XdataAddress};
+
+/// Instructions that --trace keeps.
+const TRACE_KEPT: usize = 20_000;
+
+/// Boot an image on a model of the chip, and show what it does.
+///
+/// The image starts at the reset vector with two configuration blocks in its flash, is enumerated by a host, and gets the
+/// commands of --cdb. Any firmware for the chip runs: the vendor's, the open firmware, your own. Ends with status 1 where
+/// the firmware gave no answer, and says where it was.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  asmpatch run fw.bin                                     boot, enumerate, summary
+  asmpatch run fw.bin --events usb,registers              the same, with every packet and register access
+  asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00' --in 6    read the version over Bulk-Only
+  asmpatch run fw.bin --until c:0x2814 --trace            stop at an address, show the way there")]
+pub struct Args {
+    /// The image.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Send this command after enumeration, in hexadecimal; may be given more than once.
+    #[arg(long, value_name = "HEX")]
+    cdb: Vec<super::exec::HexBytes>,
+
+    /// Bytes that the host asks for with each --cdb.
+    #[arg(long = "in", value_name = "N", default_value_t = 0)]
+    data_in: u32,
+
+    /// The transport of --cdb.
+    #[arg(long, value_enum, default_value_t = Transport::Bot)]
+    transport: Transport,
+
+    /// The speed of the link.
+    #[arg(long, value_enum, default_value_t = LinkSpeed::Super)]
+    speed: LinkSpeed,
+
+    /// Put a GPU-class device with a memory BAR of 1 MiB behind the bridge, on bus 1.
+    #[arg(long)]
+    gpu: bool,
+
+    /// What to show as it happens, on stderr: usb, registers, uart, calls.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
+    events: Vec<Kind>,
+
+    /// Stop when the instruction at this address has been executed, as in c:0x2814; may be given more than once.
+    #[arg(long = "until", value_name = "ADDRESS")]
+    until: Vec<CodeAddress>,
+
+    /// Show each instruction with the registers before it, on stderr: the last 20,000.
+    #[arg(long)]
+    trace: bool,
+
+    /// Instructions that enumeration and each command may take.
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    budget: u64,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// Bulk-Only.
+    Bot,
+    /// UAS.
+    Uas,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LinkSpeed {
+    /// 5 Gbit/s.
+    Super,
+    /// 480 Mbit/s.
+    High,
+}
+
+/// A kind of event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Kind {
+    /// Packets and control transfers.
+    Usb,
+    /// Reads and writes of registers, by name.
+    Registers,
+    /// Bytes on the serial port.
+    Uart,
+    /// Calls and returns, indented by their depth.
+    Calls,
+}
+
+#[derive(Serialize)]
+struct Report {
+    file: String,
+    version: String,
+    /// What it enumerated as.
+    state: Option<BridgeState>,
+    product: Option<String>,
+    /// How the run ended, in words; `None` where all went well.
+    stopped: Option<String>,
+    /// Where the CPU is.
+    at: Option<String>,
+    instructions: u64,
+    stack_high_water: u8,
+    uart: String,
+    uart_lost: u64,
+    commands: Vec<CommandReport>,
+    unknown_registers: Vec<UnknownReport>,
+}
+
+#[derive(Serialize)]
+struct CommandReport {
+    cdb: String,
+    status: String,
+    data: String,
+    instructions: u64,
+}
+
+#[derive(Serialize)]
+struct UnknownReport {
+    at: String,
+    kind: &'static str,
+    pc: String,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that is no image.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let file = ImageFile::read(&args.file)?;
+    let mut flash = MemoryFlash::erased();
+    for block in known_blocks() {
+        put(&mut flash, FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());
+    }
+    let bytes = file.image.to_file();
+    for part in Part::ALL {
+        put(&mut flash, part.flash_address(), part.of(&bytes));
+    }
+    let speed = match args.speed {
+        LinkSpeed::Super => Speed::Super,
+        LinkSpeed::High => Speed::High,
+    };
+    let mut chip = Chip::power_on(CodeSpace::new(&file.image), flash, speed);
+    if args.gpu {
+        let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
+        chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+    }
+    let watched = args.events.iter().any(|kind| *kind != Kind::Calls);
+    if watched {
+        chip.set_watch(Some(Box::new(Events::new(&args.events))));
+    }
+    let eyes = Rc::new(RefCell::new(Recorder {
+        trace: Trace::last(if args.trace { TRACE_KEPT } else { 0 }),
+        calls: args.events.contains(&Kind::Calls).then_some(0),
+        until: args.until.clone(),
+        hit: None,
+    }));
+    let mut driver = Driver::new(chip);
+    driver.set_budget(args.budget);
+    if args.trace || args.events.contains(&Kind::Calls) || !args.until.is_empty() {
+        let eyes = Rc::clone(&eyes);
+        driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
+    }
+
+    let mut commands = Vec::new();
+    let told = host(args, &mut driver, &mut commands);
+    for line in eyes.borrow().trace.lines() {
+        errln!("{line}");
+    }
+    let stopped = match (&eyes.borrow().hit, &told) {
+        (Some(at), _) => Some(format!("stopped at {at}")),
+        (None, Err(why)) => Some(words(*why)),
+        (None, Ok(_)) => None,
+    };
+    let hangs = stopped.is_some() && eyes.borrow().hit.is_none();
+    let (state, product) = told.map_or((None, None), |(state, product)| (Some(state), Some(product)));
+    let chip = &mut driver.chip;
+    let report = Report {
+        file: args.file.display().to_string(),
+        version: file.image.version().to_string(),
+        state,
+        product,
+        at: stopped.is_some().then(|| place(chip.pc())),
+        stopped,
+        instructions: chip.instructions(),
+        stack_high_water: chip.stack_high_water(),
+        uart: String::from_utf8_lossy(&chip.take_uart()).into_owned(),
+        uart_lost: chip.uart_lost(),
+        commands,
+        unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
+    };
+    if args.json {
+        print::json(&report);
+    } else {
+        show(&report);
+    }
+    Ok(if hangs { Exit::CheckFailed } else { Exit::Done })
+}
+
+/// What a host does with the unit: waits, enumerates it, sends the commands.
+fn host(
+    args: &Args,
+    driver: &mut Driver<MemoryFlash>,
+    commands: &mut Vec<CommandReport>,
+) -> Result<(BridgeState, String), Unanswered> {
+    match driver.settle() {
+        Outcome::Parked => {}
+        outcome => return Err(Unanswered::Silent(outcome)),
+    }
+    driver.enumerate()?;
+    let device = driver.descriptor(1, 0, 18)?;
+    let configuration = driver.descriptor(2, 0, 255)?;
+    let product = match device.get(15) {
+        Some(index) if *index != 0 => driver.descriptor(3, *index, 255)?,
+        _ => Vec::new(),
+    };
+    let units = product.get(2..).unwrap_or_default().chunks_exact(2);
+    let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let product = String::from_utf16_lossy(&units);
+    if args.transport == Transport::Uas && !args.cdb.is_empty() {
+        driver.set_alternate(1)?;
+    }
+    for (index, cdb) in args.cdb.iter().enumerate() {
+        let before = driver.chip.instructions();
+        let (status, data) = command(args, driver, index as u16 + 1, &cdb.0)?;
+        commands.push(CommandReport {
+            cdb: Cdb::new(&cdb.0).map_or_else(|_| hex(&cdb.0), |cdb| cdb.to_string()),
+            status,
+            data: hex(&data),
+            instructions: driver.chip.instructions() - before,
+        });
+    }
+    Ok((BridgeState::from_interface(&interface_classes(&configuration), &product), product))
+}
+
+fn command(
+    args: &Args,
+    driver: &mut Driver<MemoryFlash>,
+    tag: u16,
+    cdb: &[u8],
+) -> Result<(String, Vec<u8>), Unanswered> {
+    use crate::chip::Data;
+    match args.transport {
+        Transport::Bot => {
+            let data = if args.data_in == 0 { Data::None } else { Data::In(args.data_in as usize) };
+            let reply = driver.bulk_only(cdb, data)?;
+            Ok((format!("CSW status {}, residue {}", reply.status, reply.residue), reply.data))
+        }
+        Transport::Uas => {
+            let reply = driver.uas(tag.clamp(1, 31), cdb, &[])?;
+            Ok((format!("unit {}", hex(&reply.status)), reply.data))
+        }
+    }
+}
+
+impl Observer for Recorder {
+    fn before(&mut self, step: &Step<'_>) {
+        self.trace.before(step);
+        self.call(step);
+        if self.until.contains(&step.at) {
+            self.hit = Some(step.at);
+        }
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.hit.is_some()
+    }
+}
+
+fn put(flash: &mut MemoryFlash, at: FlashAddress, bytes: &[u8]) {
+    // An erased flash takes any bytes, and never loses its power.
+    let _ = flash.program(at, bytes);
+}
+
+fn words(why: Unanswered) -> String {
+    match why {
+        Unanswered::Stall => "a control request was stalled".to_owned(),
+        Unanswered::Halted(endpoint) => format!("endpoint {endpoint:#04x} was halted"),
+        Unanswered::Silent(Outcome::Parked | Outcome::Attention) => "no answer: the firmware waits".to_owned(),
+        Unanswered::Silent(Outcome::Budget) => "no answer within the budget".to_owned(),
+        Unanswered::Silent(Outcome::Reset) => "the firmware reset the chip".to_owned(),
+        Unanswered::Silent(Outcome::Halted) => "the firmware stopped for good".to_owned(),
+        Unanswered::Silent(Outcome::FlashGone) => "the flash lost its power".to_owned(),
+    }
+}
+
+pub(super) fn place(pc: u32) -> String {
+    let (bank, addr) = ((pc >> 16) as u8, pc as u16);
+    CodeAddress::fetched(bank, addr).map_or_else(|| format!("{addr:#06x}, outside the code"), |at| at.to_string())
+}
+
+fn unknown(access: &UnknownAccess) -> UnknownReport {
+    let kind = match access.kind {
+        crate::mcu::AccessKind::Read => "read",
+        crate::mcu::AccessKind::Write => "write",
+    };
+    UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
+}
+
+pub(super) fn xdata(at: XdataAddress) -> String {
+    match at.page {
+        crate::scsi::XdataPage::Main => format!("0x{:04X}", at.addr),
+        crate::scsi::XdataPage::Other => format!("1:0x{:04X}", at.addr),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+fn show(report: &Report) {
+    outln!("{}: version {}", report.file, report.version);
+    match (&report.state, &report.product) {
+        (Some(state), Some(product)) => outln!("  enumerates    {state}, product {product:?}"),
+        _ => outln!("  enumerates    no"),
+    }
+    for command in &report.commands {
+        outln!("  {:<13} {}, {} instructions", command.cdb, command.status, command.instructions);
+        if !command.data.is_empty() {
+            for line in command.data.as_bytes().chunks(48) {
+                outln!("                {}", String::from_utf8_lossy(line).trim_end());
+            }
+        }
+    }
+    outln!("  instructions  {}", report.instructions);
+    outln!("  stack         up to 0x{:02X}", report.stack_high_water);
+    if !report.uart.is_empty() {
+        let lost = if report.uart_lost == 0 { String::new() } else { format!(" ({} bytes lost)", report.uart_lost) };
+        outln!("  serial port   {}{lost}", report.uart.escape_debug());
+    }
+    let reads = report.unknown_registers.iter().filter(|access| access.kind == "read").count();
+    let writes = report.unknown_registers.len() - reads;
+    outln!("  not modelled  {reads} registers read, {writes} written; --json lists each with its first place");
+    if let (Some(stopped), Some(at)) = (&report.stopped, &report.at) {
+        outln!("  {stopped}, CPU at {at}");
+    }
+}

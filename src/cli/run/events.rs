@@ -1,0 +1,103 @@
+//! What happens on the chip, a line each, as it happens.
+
+use super::{Kind, place, xdata};
+use crate::chip::{UsbEvent, Watch, register_name};
+use crate::firmware::CodeAddress;
+use crate::mcu::{AccessKind, Step, Trace};
+use crate::scsi::XdataAddress;
+
+/// Bytes of a packet that a line shows.
+const SHOWN: usize = 32;
+/// Calls are indented no further.
+const DEEPEST: usize = 40;
+
+/// Prints registers, packets and serial text.
+pub(super) struct Events {
+    usb: bool,
+    registers: bool,
+    uart: bool,
+    line: Vec<u8>,
+}
+
+impl Events {
+    pub(super) fn new(kinds: &[Kind]) -> Self {
+        let has = |kind| kinds.contains(&kind);
+        Self { usb: has(Kind::Usb), registers: has(Kind::Registers), uart: has(Kind::Uart), line: Vec::new() }
+    }
+}
+
+impl Watch for Events {
+    fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, pc: u32) {
+        if self.registers {
+            let name = register_name(at.addr).filter(|_| at.page == crate::scsi::XdataPage::Main).unwrap_or("?");
+            let arrow = if kind == AccessKind::Read { "->" } else { "<-" };
+            errln!("register  {:<10} {:<8} {name:<20} {arrow} {value:02X}", place(pc), xdata(at));
+        }
+    }
+
+    fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
+        if !self.usb {
+            return;
+        }
+        match event {
+            UsbEvent::Setup { setup, data } => errln!("usb  {now:>10}  SETUP {}  {}", hex(&setup), hex(data)),
+            UsbEvent::ControlDone(data) => errln!("usb  {now:>10}  control done  {}", hex(data)),
+            UsbEvent::ControlStall => errln!("usb  {now:>10}  control stall"),
+            UsbEvent::Bulk { endpoint, stream, packet } => {
+                errln!("usb  {now:>10}  {endpoint:02X} stream {stream}, {} bytes  {}", packet.len(), hex(packet));
+            }
+        }
+    }
+
+    fn uart(&mut self, byte: u8) {
+        if !self.uart {
+            return;
+        }
+        if byte != b'\n' && self.line.len() < 200 {
+            return self.line.push(byte);
+        }
+        errln!("uart  {}", String::from_utf8_lossy(&self.line).escape_debug());
+        self.line.clear();
+    }
+}
+
+/// Sees each instruction: the last ones, calls, and where to stop.
+pub(super) struct Recorder {
+    pub(super) trace: Trace,
+    /// How deep the calls are; `None` where they are not shown.
+    pub(super) calls: Option<usize>,
+    pub(super) until: Vec<CodeAddress>,
+    pub(super) hit: Option<CodeAddress>,
+}
+
+impl Recorder {
+    /// Shows a call or a return.
+    pub(super) fn call(&mut self, step: &Step<'_>) {
+        const LCALL: u8 = 0x12;
+        const RET: u8 = 0x22;
+        const RETI: u8 = 0x32;
+        let Some(depth) = self.calls.as_mut() else { return };
+        let indent = 2 * (*depth).min(DEEPEST);
+        match step.opcode {
+            // ACALL: the high bits of the page, and 10001.
+            LCALL => {
+                errln!("call  {:indent$}{} {}", "", step.at, step.instruction().as_string());
+                *depth += 1;
+            }
+            opcode if opcode & 0x1F == 0x11 => {
+                errln!("call  {:indent$}{} {}", "", step.at, step.instruction().as_string());
+                *depth += 1;
+            }
+            RET | RETI => *depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut text: Vec<String> = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > SHOWN {
+        text.push("...".to_owned());
+    }
+    text.join(" ")
+}

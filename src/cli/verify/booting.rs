@@ -1,0 +1,93 @@
+//! `asmpatch verify --boot`: what the image does from power-on, on the chip model.
+
+use serde::Serialize;
+
+use crate::chip::boot::{self, BootReport, Check, Wire};
+use crate::cli::plan;
+use crate::firmware::BridgeState;
+use crate::patch::{Finding, Verification};
+
+/// What the image did; `None` for a file without an image to boot.
+pub(super) struct Booting(Option<BootReport>);
+
+#[derive(Serialize)]
+pub(super) struct Json {
+    ok: bool,
+    state: Option<BridgeState>,
+    checks: Vec<CheckJson>,
+}
+
+#[derive(Serialize)]
+struct CheckJson {
+    wire: Wire,
+    what: &'static str,
+    ok: bool,
+    found: String,
+    instructions: u64,
+}
+
+impl Booting {
+    /// Boots the image that was verified.
+    pub(super) fn of(verification: &Verification<'_>) -> Self {
+        Self(verification.image.as_ref().map(boot::check))
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.0.as_ref().is_some_and(BootReport::holds)
+    }
+
+    /// Whether the verification holds as far as it can: the open firmware is made from no known image, so that there the
+    /// boot alone counts.
+    pub(super) fn vouches_for(&self, verification: &Verification<'_>) -> bool {
+        let is_open = self.0.as_ref().is_some_and(|report| report.state == Some(BridgeState::OpenFirmware));
+        let unknown_alone = verification.findings.iter().all(|finding| matches!(finding, Finding::UnknownBase));
+        is_open && self.holds() && unknown_alone && verification.differences.is_empty()
+    }
+
+    pub(super) fn print(&self) {
+        let Some(report) = &self.0 else { return outln!("  not booted: the file holds no image") };
+        let state = report.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
+        let instructions: u64 = report.checks.iter().map(|check| check.instructions).max().unwrap_or(0);
+        match report.failure() {
+            None if report.holds() => {
+                outln!("  booted: {state}, {} checks hold, {instructions} instructions", report.checks.len());
+            }
+            None => outln!("  booted: {state}, which no image should enumerate as"),
+            Some((check, fault)) => {
+                outln!("  BOOT FAILED: over {}, where it {}: {fault}", check.wire, check.what);
+                let mut table = plan::new_table();
+                table.set_header(["transport", "check", "found", "instructions"]);
+                for check in &report.checks {
+                    let found = found(check);
+                    table.add_row([
+                        check.wire.to_string(),
+                        check.what.to_owned(),
+                        found,
+                        check.instructions.to_string(),
+                    ]);
+                }
+                outln!("{table}");
+            }
+        }
+    }
+
+    pub(super) fn json(&self) -> Json {
+        let check = |check: &Check| CheckJson {
+            wire: check.wire,
+            what: check.what,
+            ok: check.outcome.is_ok(),
+            found: found(check),
+            instructions: check.instructions,
+        };
+        let checks = self.0.iter().flat_map(|report| &report.checks).map(check).collect();
+        Json { ok: self.holds(), state: self.0.as_ref().and_then(|report| report.state), checks }
+    }
+}
+
+fn found(check: &Check) -> String {
+    match &check.outcome {
+        Ok(found) if found.is_empty() => "ok".to_owned(),
+        Ok(found) => found.clone(),
+        Err(fault) => fault.to_string(),
+    }
+}

@@ -1,0 +1,321 @@
+//! A unit whose firmware does everything itself: the flashed image runs on the chip model from the reset vector, and
+//! descriptors, wrappers, information units, sense and stalls are its own.
+
+use std::time::{Duration, Instant};
+
+use super::descriptors::{Descriptors, Identity, LinkSpeed};
+use super::nor::NorFlash;
+use super::reply::{InReply, OutReply};
+use super::scenario::Behind;
+use crate::bridge::Endpoint;
+use crate::chip::{
+    Chip, ControlReply, InReply as PacketIn, MemoryFunction, OutReply as PacketOut, Outcome, Place, Speed,
+};
+use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
+use crate::mcu::CodeSpace;
+
+/// Instructions that the firmware gets in one go. One that computes for longer gets the next slice when the host looks
+/// again.
+const SLICE: u64 = 2_000_000;
+/// Instructions that enumeration may take, request by request.
+const ENUMERATION: u64 = 20_000_000;
+/// How often firmware may have news for the host before the host is asked to fetch it.
+const NEWS_AT_MOST: usize = 64;
+/// How soon to look again at firmware that has used its slice up.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// What is behind the root port: a switch is not modelled, so the GPU is on bus 1.
+const GPU_AT: Place = Place { bus: 1, device: 0, function: 0 };
+const GPU_VENDOR: u16 = 0x1002;
+const GPU_DEVICE: u16 = 0x744C;
+const GPU_CLASS: u32 = 0x03_00_00;
+const GPU_MEMORY: usize = 1 << 20;
+
+/// What the firmware has done to the unit's attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Course {
+    /// It is on the bus.
+    On,
+    /// It has reset the chip (E8 mode 0x50).
+    Reset,
+    /// It has left the bus (E8 mode 0x51), or runs no more: only the power helps.
+    Off,
+}
+
+/// A chip on a host's wire.
+pub(super) struct ChipUnit {
+    chip: Chip<NorFlash>,
+    speed: LinkSpeed,
+    /// What its firmware answered at enumeration; `None` where it did not.
+    descriptors: Option<Descriptors>,
+    alternate: u8,
+    /// The firmware used its slice up and has more to do.
+    is_busy: bool,
+    /// Its flash is busy until then (the scenario's timing).
+    flash_ready_at: Option<Instant>,
+}
+
+impl std::fmt::Debug for ChipUnit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChipUnit").field("pc", &self.chip.pc()).field("alternate", &self.alternate).finish()
+    }
+}
+
+impl ChipUnit {
+    /// A chip that gets its power with this image loaded, and is enumerated.
+    pub(super) fn power_on(image: &Image, flash: NorFlash, behind: Behind, speed: LinkSpeed) -> Self {
+        let mut chip = Chip::power_on(CodeSpace::new(image), flash, link(speed));
+        if behind == Behind::Gpu {
+            let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
+            chip.fabric_mut().attach(GPU_AT, Box::new(gpu));
+        }
+        Self::enumerated(chip, speed)
+    }
+
+    /// The power goes: the flash is left.
+    pub(super) fn power_off(self) -> NorFlash {
+        self.chip.power_off()
+    }
+
+    fn enumerated(chip: Chip<NorFlash>, speed: LinkSpeed) -> Self {
+        let mut unit = Self { chip, speed, descriptors: None, alternate: 0, is_busy: false, flash_ready_at: None };
+        // The start-up code first: a host finds a device only when its firmware has connected.
+        let _ = unit.wait_for(|_| None::<()>);
+        unit.descriptors = unit.read_descriptors();
+        if unit.descriptors.is_some() {
+            unit.set_address();
+            unit.set_configuration(1);
+        }
+        unit
+    }
+
+    /// What the firmware enumerates with; `None` where it does not enumerate: such a unit is not on the bus.
+    pub(super) fn descriptors(&self) -> Option<&Descriptors> {
+        self.descriptors.as_ref()
+    }
+
+    /// The alternate setting that the host has selected.
+    pub(super) fn alternate(&self) -> u8 {
+        self.alternate
+    }
+
+    /// The flash.
+    pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
+        self.chip.flash_mut()
+    }
+
+    /// Where the firmware has taken the unit.
+    pub(super) fn course(&mut self) -> Course {
+        // What has become possible by itself is done first: a reset comes some time after its status.
+        for _ in 0..NEWS_AT_MOST {
+            if !self.run() {
+                break;
+            }
+        }
+        match self.chip.run(0) {
+            Outcome::Reset => Course::Reset,
+            Outcome::Halted | Outcome::FlashGone => Course::Off,
+            Outcome::Parked | Outcome::Attention | Outcome::Budget if self.chip.is_on_bus() => Course::On,
+            Outcome::Parked | Outcome::Attention | Outcome::Budget => Course::Off,
+        }
+    }
+
+    /// When something that is silent now may change by itself.
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        self.flash_ready_at.or_else(|| self.is_busy.then(|| Instant::now() + LOOK_AGAIN))
+    }
+
+    /// A control request; `None` where the firmware does not answer.
+    pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
+        self.chip.begin_control(setup, data);
+        let reply = self.wait_for(Chip::take_control_reply);
+        if reply.as_ref().is_some_and(|reply| matches!(reply, ControlReply::Done(_))) {
+            self.note(setup);
+        }
+        reply
+    }
+
+    /// Keeps what the host's side has to know of a request that went through.
+    fn note(&mut self, setup: [u8; 8]) {
+        const SET_CONFIGURATION: [u8; 2] = [0x00, 9];
+        const SET_INTERFACE: [u8; 2] = [0x01, 11];
+        match [setup[0], setup[1]] {
+            SET_CONFIGURATION => self.alternate = 0,
+            SET_INTERFACE => self.alternate = setup[2],
+            _ => {}
+        }
+    }
+
+    /// A reset of the port, and the address that a host gives after it.
+    pub(super) fn bus_reset(&mut self) {
+        self.chip.bus_reset(link(self.speed));
+        self.alternate = 0;
+        self.run();
+        self.set_address();
+    }
+
+    /// SET_ADDRESS: a host controller's business, which no other program sees.
+    fn set_address(&mut self) {
+        const ADDRESS: u8 = 1;
+        self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
+    }
+
+    /// SET_CONFIGURATION.
+    pub(super) fn set_configuration(&mut self, value: u8) {
+        self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]);
+    }
+
+    /// SET_INTERFACE. Whether the firmware takes it.
+    pub(super) fn set_alternate(&mut self, alternate: u8) -> bool {
+        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
+    }
+
+    /// Bulk-Only Mass Storage Reset. Whether the firmware takes it.
+    pub(super) fn mass_storage_reset(&mut self) -> bool {
+        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    /// Data from the host.
+    pub(super) fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
+        if !self.is_ready() {
+            return OutReply::Silent;
+        }
+        let most = usize::from(self.speed.max_packet());
+        let mut moved = 0;
+        loop {
+            let packet = &data[moved..data.len().min(moved + most)];
+            match self.chip.bulk_out(endpoint.address(), stream, packet) {
+                PacketOut::Accepted => {
+                    moved += packet.len();
+                    if moved == data.len() {
+                        return OutReply::Accepted(moved);
+                    }
+                }
+                PacketOut::Stall if moved == 0 => return OutReply::Stall,
+                // The rest is offered again, and meets the halt then.
+                PacketOut::Stall => return OutReply::Accepted(moved),
+                PacketOut::Nak if self.run() => {}
+                PacketOut::Nak if moved == 0 => return OutReply::Silent,
+                PacketOut::Nak => return OutReply::Accepted(moved),
+            }
+        }
+    }
+
+    /// The host asks for up to `buffer.len()` bytes.
+    pub(super) fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        if !self.is_ready() {
+            return InReply::Silent;
+        }
+        let most = usize::from(self.speed.max_packet());
+        let mut moved = 0;
+        loop {
+            match self.chip.bulk_in(endpoint.address(), stream) {
+                PacketIn::Packet(packet) => {
+                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
+                        let count = buffer.len() - moved;
+                        buffer[moved..].copy_from_slice(&packet[..count]);
+                        return InReply::Babble(buffer.len());
+                    };
+                    place.copy_from_slice(&packet);
+                    moved += packet.len();
+                    if packet.len() < most || moved == buffer.len() {
+                        return InReply::Data(moved);
+                    }
+                }
+                PacketIn::Stall if moved == 0 => return InReply::Stall,
+                PacketIn::Nak if self.run() => {}
+                PacketIn::Nak if moved == 0 => return InReply::Silent,
+                PacketIn::Stall | PacketIn::Nak => return InReply::Part(moved),
+            }
+        }
+    }
+
+    /// Lets the firmware work; `true` where there may be news for the host.
+    fn run(&mut self) -> bool {
+        if !self.is_ready() {
+            return false;
+        }
+        let outcome = self.chip.run(SLICE);
+        self.is_busy = outcome == Outcome::Budget;
+        let takes = self.chip.flash_mut().take_busy(Instant::now());
+        if !takes.is_zero() {
+            self.flash_ready_at = Some(Instant::now() + takes);
+            return false;
+        }
+        outcome == Outcome::Attention
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.flash_ready_at = self.flash_ready_at.filter(|at| *at > Instant::now());
+        self.flash_ready_at.is_none()
+    }
+
+    /// Runs until `look` finds what it looks for; `None` where nothing more can happen.
+    fn wait_for<T>(&mut self, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
+        let ends = self.chip.instructions().saturating_add(ENUMERATION);
+        loop {
+            let outcome = self.chip.run(SLICE);
+            if let Some(found) = look(&mut self.chip) {
+                return Some(found);
+            }
+            match outcome {
+                Outcome::Attention => {}
+                Outcome::Budget if self.chip.instructions() < ends => {}
+                _ => return None,
+            }
+        }
+    }
+
+    fn descriptor(&mut self, kind: u8, index: u8, len: u16) -> Option<Vec<u8>> {
+        let [low, high] = len.to_le_bytes();
+        let [language_low, language_high] = if kind == 3 && index != 0 { [0x09, 0x04] } else { [0, 0] };
+        match self.control([0x80, 6, index, kind, language_low, language_high, low, high], &[])? {
+            ControlReply::Done(data) => Some(data),
+            ControlReply::Stall => None,
+        }
+    }
+
+    /// Asks as a host does that meets the unit. What the firmware answers may be anything.
+    fn read_descriptors(&mut self) -> Option<Descriptors> {
+        let device: [u8; 18] = self.descriptor(1, 0, 18)?.try_into().ok()?;
+        let bos = self.descriptor(15, 0, 255).unwrap_or_default();
+        let configuration = self.descriptor(2, 0, 255)?;
+        let mut text = |index: u8| {
+            let bytes = if index == 0 { None } else { self.descriptor(3, index, 255) };
+            let units = bytes.unwrap_or_default();
+            let units: Vec<u16> = units
+                .get(2..)
+                .unwrap_or_default()
+                .chunks_exact(2)
+                .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
+                .collect();
+            String::from_utf16_lossy(&units)
+        };
+        let identity = Identity {
+            id: UsbId {
+                vendor: u16::from_le_bytes([device[8], device[9]]),
+                product: u16::from_le_bytes([device[10], device[11]]),
+            },
+            release: u16::from_le_bytes([device[12], device[13]]),
+            manufacturer: text(device[14]),
+            product: text(device[15]),
+            serial: text(device[16]),
+            t10_vendor: String::new(),
+            t10_product: String::new(),
+        };
+        let state = BridgeState::from_interface(&interface_classes(&configuration), &identity.product);
+        Some(Descriptors { identity, state, speed: self.speed, device, configuration, bos })
+    }
+}
+
+fn link(speed: LinkSpeed) -> Speed {
+    match speed {
+        LinkSpeed::High => Speed::High,
+        LinkSpeed::Super => Speed::Super,
+    }
+}

@@ -1,5 +1,6 @@
 //! The state that a stopped run leaves a unit in, and the commands that bring it back. Pure.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -72,11 +73,15 @@ pub enum Origin {
         options: Vec<String>,
         /// The backup that gave the configuration blocks, where one did.
         config_from: Option<PathBuf>,
+        /// The options that say what becomes of the backup, as given: `--no-backup`, `--backup-dir=D`.
+        backup: Vec<OsString>,
     },
     /// `asmpatch restore DIR`.
     Restore {
         /// The backup.
         folder: PathBuf,
+        /// As for `flash`.
+        backup: Vec<OsString>,
     },
 }
 
@@ -139,20 +144,26 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 /// loader, which gives neither a backup nor the unit's own configuration blocks.
 fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
     let mut words = Vec::new();
-    match origin {
-        Origin::Flash { file, options, config_from } => {
+    let as_given = match origin {
+        Origin::Flash { file, options, config_from, backup: as_given } => {
             words.extend(["asmpatch flash".to_owned(), quoted(file)]);
             words.extend(options.iter().map(quoted));
             if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
                 words.extend(["--config-from".to_owned(), quoted(folder)]);
             }
+            as_given
         }
-        Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), quoted(folder)]),
-    }
+        Origin::Restore { folder, backup: as_given } => {
+            words.extend(["asmpatch restore".to_owned(), quoted(folder)]);
+            as_given
+        }
+    };
     words.extend(["--device".to_owned(), quoted(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
+    } else {
+        words.extend(as_given.iter().map(quoted));
     }
     words
 }
@@ -256,7 +267,7 @@ mod tests {
     use super::*;
 
     fn flash() -> Origin {
-        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None }
+        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None, backup: Vec::new() }
     }
 
     fn commands(left: Left, origin: &Origin, backup: Option<&str>) -> Vec<String> {
@@ -301,9 +312,19 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &Origin::Restore { folder: "b".into() }, None),
+            commands(Left::Untouched, &Origin::Restore { folder: "b".into(), backup: Vec::new() }, None),
             ["asmpatch restore b --device 1-2.3"]
         );
+    }
+
+    #[test]
+    fn what_was_said_of_the_backup_is_said_again() {
+        for option in ["--no-backup", "--backup-dir=my backups"] {
+            let origin = Origin::Restore { folder: "b".into(), backup: vec![option.into()] };
+            let again = format!("asmpatch restore b --device 1-2.3 {}", quoted(option));
+            assert_eq!(commands(Left::Untouched, &origin, None), [again]);
+            assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
+        }
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub struct Around<'a> {
     pub verb: Verb,
     /// Whether it is the history's first.
     pub is_first: bool,
+    /// Whether an earlier message printed it.
+    pub is_printed: bool,
     pub trouble: &'a Trouble,
     pub before: &'a [u8],
     pub after: &'a [u8],
@@ -82,6 +84,10 @@ impl Around<'_> {
         let is_unchanged = self.before == self.after;
         if self.is_first && self.trouble.is_output_alone() {
             claim(self.ended.end == End::Status(0), || "lost output changed the exit status".into())?;
+        }
+        if self.is_printed && self.trouble.is_output_alone() {
+            let is_done = self.ended.end == End::Status(0);
+            claim(is_done, || "a command that was printed fails, though nothing is wrong any more".into())?;
         }
         if self.trouble.is_one_signal() {
             let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);

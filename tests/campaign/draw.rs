@@ -1,5 +1,8 @@
 //! Draws a history from the seed and its number, and from nothing else.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use fastrand::Rng;
 
 use crate::history::{
@@ -8,6 +11,9 @@ use crate::history::{
 
 /// The bytes that a flash programs: two configuration blocks and the practice image.
 const PROGRAMMED: u64 = 2 * 128 + 98_016;
+/// What an image may be called.
+const IMAGE_NAMES: [&[u8]; 7] =
+    [b"patched.bin", b"patched.bin", b"fw patched.bin", b"fw'1.bin", b"fw;ls.bin", b"-fw.bin", b"fw\xFF\n.bin"];
 
 impl History {
     /// The history of this number in the campaign of this seed.
@@ -42,10 +48,7 @@ impl History {
             answers_at_terminal: rng.u8(..4) == 0,
             goes_back: rng.bool(),
             unit_name: pick(rng, &["unit", "unit", "my unit", "it's", "$HOME", "ünit"]),
-            image_name: pick(
-                rng,
-                &["patched.bin", "patched.bin", "fw patched.bin", "fw'1.bin", "fw;ls.bin", "-fw.bin"],
-            ),
+            image_name: OsStr::from_bytes(pick(rng, &IMAGE_NAMES)),
             backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,

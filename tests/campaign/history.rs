@@ -1,5 +1,6 @@
 //! What a history is: the unit at the beginning, the commands, what goes wrong in them.
 
+use std::ffi::OsStr;
 use std::fmt;
 
 /// What strikes: the classes that the campaign counts by.
@@ -221,7 +222,7 @@ pub struct History {
     pub goes_back: bool,
     /// The unit's folder and the image's name.
     pub unit_name: &'static str,
-    pub image_name: &'static str,
+    pub image_name: &'static OsStr,
     /// Where backups go, where that is said, and whether the environment says it.
     pub backup_dir: Option<&'static str>,
     pub backup_dir_by_env: bool,
@@ -256,7 +257,7 @@ impl Trouble {
 
     /// Whether everything that goes wrong is where the output goes.
     pub fn is_output_alone(&self) -> bool {
-        let is_signal = matches!(self.output, Output::Terminal { .. });
+        let is_signal = matches!(self.output, Output::Terminal { lost_after_micros: Some(_) });
         self.blow.is_none() && !is_signal && self.unit_is_well()
     }
 

@@ -208,8 +208,17 @@ impl Player<'_> {
         let after = self.flash()?;
         // Told to come up as open firmware, the unit does so again after the write.
         let is_first = self.processes == 1 && next.by == By::Again && self.history.start != Start::OpenFirmware;
-        let around =
-            Around { verb: next.verb, is_first, trouble, before: &before, after: &after, ended: &ended, told: &told };
+        let is_printed = next.by == By::Printed;
+        let around = Around {
+            verb: next.verb,
+            is_first,
+            is_printed,
+            trouble,
+            before: &before,
+            after: &after,
+            ended: &ended,
+            told: &told,
+        };
         around.check(&self.goals, self.folder)?;
         Ok((ended, told))
     }
@@ -297,7 +306,7 @@ impl Player<'_> {
         match self.history.job {
             Job::Flash { config, .. } => {
                 verb = "flash";
-                operands.push(self.history.image_name.as_ref());
+                operands.push(self.history.image_name);
                 match config {
                     Config::Own => {}
                     Config::Earlier => options.extend(["--config-from".as_ref(), EARLIER.as_ref() as &OsStr]),
@@ -311,7 +320,7 @@ impl Player<'_> {
             Job::DryRun => {
                 verb = "flash";
                 options.push("--dry-run".as_ref());
-                operands.push(self.history.image_name.as_ref());
+                operands.push(self.history.image_name);
             }
             Job::Reset => verb = "reset",
             Job::Backup { named } => {
@@ -378,7 +387,7 @@ impl Player<'_> {
             let backup = found.iter().find(|path| **path != earlier).or(found.first());
             let flash = |option: &str, value: &OsStr| {
                 let options = [OsStr::new("--no-backup"), option.as_ref(), value];
-                self.line("flash", &options, &[self.history.image_name.as_ref()])
+                self.line("flash", &options, &[self.history.image_name])
             };
             let line = match (self.history.job, backup) {
                 (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => flash("--config-from", backup.as_ref()),

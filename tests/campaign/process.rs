@@ -80,7 +80,9 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
         script.push("setsid -c ");
     }
     script.push(line);
-    let mut command = Command::new("sh");
+    // Names that are no text are printed in $'...', which not every sh knows yet.
+    let is_new_posix = script.as_bytes().windows(2).any(|pair| pair == b"$'");
+    let mut command = Command::new(if is_new_posix { "bash" } else { "sh" });
     command.arg("-c").arg(script).current_dir(folder).env_clear();
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     for (name, place) in [("HOME", "home"), ("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("TMPDIR", "tmp")] {

@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::flash::Screen;
 use super::{Context, print};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
 use crate::flash::backup_folder::{self, Saved};
@@ -151,11 +152,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        outln!("{device}: {} ({}), serial {}", attached.usb_id, attached.state, attached.serial);
+        outln!("{}: {} ({}), serial {}", device.shown(), attached.usb_id, attached.state, attached.serial.shown());
         if let Ok(image) = &firmware {
             outln!("  firmware  version {}, {} bytes", image.version(), image.file_len());
         }
-        outln!("  backup    {saved}");
+        outln!("  backup    {}", saved.to_string().shown());
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),

@@ -9,6 +9,7 @@ use owo_colors::OwoColorize;
 use thiserror::Error;
 
 use super::Context;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt;
 use crate::practice;
@@ -120,7 +121,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
         let unit = VirtualBridge::open(dir, Some(&practice_image))?;
         served.push((unit, Listener::bind(address)?));
         if !context.is_quiet() {
-            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.display());
+            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
     // Each unit works on a thread of its own, so that one that erases its flash keeps no other waiting.

@@ -7,6 +7,7 @@ use super::flash::SSD_LOST;
 use super::known::PatchDirs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::flash::identity::shared_serials;
@@ -76,7 +77,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{}", table(&rows));
         for row in &rows {
             if let Some(reason) = &row.firmware_unread {
-                outln!("{}: firmware not read: {reason}", row.unit.location);
+                outln!("{}: firmware not read: {}", row.unit.location.to_string().shown(), reason.shown());
             }
             row.notes.iter().for_each(|note| outln!("{}: {note}", row.unit.location));
         }
@@ -141,15 +142,15 @@ fn table(rows: &[Row]) -> Table {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     for Row { unit, firmware, runs, behind, .. } in rows {
         table.add_row([
-            unit.location.to_string(),
+            unit.location.to_string().shown().to_string(),
             unit.id.to_string(),
             runs.clone(),
             or_dash(firmware),
-            or_dash(behind),
-            or_dash(&unit.serial),
+            or_dash(behind).shown().to_string(),
+            or_dash(&unit.serial).shown().to_string(),
             unit.speed.to_string(),
             or_dash(&unit.driver),
-            format!("{} {}", unit.manufacturer, unit.product).trim().to_owned(),
+            format!("{} {}", unit.manufacturer, unit.product).trim().shown().to_string(),
         ]);
     }
     table

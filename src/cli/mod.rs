@@ -20,6 +20,7 @@ mod download;
 mod exec;
 mod export;
 mod flash;
+mod harmless;
 mod info;
 mod input;
 mod known;

@@ -13,6 +13,7 @@ use super::progress::Step;
 use super::run::Stopped;
 use crate::bridge::{CommandError, TransportError};
 use crate::failure::{Exit, Failure};
+use crate::shell;
 
 /// What state a unit is in after a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -69,8 +70,8 @@ pub enum Origin {
     Flash {
         /// The image.
         file: PathBuf,
-        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial S`.
-        options: Vec<String>,
+        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial=S`.
+        options: Vec<OsString>,
         /// The backup that gave the configuration blocks, where one did.
         config_from: Option<PathBuf>,
         /// The options that say what becomes of the backup, as given: `--no-backup`, `--backup-dir=D`.
@@ -108,7 +109,8 @@ pub fn actions(
 ) -> Vec<Action> {
     let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
     // A virtual bridge is listed only where it is named.
-    let named = if device.starts_with("virtual:") { format!(" --device {}", quoted(device)) } else { String::new() };
+    let named =
+        if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
     let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
     let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
     let back = backup.zip(carried.back.as_ref()).map(|(folder, options)| {
@@ -135,7 +137,8 @@ pub fn actions(
 
 /// The command that writes a backup back.
 pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String {
-    let mut words = vec!["asmpatch restore".to_owned(), quoted(folder), "--device".to_owned(), quoted(device)];
+    let mut words =
+        vec!["asmpatch restore".to_owned(), shell::path(folder), "--device".to_owned(), shell::word(device)];
     words.extend(options.iter().map(ToString::to_string));
     words.join(" ")
 }
@@ -146,37 +149,26 @@ fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>
     let mut words = Vec::new();
     let as_given = match origin {
         Origin::Flash { file, options, config_from, backup: as_given } => {
-            words.extend(["asmpatch flash".to_owned(), quoted(file)]);
-            words.extend(options.iter().map(quoted));
+            words.extend(["asmpatch flash".to_owned(), shell::path(file)]);
+            words.extend(options.iter().map(shell::word));
             if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
-                words.extend(["--config-from".to_owned(), quoted(folder)]);
+                words.extend(["--config-from".to_owned(), shell::path(folder)]);
             }
             as_given
         }
         Origin::Restore { folder, backup: as_given } => {
-            words.extend(["asmpatch restore".to_owned(), quoted(folder)]);
+            words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
             as_given
         }
     };
-    words.extend(["--device".to_owned(), quoted(device)]);
+    words.extend(["--device".to_owned(), shell::word(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
     } else {
-        words.extend(as_given.iter().map(quoted));
+        words.extend(as_given.iter().map(shell::word));
     }
     words
-}
-
-/// A word as a POSIX shell takes it.
-fn quoted(word: impl AsRef<std::ffi::OsStr>) -> String {
-    let word = word.as_ref().to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// A run that stopped, with the way out: what `flash` and `restore` end in.
@@ -321,7 +313,7 @@ mod tests {
     fn what_was_said_of_the_backup_is_said_again() {
         for option in ["--no-backup", "--backup-dir=my backups"] {
             let origin = Origin::Restore { folder: "b".into(), backup: vec![option.into()] };
-            let again = format!("asmpatch restore b --device 1-2.3 {}", quoted(option));
+            let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
             assert_eq!(commands(Left::Untouched, &origin, None), [again]);
             assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
         }
@@ -343,10 +335,22 @@ mod tests {
         assert_eq!(actions[1].command.as_deref(), Some("asmpatch list --device 'virtual:my unit'"));
     }
 
+    #[cfg(unix)]
     #[test]
-    fn words_reach_the_shell_whole() {
-        assert_eq!(quoted("virtual:/tmp/u_1"), "virtual:/tmp/u_1");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+    fn the_commands_name_any_file_so_that_a_shell_gives_it_back() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+
+        let origin = Origin::Flash {
+            file: "--all".into(),
+            options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
+            config_from: Some("-dir\nrm -r x".into()),
+            backup: Vec::new(),
+        };
+        assert_eq!(
+            commands(Left::Incomplete, &origin, Some("b c"))[0],
+            "asmpatch flash ./--all --receipt $'r\\377\\'.toml' --serial=-1 --config-from $'./-dir\\012rm -r x' \
+             --device 1-2.3 --no-backup"
+        );
     }
 }

@@ -112,7 +112,8 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
 }
 
 fn open_found(found: Found, choice: TransportChoice) -> Result<Unit, OpenError> {
-    usb::refuse_mounted(&found.port)?;
+    // Held until the unit is taken: nobody mounts the disk in between.
+    let _disk = usb::refuse_mounted(&found.port)?;
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: found.info.location, fault: *fault });
     }

@@ -6,6 +6,9 @@ use super::target::{Target, WRITE_FAULT};
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
 
+/// No command that writes the flash carries more; what a host sends beyond it is lost, as in a buffer that is full.
+const MAX_HELD: usize = 2 * crate::firmware::MAX_FILE_LEN;
+
 /// Where a command's data is, or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataPlan {
@@ -102,7 +105,10 @@ impl Exchange {
         let count = data.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
         let part = &data[..count];
         match self.plan {
-            DataPlan::Out { .. } => self.data.extend_from_slice(part),
+            DataPlan::Out { .. } => {
+                let room = MAX_HELD.saturating_sub(self.data.len());
+                self.data.extend_from_slice(&part[..part.len().min(room)]);
+            }
             DataPlan::OutDisk { at, .. } => {
                 let written = target.write_disk(at + self.moved, part);
                 self.ending = if written.is_ok() { self.ending } else { Ending::Check(WRITE_FAULT) };

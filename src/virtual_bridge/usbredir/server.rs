@@ -21,8 +21,6 @@ use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a wait goes on before Ctrl-C is looked for.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// No more requests are read while the guest has so many bytes of answers to fetch.
-const OUTBOX_LIMIT: usize = 32 << 20;
 /// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 
@@ -160,14 +158,13 @@ impl<'u> Connection<'u> {
         let mut tell = |event| report(Report::Unit(event));
         while !interrupt.is_requested() {
             self.write()?;
-            let received = if self.outbox.unsent().len() < OUTBOX_LIMIT { self.read()? } else { Received::Nothing };
+            let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
             match received {
-                Received::Bytes => {
-                    let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, &mut tell)?;
-                    self.inbox.consume(used);
-                }
+                Received::Bytes => self.work_off(&mut tell)?,
                 Received::Nothing => {
                     self.session.replug_where_asked();
+                    // What was left because the outbox was full.
+                    self.work_off(&mut tell)?;
                     let until = self.settle(&mut tell);
                     // What has just been said goes out before anything is waited for.
                     self.write()?;
@@ -178,6 +175,12 @@ impl<'u> Connection<'u> {
                 Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
             }
         }
+        Ok(())
+    }
+
+    fn work_off(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ConnectionError> {
+        let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
+        self.inbox.consume(used);
         Ok(())
     }
 
@@ -215,7 +218,9 @@ impl<'u> Connection<'u> {
     }
 
     fn check_patience(&self) -> Result<(), ConnectionError> {
-        let what = if !self.inbox.bytes().is_empty() {
+        let what = if self.outbox.is_full() {
+            "does not read what it asked for"
+        } else if !self.inbox.bytes().is_empty() {
             "owes the rest of a packet"
         } else if !self.outbox.unsent().is_empty() {
             "does not read what it asked for"
@@ -243,7 +248,7 @@ impl<'u> Connection<'u> {
     fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
         let unsent = self.outbox.unsent().len();
         let mut events = PollFlags::empty();
-        if unsent < OUTBOX_LIMIT {
+        if !self.outbox.is_full() {
             events |= PollFlags::IN;
         }
         if unsent > 0 {

@@ -3,12 +3,19 @@
 use std::time::Duration;
 
 use super::control::{Answer, ControlState};
-use super::protocol::{Capabilities, Status, slot};
+use super::protocol::{Capabilities, MAX_DATA, Status, slot};
 use super::reply::{DeviceConnect, EndpointInfo, Outbox};
 use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
 use crate::virtual_bridge::{ControlAnswer, InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
+
+/// Data packets that can wait for the unit at once: more than any driver has in flight.
+const MAX_WAITING: usize = 1024;
+/// Bytes to the device that can wait: one packet of the greatest length, and as much beside it.
+const MAX_WAITING_DATA: usize = 2 * MAX_DATA;
+/// Larger buffers are not kept for packets to come.
+const MAX_SPARE: usize = 1 << 20;
 
 /// What the one who runs the server may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +99,7 @@ impl<'u> Session<'u> {
         self.plug != Plug::NoGuest
     }
 
-    /// Works off every whole packet in `bytes`; returns the bytes that those took.
+    /// Works off every whole packet in `bytes`, until `out` is full; returns the bytes that those took.
     ///
     /// # Errors
     /// [`PacketError`]: the connection is of no more use.
@@ -103,7 +110,9 @@ impl<'u> Session<'u> {
         tell: &mut dyn FnMut(Event),
     ) -> Result<usize, PacketError> {
         let mut used = 0;
-        while let Some((request, len)) = self.parser.next(&bytes[used..])? {
+        while !out.is_full()
+            && let Some((request, len)) = self.parser.next(&bytes[used..])?
+        {
             self.handle(request, out, tell);
             used += len;
         }
@@ -236,12 +245,19 @@ impl<'u> Session<'u> {
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
             Some(status) => out.bulk(id, &bulk, status, moved as u32),
+            // As a host system that has no memory left for a transfer.
+            None if !self.has_room_for(data) => out.bulk(id, &bulk, Status::IoError, moved as u32),
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
                 self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved });
             }
         }
+    }
+
+    fn has_room_for(&self, data: &[u8]) -> bool {
+        let held: usize = self.waiting.iter().map(|waiting| waiting.data.len()).sum();
+        self.waiting.len() < MAX_WAITING && held + data.len() <= MAX_WAITING_DATA
     }
 
     /// Gives data to the unit until it has all, or stalls (a status), or wants no more for now (none).
@@ -290,6 +306,9 @@ impl<'u> Session<'u> {
 
     /// Tries one packet that waits; when it is answered it is taken off the list.
     fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
+        if out.is_full() {
+            return false;
+        }
         let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
@@ -337,7 +356,7 @@ impl<'u> Session<'u> {
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() > 0 && self.spare.len() < usize::from(STREAMS) {
+        if (1..=MAX_SPARE).contains(&buffer.capacity()) && self.spare.len() < usize::from(STREAMS) {
             buffer.clear();
             self.spare.push(buffer);
         }

@@ -374,3 +374,49 @@ fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let answers = guest.send(&bulk(5, 0x02, 0, 31, &wrapper.to_bytes()));
     assert_eq!(bulk_parts(&answers[0]).0, Status::Success as u8);
 }
+
+#[test]
+fn a_guest_that_asks_without_end_is_refused_what_is_more_than_a_host_would_hold() {
+    let mut unit = unit(Behind::Gpu);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let asked: Vec<u8> = (0..5000).flat_map(|id| bulk(id, 0x81, 0, 16 << 20, &[])).collect();
+    let answers = guest.send(&asked);
+    assert_eq!(answers.len(), 5000 - 1024);
+    assert!(answers.iter().all(|answer| bulk_parts(answer).0 == Status::IoError as u8));
+    assert_eq!(answers[0].1, 1024, "the first ones wait");
+}
+
+#[test]
+fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
+    let mut unit = unit(Behind::Gpu);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    // No command was sent: nothing takes this data.
+    let data = vec![0; MAX_DATA / 4];
+    let held = (0..20).take_while(|id| guest.send(&bulk(*id, 0x02, 1, data.len() as u32, &data)).is_empty()).count();
+    assert_eq!(held, 8, "twice what one packet can carry");
+}
+
+#[test]
+fn answers_that_nobody_fetches_hold_the_requests_back() {
+    let mut unit = unit(Behind::Gpu);
+    let mut session = Session::new(&mut unit);
+    let mut out = Outbox::default();
+    let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
+    // GET_DESCRIPTOR of the whole configuration, over and over.
+    let setup = [0x80, 6, 0x80, 0, 0, 2, 0, 0, 0xFF, 0];
+    let request = packet(kind::CONTROL, 1, &setup);
+    let burst = request.repeat(10_000);
+    let mut most = 0;
+    for _ in 0..100 {
+        let used = session.receive(&burst, &mut out, &mut |_| {}).unwrap();
+        most = most.max(out.unsent().len());
+        if used < burst.len() {
+            break;
+        }
+    }
+    assert!(out.is_full());
+    assert!(most < (32 << 20) + 4096, "{most}");
+    out.advance(out.unsent().len());
+    assert!(session.receive(&request, &mut out, &mut |_| {}).unwrap() > 0);
+}

@@ -10,6 +10,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::flash::Screen;
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -37,6 +38,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -123,7 +127,8 @@ struct Json {
 /// No unit, a unit that gives nothing, a folder that can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let mut port = unit::port(args.device.as_ref())?;
+    let recording = args.pcap.start()?;
+    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let attached = port.attached()?;
     let mut bridge = port.open()?;

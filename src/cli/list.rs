@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::flash::SSD_LOST;
 use super::known::PatchDirs;
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
 use crate::escape::Escape as _;
@@ -15,6 +16,7 @@ use crate::flash::observe::Running;
 use crate::flash::plan::is_readable;
 use crate::interrupt;
 use crate::patch::Library;
+use crate::pcap::Capture;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
 
 /// List every bridge on the system.
@@ -31,6 +33,9 @@ pub struct Args {
     /// only where it is named. May be given more than once.
     #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
     devices: Vec<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -59,6 +64,7 @@ struct Row {
 /// # Errors
 /// Where USB can't be used, or a named unit is not there.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     // A unit that is asked for its version is given back before Ctrl-C ends the command.
@@ -66,7 +72,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, args.probe, &library));
+        rows.push(row(unit, args.probe, recording.capture(), &library));
     }
     note_shared_serials(&mut rows);
     if args.json {
@@ -85,10 +91,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn row(unit: UnitInfo, probe: bool, library: &Library) -> Row {
+fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>, library: &Library) -> Row {
     let running = match unit.driver.as_ref().filter(|_| !probe) {
         Some(driver) => Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment")),
-        None => running(&unit),
+        None => running(&unit, capture),
     };
     let mut notes = Vec::new();
     if unit.speed == Speed::High {
@@ -128,9 +134,11 @@ fn note_shared_serials(rows: &mut [Row]) {
 }
 
 /// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
-fn running(unit: &UnitInfo) -> Result<Running, String> {
+fn running(unit: &UnitInfo, capture: Option<&Capture>) -> Result<Running, String> {
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-    let mut opened = unit::open(Some(&selector), TransportChoice::Bot).map_err(|error: OpenError| error.to_string())?;
+    let capture = capture.filter(|_| unit.is_virtual());
+    let mut opened =
+        unit::open(Some(&selector), TransportChoice::Bot, capture).map_err(|error: OpenError| error.to_string())?;
     let state = opened.info().state;
     Running::of(opened.bridge(), state).map_err(|error| error.to_string())
 }

@@ -29,6 +29,7 @@ mod man;
 mod output;
 mod patch;
 mod patch_elf;
+mod pcap;
 mod plan;
 mod reset;
 mod restore;

@@ -185,7 +185,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
-    let mut unit = args.device.open()?;
+    let recording = args.device.pcap.start()?;
+    let mut unit = args.device.open(recording.capture())?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;
     let who = Unit {

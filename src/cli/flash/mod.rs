@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::Context;
 use super::backup::BackupPlace;
 use super::known::PatchDirs;
+use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
@@ -79,6 +80,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// Where their traffic is recorded.
+    pub pcap: PcapArgs,
 
     /// Do not ask. A change of the version's line needs --other-line beside it.
     #[arg(long, short)]

@@ -15,6 +15,7 @@ use super::session::{Event, Session};
 use super::socket::{Address, Listener};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::pcap::Bus;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 
 /// A peer that owes the rest of a packet, or does not read what it asked for, is given up after this time.
@@ -101,7 +102,7 @@ impl Failure for ServeError {
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.
 ///
-/// Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
+/// `bus` is where the traffic is recorded. Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
 /// cable is pulled.
 ///
 /// # Errors
@@ -109,6 +110,7 @@ impl Failure for ServeError {
 pub fn serve(
     unit: &mut VirtualBridge,
     listener: &Listener,
+    bus: Option<&Bus>,
     once: bool,
     interrupt: Interrupt<'_>,
     report: &mut dyn FnMut(Report),
@@ -124,7 +126,7 @@ pub fn serve(
             unit.unplug();
             unit.plug_in();
         }
-        let ended = Connection::new(peer, unit).run(interrupt, report);
+        let ended = Connection::new(peer, unit, bus).run(interrupt, report);
         unit.unplug();
         match ended {
             Ok(()) => report(Report::Left),
@@ -147,10 +149,16 @@ struct Connection<'u> {
 }
 
 impl<'u> Connection<'u> {
-    fn new(peer: UnixStream, unit: &'u mut VirtualBridge) -> Self {
+    fn new(peer: UnixStream, unit: &'u mut VirtualBridge, bus: Option<&Bus>) -> Self {
         let mut outbox = Outbox::default();
         outbox.hello();
-        Self { peer, session: Session::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
+        Self {
+            peer,
+            session: Session::new(unit).recorded(bus.cloned()),
+            inbox: Inbox::default(),
+            outbox,
+            moved_at: Instant::now(),
+        }
     }
 
     /// Until the peer leaves, or Ctrl-C.

@@ -265,7 +265,8 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     let mut unit = VirtualBridge::open(&folder, None).unwrap();
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope
+            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
         let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
         guest.write_all(&hello()).unwrap();
@@ -298,7 +299,8 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     let mut unit = unit(Behind::Nothing);
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope
+            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
         let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
 
         let mut dying = UnixStream::connect(address.path()).unwrap();
@@ -419,4 +421,58 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
     assert!(most < (32 << 20) + 4096, "{most}");
     out.advance(out.unsent().len());
     assert!(session.receive(&request, &mut out, &mut |_| {}).unwrap() > 0);
+}
+
+#[test]
+fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
+    assert_eq!(set[0].2[3], Status::Success as u8);
+    let halted = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
+    assert_eq!(halted[0].2[10..], [1, 0]);
+    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x81, 0, 13, &[]))[0]).0, Status::Stall as u8);
+    guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
+    assert_eq!(guest.send(&bulk(5, 0x81, 0, 13, &[])), [], "it waits for a status again");
+    guest.use_uas();
+    guest.send(&packet(kind::CONTROL, 6, &[0, 3, 0x02, 0, 0, 0, 0x83, 0, 0, 0]));
+    assert_eq!(bulk_parts(&guest.send(&bulk(7, 0x83, 1, 96, &[]))[0]).0, Status::Stall as u8);
+}
+
+#[test]
+fn an_endpoint_of_the_other_alternate_has_no_status() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let ask = packet(kind::CONTROL, 1, &[0x80, 0, 0x82, 0, 0, 0, 0x83, 0, 2, 0]);
+    assert_eq!(guest.send(&ask)[0].2[3], Status::Stall as u8);
+    guest.use_uas();
+    assert_eq!(guest.send(&ask)[0].2[10..], [0, 0]);
+}
+
+#[test]
+fn a_guest_that_asks_for_less_than_a_packet_is_told_of_the_babble() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    let cdb = Cdb::of([0xE0, 0x50, 0, 0, 0, 0]);
+    let iu = HostIu::Command(CommandIu { tag: Tag(5), lun: 0, cdb });
+    guest.send(&bulk(1, 0x81, 5, 64, &[]));
+    let answers = guest.send(&bulk(2, 0x04, 0, 32, &command_iu(&iu)));
+    let data = answers.iter().find(|answer| answer.1 == 1).unwrap();
+    assert_eq!((bulk_parts(data).0, bulk_parts(data).1), (Status::Babble as u8, 64));
+    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x83, 5, 96, &[]))[0]).2[..4], [0x03, 0, 0, 5]);
+}
+
+#[test]
+fn a_server_that_ends_leaves_its_successors_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+    let first = Listener::bind(&address).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = Listener::bind(&address).unwrap();
+    drop(first);
+    assert!(UnixStream::connect(&path).is_ok());
+    drop(second);
+    assert!(!path.exists());
 }

@@ -10,7 +10,7 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+    BusEvent, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
 };
 
 #[test]
@@ -358,6 +358,16 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     port.unit().lock().replug();
     returned(&mut port);
     assert_eq!(port.speed().unwrap(), Speed::High);
+}
+
+#[test]
+fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
+    let mut unit = unit("unplug-after-us = 0\nback-after-ms = 0");
+    assert!(unit.is_attached());
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+    assert_eq!(unit.poll_event(), Some(BusEvent::Detached));
+    assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
+    assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub enum Outcome {
 const TIMERS_A_RUN: u32 = 1_000;
 
 /// An ASM2464PD. It gets its power when it is made, runs in [`Chip::run`], and meets the host in the methods of
-/// [`super::host`].
+/// its host's side, [`Chip::begin_control`] and what follows.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
     pub(super) bus: Bus<F>,

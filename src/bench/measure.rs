@@ -131,7 +131,7 @@ impl Workload for Stream<'_> {
 /// Measures one path. `compare` says whether the window holds the pattern.
 ///
 /// A WRITE(16) is measured as a GPU runtime uses it: behind each, in the same queue, go the E5 that free its slots.
-/// They count as commands in flight, and in the time; throughput, rate and latency are those of the WRITE(16) alone.
+/// They count in the time; throughput, rate and latency are those of the WRITE(16) alone.
 ///
 /// # Errors
 /// Where the wire failed or Ctrl-C was pressed. No answer, a refusal and short data are outcomes.

@@ -78,6 +78,12 @@ pub enum Progress {
     },
 }
 
+/// WRITE(16) goes one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before its data
+/// has come: on 240417, executed, the next one in flight would take the data's place.
+fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
+    if path.writes() { &[1] } else { depths }
+}
+
 /// Why a path is left out on this unit.
 fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
     match path {
@@ -141,7 +147,7 @@ pub fn run<T: Transport>(
         .into_iter()
         .filter(|path| plan.paths.contains(path) && (*path != Path::E4Extended || e4_extension))
         .flat_map(|path| plan.sizes_of(path).into_iter().map(move |size| (path, size)))
-        .flat_map(|(path, size)| depths.iter().map(move |&depth| Point { path, size, depth }))
+        .flat_map(|(path, size)| depths_of(path, &depths).iter().map(move |&depth| Point { path, size, depth }))
         .collect();
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {

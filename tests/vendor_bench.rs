@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
 use asmpatch::bench::{self, Outcome, Path, Plan, Progress, Report, Unit};
-use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
+use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
 use asmpatch::firmware::Image;
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
@@ -134,4 +134,19 @@ fn a_unit_that_a_runtime_has_initialised_is_asked_no_e6() {
     assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::CannotTell(_)));
     assert!(!bridge.has_no_medium().unwrap());
     assert!(bridge.inquiry().is_ok(), "E6 would have stopped it");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_bulk_only_a_write_has_no_answer_before_or_after_the_initialisation() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = port.open().unwrap();
+    for is_initialised in [false, true] {
+        if is_initialised {
+            bridge.initialise().unwrap();
+        }
+        let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
+        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+        assert!(bridge.inquiry().is_ok());
+    }
 }

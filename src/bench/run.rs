@@ -78,8 +78,8 @@ pub enum Progress {
     },
 }
 
-/// WRITE(16) goes one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before its data
-/// has come: on 240417, executed, the next one in flight would take the data's place.
+/// WRITE(16) goes one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before it has its
+/// data: executed on 240417, with several in flight one ends with good status and no data moved.
 fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
     if path.writes() { &[1] } else { depths }
 }

@@ -150,3 +150,43 @@ fn over_bulk_only_a_write_has_no_answer_before_or_after_the_initialisation() {
         assert!(bridge.inquiry().is_ok());
     }
 }
+
+#[test]
+#[ignore = "debug"]
+fn dbg_high_speed() {
+    use asmpatch::bridge::Endpoint;
+    use asmpatch::scsi::Command;
+    use asmpatch::scsi::uas::{CommandIu, Tag};
+    let mut port = port(&patched(), LinkSpeed::High);
+    let mut bridge = uas(&mut port);
+    bridge.initialise().unwrap();
+    bridge.is_ready().unwrap();
+    drop(bridge);
+    let mut unit = port.unit().lock();
+    unit.set_alternate(1).unwrap();
+    drop(unit);
+    // initialised by raw E5
+    let mut unit = port.unit().lock();
+    for (index, (at, value)) in asmpatch::scsi::runtime::INITIALISATION.into_iter().enumerate() {
+        let cdb = Command::XdataWrite { at: XdataAddress::main(at), value }.cdb();
+        let iu = CommandIu { tag: Tag(10 + index as u16), lun: 0, cdb }.to_bytes();
+        unit.bulk_out(Endpoint::Command, 0, &iu);
+        unit.bulk_in(Endpoint::Status, 0, &mut [0; 96]);
+    }
+    for round in 0..3u16 {
+        let iu = CommandIu { tag: Tag(60 + round), lun: 0, cdb: Command::Write16 { lba: 0, blocks: 8 }.cdb() }.to_bytes();
+        eprintln!("command {:?}", unit.bulk_out(Endpoint::Command, 0, &iu));
+        if round == 1 { eprintln!("data {:?}", unit.bulk_out(Endpoint::DataOut, 0, &[round as u8; 4096])); }
+        for _ in 0..4 {
+            let mut buffer = [0; 96];
+            let reply = unit.bulk_in(Endpoint::Status, 0, &mut buffer);
+            eprintln!("status {reply:?} {:02X?}", &buffer[..20]);
+        }
+        eprintln!("data {:?}", unit.bulk_out(Endpoint::DataOut, 0, &[round as u8; 4096]));
+        for _ in 0..2 {
+            let mut buffer = [0; 96];
+            let reply = unit.bulk_in(Endpoint::Status, 0, &mut buffer);
+            eprintln!("status {reply:?} {:02X?}", &buffer[..20]);
+        }
+    }
+}

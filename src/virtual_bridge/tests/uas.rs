@@ -5,7 +5,11 @@ use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
 use crate::scsi::{Cdb, Command, ScsiStatus};
 use crate::virtual_bridge::{InReply, OutReply, STREAMS, VirtualBridge};
 
+/// Over UAS, initialised as by a GPU runtime.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
+    for (at, value) in INITIALISATION {
+        unit.chip_mut().memory.main_mut()[usize::from(at)] = value;
+    }
     unit.set_alternate(1).unwrap();
     unit
 }
@@ -31,9 +35,6 @@ fn good(tag: u16) -> Option<StatusIu> {
 #[test]
 fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
     let mut unit = uas(patched_unit(""));
-    for (at, value) in INITIALISATION {
-        unit.chip_mut().memory.main_mut()[usize::from(at)] = value;
-    }
     for tag in 1..=STREAMS {
         send(&mut unit, tag, Command::Write16 { lba: u64::from(tag), blocks: 1 }.cdb());
     }

@@ -58,31 +58,43 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn over_uas_every_byte_survives_and_the_unit_is_as_it_was_found() {
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
-        let mut port = port(&patched(), speed);
-        let mut bridge = uas(&mut port);
-        let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, vec![1, 31]));
-        assert!(initialised && report.unit.behind == "no medium");
-        let integrity = report.integrity.as_ref().unwrap();
-        assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
-        let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
-        assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
-        assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
-        for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
-            let figures = row.figures().unwrap_or_else(|| panic!("{speed:?}: {row:?}"));
-            assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
-        }
-        assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
-
-        assert!(is_initialised(&mut bridge));
-        bridge.reset(ResetMode::CpuReset).unwrap();
-        drop(bridge);
-        port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
-        let mut bridge = uas(&mut port);
-        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
-        assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, vec![1, 31]));
+    assert!(initialised && report.unit.behind == "no medium");
+    let integrity = report.integrity.as_ref().unwrap();
+    assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+    let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
+    assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
+    assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
+    for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
+        let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
     }
+    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
+
+    assert!(is_initialised(&mut bridge));
+    bridge.reset(ResetMode::CpuReset).unwrap();
+    drop(bridge);
+    port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    let mut bridge = uas(&mut port);
+    assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
+    let mut port = port(&patched(), LinkSpeed::High);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, Vec::new()));
+    assert!(!initialised && report.integrity.is_none());
+    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NotRun { .. }));
+    assert!(bridge.has_no_medium().unwrap());
+    bridge.initialise().unwrap();
+    assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::Short { expected: 512, found: 0, .. })));
 }
 
 #[test]
@@ -148,45 +160,5 @@ fn over_bulk_only_a_write_has_no_answer_before_or_after_the_initialisation() {
         let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
         assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
         assert!(bridge.inquiry().is_ok());
-    }
-}
-
-#[test]
-#[ignore = "debug"]
-fn dbg_high_speed() {
-    use asmpatch::bridge::Endpoint;
-    use asmpatch::scsi::Command;
-    use asmpatch::scsi::uas::{CommandIu, Tag};
-    let mut port = port(&patched(), LinkSpeed::High);
-    let mut bridge = uas(&mut port);
-    bridge.initialise().unwrap();
-    bridge.is_ready().unwrap();
-    drop(bridge);
-    let mut unit = port.unit().lock();
-    unit.set_alternate(1).unwrap();
-    drop(unit);
-    // initialised by raw E5
-    let mut unit = port.unit().lock();
-    for (index, (at, value)) in asmpatch::scsi::runtime::INITIALISATION.into_iter().enumerate() {
-        let cdb = Command::XdataWrite { at: XdataAddress::main(at), value }.cdb();
-        let iu = CommandIu { tag: Tag(10 + index as u16), lun: 0, cdb }.to_bytes();
-        unit.bulk_out(Endpoint::Command, 0, &iu);
-        unit.bulk_in(Endpoint::Status, 0, &mut [0; 96]);
-    }
-    for round in 0..3u16 {
-        let iu = CommandIu { tag: Tag(60 + round), lun: 0, cdb: Command::Write16 { lba: 0, blocks: 8 }.cdb() }.to_bytes();
-        eprintln!("command {:?}", unit.bulk_out(Endpoint::Command, 0, &iu));
-        if round == 1 { eprintln!("data {:?}", unit.bulk_out(Endpoint::DataOut, 0, &[round as u8; 4096])); }
-        for _ in 0..4 {
-            let mut buffer = [0; 96];
-            let reply = unit.bulk_in(Endpoint::Status, 0, &mut buffer);
-            eprintln!("status {reply:?} {:02X?}", &buffer[..20]);
-        }
-        eprintln!("data {:?}", unit.bulk_out(Endpoint::DataOut, 0, &[round as u8; 4096]));
-        for _ in 0..2 {
-            let mut buffer = [0; 96];
-            let reply = unit.bulk_in(Endpoint::Status, 0, &mut buffer);
-            eprintln!("status {reply:?} {:02X?}", &buffer[..20]);
-        }
     }
 }

@@ -91,6 +91,10 @@ fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Opti
         Path::Write16 if kind == TransportKind::BulkOnly => {
             Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
         }
+        // Executed: without streams the status comes before WRITE READY, so the data never moves.
+        Path::Write16 if kind == TransportKind::Uas => {
+            Some("at high speed the vendor's firmware answers it before it asks for its data; try a SuperSpeed port")
+        }
         Path::Read16 if !has_ssd && !plan.reads_without_ssd => Some("no SSD"),
         _ => None,
     }

@@ -5,19 +5,19 @@ mod table;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
 use indicatif::ProgressBar;
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, print};
+use super::{Context, input, output, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::pcap::Capture;
 use crate::{atomic, interrupt, unit};
 
 /// Measure what a bridge does, after proving that it does it right.
@@ -152,21 +152,6 @@ impl Failure for CheckFailed {
     }
 }
 
-/// The baseline file can't be read.
-#[derive(Debug, Error, Diagnostic)]
-#[error("cannot read the baseline {}", path.display())]
-#[diagnostic(code(asmpatch::bench::baseline_file), help("write one with `asmpatch bench --json > before.json`"))]
-struct BaselineFile {
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl Failure for BaselineFile {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
-}
-
 /// The report and, with a baseline, what changed: the JSON of `--json`.
 #[derive(Serialize)]
 struct Json<'a> {
@@ -205,12 +190,14 @@ impl Args {
 /// # Errors
 /// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // Read first: a wrong file must not cost a whole run.
+    // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
+    args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
+    let recording = args.device.pcap.start()?;
     if args.restart {
-        restart(args, interrupt::install())?;
+        restart(args, recording.capture(), interrupt::install())?;
     }
-    let mut unit = args.device.open()?;
+    let mut unit = args.device.open(recording.capture())?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;
     let who = Unit {
@@ -232,7 +219,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // What is virtual loses its power with this process.
     let is_left_initialised = is_initialised && !unit.info().is_virtual();
     drop(unit);
-    let restarted = if is_left_initialised { restart(args, Interrupt::never()) } else { Ok(()) };
+    let restarted = if is_left_initialised { restart(args, recording.capture(), Interrupt::never()) } else { Ok(()) };
     if restarted.is_err() {
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
     }
@@ -253,14 +240,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// Restarts the unit and waits until it is back.
-fn restart(args: &Args, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(args.device.device.as_ref())?;
+fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
+    let mut port = unit::port(args.device.device.as_ref(), capture)?;
     let state = port.attached()?.state;
     super::reset::restart(&mut *port, state, interrupt).map(drop)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
-    let text = fs::read_to_string(path).map_err(|source| BaselineFile { path: path.to_owned(), source })?;
+    let text = input::read_text(path)?;
     Ok(baseline::parse(&text)?)
 }
 

@@ -87,7 +87,7 @@ fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
 /// Why a path is left out on this unit.
 fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
     match path {
-        // Executed: the vendor's drain of WRITE(16) over Bulk-Only ends neither before nor after the initialisation.
+        // Executed: refused before the initialisation, and never answered after it.
         Path::Write16 if kind == TransportKind::BulkOnly => {
             Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
         }

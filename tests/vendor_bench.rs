@@ -2,18 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-mod chip_images;
-
 use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
 use asmpatch::bench::{self, Outcome, Path, Plan, Progress, Report, Unit};
 use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
-use asmpatch::firmware::Image;
+use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
 use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
-use chip_images::{patched, vendor};
+
+fn vendor() -> Image {
+    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
+    Image::parse(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// With the status patch.
+fn patched() -> Image {
+    let mut image = vendor();
+    assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
+    image
+}
 
 fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
     let scenario = Scenario { engine: Engine::Chip, speed, ..Scenario::default() };

@@ -95,6 +95,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let error = bridge.write16(0, &pattern).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();
     let mut window = [0; 255];
     bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();

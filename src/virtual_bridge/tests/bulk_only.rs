@@ -189,13 +189,16 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
 }
 
 #[test]
-fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never() {
+fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never() {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
         let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());
         assert_eq!(bridge.read_capacity().unwrap(), None);
         assert!(bridge.identify().is_err());
         let data: Vec<u8> = (0..4096u32).map(|i| (i ^ (i >> 4)) as u8).collect();
+        assert!(sense_of(bridge.write16(0, &data)).starts_with("2/3A/00"));
+        assert!(sense_of(bridge.read16(0, &mut [0; 512])).starts_with("2/3A/00"));
+        bridge.initialise().unwrap();
         bridge.write16(0, &data).unwrap();
         let mut window = [0; 255];
         bridge.xdata_read(XdataAddress::main(0xF000 + 1000), &mut window).unwrap();
@@ -222,6 +225,7 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
 #[test]
 fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
     let mut bridge = Bridge::new(port(unit("behind = \"gpu\"")).uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
     let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
     assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
 }

@@ -316,7 +316,9 @@ fn flash_and_reset(port: &mut VirtualPort, image: &Image) {
 
 /// Whether the status patch is in the code that runs: with it a write is answered at once.
 fn runs_patched_code(port: &mut VirtualPort) -> bool {
-    Bridge::new(port.uas().unwrap().unwrap()).write16(0, &[0; 512]).is_ok()
+    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
+    bridge.write16(0, &[0; 512]).is_ok()
 }
 
 #[test]

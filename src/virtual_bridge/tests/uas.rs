@@ -1,10 +1,15 @@
 use super::{patched_unit, unit};
 use crate::bridge::Endpoint;
+use crate::scsi::runtime::INITIALISATION;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
 use crate::scsi::{Cdb, Command, ScsiStatus};
 use crate::virtual_bridge::{InReply, OutReply, STREAMS, VirtualBridge};
 
+/// Over UAS, initialised as by a GPU runtime.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
+    for (at, value) in INITIALISATION {
+        unit.chip_mut().memory.main_mut()[usize::from(at)] = value;
+    }
     unit.set_alternate(1).unwrap();
     unit
 }

@@ -116,10 +116,12 @@ pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
     plug 1 gone
     benching "$transport"
     began=$SECONDS
-    unplug 1
+    host unplug 1
     has_ended 4
     grep -q 'usb::disconnected' err
-    [ $((SECONDS - began)) -le 5 ]
+    # Linux waits 5 s for QEMU's xHCI where it is asked for something before its hub driver has seen the unit go.
+    [ $((SECONDS - began)) -le 10 ]
+    until_true 20 is_gone 1
   done
 }
 

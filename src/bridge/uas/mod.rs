@@ -41,6 +41,8 @@ pub struct Uas<P> {
     /// Without streams: the one transfer that every tag's status comes in.
     shared_status: Option<SharedStatus>,
     free: Vec<usize>,
+    /// Slots that have a stream: all of them, until a port reset leaves fewer.
+    depth: usize,
     in_flight: usize,
     /// Halted, with the data of several commands on it.
     halted: Option<Endpoint>,
@@ -72,6 +74,12 @@ struct SharedStatus {
     is_out: bool,
 }
 
+/// How many commands can be in flight, and the tag for task management where one is left. 0 streams are none at all.
+fn depth_and_task_tag(streams: usize, most: usize) -> (usize, Option<Tag>) {
+    let depth = if streams == 0 { most } else { (streams - 1).clamp(1, most) };
+    (depth, (streams == 0 || depth < streams).then_some(Tag(depth as u16 + 1)))
+}
+
 impl<P: Pipes> Uas<P> {
     /// An engine over these pipes.
     ///
@@ -79,8 +87,7 @@ impl<P: Pipes> Uas<P> {
     /// [`PipeError`] where the transfers can't be had.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
         let streams = usize::from(pipes.streams());
-        let depth = if streams == 0 { MAX_DEPTH } else { (streams - 1).clamp(1, MAX_DEPTH) };
-        let task_tag = (streams == 0 || depth < streams).then_some(Tag(depth as u16 + 1));
+        let (depth, task_tag) = depth_and_task_tag(streams, MAX_DEPTH);
         let mut roles = Vec::new();
         let mut add = |pipes: &mut P, role: Role, capacity: usize| -> Result<TransferId, PipeError> {
             let transfer = pipes.add_transfer(capacity)?;
@@ -117,6 +124,7 @@ impl<P: Pipes> Uas<P> {
             task,
             shared_status,
             free: Vec::with_capacity(depth),
+            depth,
             in_flight: 0,
             halted: None,
         })
@@ -375,11 +383,11 @@ impl<P: Pipes> Transport for Uas<P> {
     }
 
     fn max_depth(&self) -> usize {
-        self.slots.len()
+        self.depth
     }
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        match self.run_queue(workload, depth.clamp(1, self.slots.len()), timeout) {
+        match self.run_queue(workload, depth.clamp(1, self.depth), timeout) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }

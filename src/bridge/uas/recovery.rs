@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::slot::Pending;
-use super::{PROBE_TIMEOUT, STATUS_LEN, Uas, lost, tag_of};
+use super::{PROBE_TIMEOUT, STATUS_LEN, Uas, depth_and_task_tag, lost, tag_of};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::bridge::single::Single;
@@ -51,11 +51,17 @@ impl<P: Pipes> Uas<P> {
         self.halted = None;
         self.pipes.reset_port().map_err(resetting)?;
         // What was not given back before comes back with the reset.
-        if self.drain() {
-            Ok(())
-        } else {
-            Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())))
+        if !self.drain() {
+            return Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())));
         }
+        if self.has_streams() {
+            let streams = usize::from(self.pipes.streams());
+            if streams == 0 {
+                return Err(resetting(PipeError::Other("the system gives no streams any more".to_owned())));
+            }
+            (self.depth, self.task.tag) = depth_and_task_tag(streams, self.slots.len());
+        }
+        Ok(())
     }
 
     /// Whether the device has ended its tasks.

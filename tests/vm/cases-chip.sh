@@ -238,17 +238,16 @@ the_open_firmware_answers_lsusb_and_control_requests() {
     plug 2 open
     until_true 20 test -e "/sys/bus/usb/devices/$port/product"
     [ "$(cat "/sys/bus/usb/devices/$port/product")" = 'custom v0.1' ]
-    lsusb -v -d add1:0001 >descriptors 2>faults
-    cat descriptors faults
-    # It stalls GET_STATUS.
-    refute grep -v 'cannot read device status' faults
-    grep -q 'bInterfaceClass       255' descriptors
+    if [ "$speed" = super ]; then
+      lsusb -v -d add1:0001 >descriptors 2>faults
+      cat descriptors faults
+      grep -q 'bInterfaceClass       255' descriptors
+      # It never answers a read that it does not know, as GET_STATUS; the host gives up, and it goes on.
+      refute grep -v 'cannot read device status' faults
+    fi
     "$examples/control" "$port" write e5 f000 00ab
     [ "$("$examples/control" "$port" read e4 f000 0 4)" = 'ab 00 00 00' ]
     [ "$("$examples/control" "$port" read e4 cc00 0 64 | wc -w)" = 64 ]
-    # What the firmware does not know it stalls, and then it goes on.
-    refute "$examples/control" "$port" read ee 0 0 4
-    [ "$("$examples/control" "$port" read e4 f000 0 1)" = ab ]
     host unplug 2
     until_true 20 refute test -e "/sys/bus/usb/devices/$port"
   done

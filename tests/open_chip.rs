@@ -52,7 +52,7 @@ fn arm_dma(unit: &mut Driver<MemoryFlash>, sectors: u16, is_in: bool) {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn it_boots_and_says_so_on_its_serial_port() {
+fn open_firmware_boots_and_says_so_on_its_serial_port() {
     let mut unit = powered_on(&open(), Speed::Super);
     assert_eq!(unit.settle(), Outcome::Parked);
     let instructions = unit.chip.instructions();
@@ -63,7 +63,7 @@ fn it_boots_and_says_so_on_its_serial_port() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn it_enumerates_as_custom_firmware() {
+fn open_firmware_enumerates_as_custom_firmware() {
     for speed in [Speed::Super, Speed::High] {
         let mut unit = unit(speed);
         let device = unit.descriptor(1, 0, 18).unwrap();
@@ -80,7 +80,7 @@ fn it_enumerates_as_custom_firmware() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn e5_writes_what_e4_reads() {
+fn open_firmware_e5_writes_what_e4_reads() {
     let mut unit = unit(Speed::Super);
     unit.control([0x40, 0xE5, 0x00, 0xF0, 0xAB, 0, 0, 0], &[]).unwrap();
     assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap(), [0xAB, 0, 0, 0]);
@@ -90,7 +90,7 @@ fn e5_writes_what_e4_reads() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn f0_reaches_configuration_space_and_memory() {
+fn open_firmware_f0_reaches_configuration_space_and_memory() {
     let mut unit = unit(Speed::Super);
     send_tlp(&mut unit, CONFIG_READ_0, 0, 0, 0).unwrap();
     assert_eq!(completion(&mut unit), (0x2463_1B21, 0, 0), "the root port");
@@ -106,7 +106,7 @@ fn f0_reaches_configuration_space_and_memory() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn f0_streams_writes_and_reads() {
+fn open_firmware_f0_streams_writes_and_reads() {
     let mut unit = unit(Speed::Super);
     send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
     let data = pattern(3000, 5);
@@ -123,7 +123,7 @@ fn f0_streams_writes_and_reads() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
+fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
     let mut unit = unit(Speed::Super);
     let data = pattern(4096, 9);
     arm_dma(&mut unit, 8, false);
@@ -147,7 +147,7 @@ fn f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn a_request_that_it_does_not_know_and_a_reset_leave_it_alive() {
+fn open_firmware_survives_a_request_that_it_does_not_know_and_a_reset() {
     let mut unit = unit(Speed::Super);
     let unknown = unit.control([0xC0, 0x77, 0, 0, 0, 0, 8, 0], &[]);
     assert!(unknown.is_err(), "{unknown:?}");

@@ -223,23 +223,31 @@ fn the_runtimes_pcie_requests_end() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_bulk_only_write_dbg() {
+fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     let mut unit = powered_on(&patched(), Speed::Super);
     unit.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, gpu());
     unit.enumerate().unwrap();
     unit.bulk_only(&INQUIRY, Data::In(36)).unwrap();
-    for (addr, value) in INITIALISATION {
+    let mut write = |unit: &mut Driver<MemoryFlash>, addr: u16, value| {
         let [high, low] = addr.to_be_bytes();
-        unit.bulk_only(&[0xE5, value, 0x50, high, low, 0], Data::None).unwrap();
-    }
-    if std::env::var_os("TRACE").is_some() {
-        unit.chip.set_watch(Some(Box::new(chip_images::Printed)));
-    }
-    if std::env::var_os("AFF").is_some() {
-        unit.bulk_only(&[0xE5, 0x20, 0x50, 0x0A, 0xFF, 0], Data::None).unwrap();
+        assert_eq!(unit.bulk_only(&[0xE5, value, 0x50, high, low, 0], Data::None).unwrap().status, 0);
+    };
+    for (addr, value) in INITIALISATION {
+        write(&mut unit, addr, value);
     }
     let data = pattern(4096, 3);
-    let reply = unit.bulk_only(&cdb16(0x8A, 0, 8), Data::Out(&data));
-    eprintln!("{reply:02X?} pc {:05X} 6A {:02X}", unit.chip.pc(), unit.chip.cpu().internal_ram[0x6A]);
-    eprintln!("{}", unit.chip.sram()[..4096] == data[..]);
+    let mut ask = |unit: &mut Driver<MemoryFlash>| {
+        assert!(unit.bulk_only(&cdb16(0x8A, 0, 8), Data::Out(&data)).is_err());
+        let came = unit.chip.sram()[..4096] == data[..];
+        assert!(unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).is_ok(), "Bulk-Only reset");
+        assert_eq!(unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data.len(), 36);
+        came
+    };
+    assert!(!ask(&mut unit));
+    for (addr, value) in INITIALISATION {
+        write(&mut unit, addr, value);
+    }
+    // How many parts may run at once: only the start-up of an SSD sets it (b1:0x8AC2, 0x8C5E).
+    write(&mut unit, 0x0AFF, 0x20);
+    assert!(ask(&mut unit), "with it the data comes, and the answer waits for the SSD");
 }

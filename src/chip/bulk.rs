@@ -134,3 +134,60 @@ fn word(memory: &XdataMemory, at: u16) -> u16 {
     let page = memory.main();
     u16::from_be_bytes([page[usize::from(at)], page[usize::from(at) + 1]])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arming_sends_one_packet_and_no_more() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x9007] = 0x10;
+        let mut bulk = Bulk::default();
+        for (speed, len) in [(Speed::Super, 1024), (Speed::High, 512)] {
+            assert!(bulk.write(ARM, ARM_IN, speed, &memory));
+            assert_eq!(bulk.take_in(None, 0).map(|packet| packet.len()), Some(len));
+            assert_eq!(bulk.take_in(None, 0), None);
+        }
+    }
+
+    #[test]
+    fn the_firmware_is_told_some_time_after_the_host_took_the_packet() {
+        let memory = XdataMemory::new();
+        let mut bulk = Bulk::default();
+        bulk.write(ARM, ARM_IN, Speed::Super, &memory);
+        assert_eq!(bulk.next(), None, "as long as the host does not read");
+        assert_eq!(bulk.take_in(None, 1_000), Some(Vec::new()));
+        bulk.advance(1_000 + IN_DELAY - 1);
+        assert_eq!(bulk.events(), 0);
+        bulk.advance(1_000 + IN_DELAY);
+        assert_eq!(bulk.events(), IN_GONE);
+        assert!(bulk.write(EVENTS, IN_GONE, Speed::Super, &memory));
+        assert_eq!(bulk.events(), 0);
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_stream_that_it_is_for() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x900D] = 5;
+        memory.main_mut()[0x900F] = 6;
+        let mut bulk = Bulk::default();
+        bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
+        assert_eq!(bulk.take_in(Some(4), 0), None);
+        assert!(bulk.take_in(Some(5), 0).is_some());
+        assert!(!bulk.wants_out(Some(5), &memory) && bulk.wants_out(Some(6), &memory));
+        bulk.out_came(0x123, &mut memory);
+        assert_eq!((bulk.events(), &memory.main()[0x910D..0x910F]), (OUT_CAME, &[0x01, 0x23][..]));
+        assert!(!bulk.wants_out(Some(6), &memory), "one arming, one packet");
+    }
+
+    #[test]
+    fn what_is_dropped_does_not_go() {
+        let memory = XdataMemory::new();
+        let mut bulk = Bulk::default();
+        bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
+        bulk.write(ARM, DROP_IN | DROP_OUT, Speed::Super, &memory);
+        assert_eq!(bulk.take_in(None, 0), None);
+        assert!(!bulk.wants_out(None, &memory));
+    }
+}

@@ -9,6 +9,11 @@ use super::map::Register;
 use super::sram::Sram;
 use crate::mcu::XdataMemory;
 
+/// 0xC401.1, set around the start: a drain. What the host still sends of its command's data is dropped. Source:
+/// c:0x0152-0x0184, case 9 of Bulk-Only's thirteen; c:0x4784 ends it. How much that is, the CBW's length says (chosen).
+const DRAIN: u16 = 0xC401;
+/// The CBW's dCBWDataTransferLength, little-endian.
+const HOST_LENGTH: usize = 0x9123;
 /// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open F2 (03 out, 02 in); c:0x2880, 0x1B56.
 const CONTROL: u16 = 0xC412;
 /// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE.
@@ -24,9 +29,9 @@ const SECTORS: u16 = 0xC426;
 const START: u16 = 0xC429;
 /// 0xC42A: written around transfers; no effect here. Source: c:0x3133; open F2.
 const CONTROL_2: u16 = 0xC42A;
-/// 0xC42C.0, write 1 clears: the data stage of a command has ended. Source: c:0x116B-0x117A, then c:0x4784 sends the
-/// status, or, with no data stage under way, halts every endpoint. Never on here.
-const STAGE_ENDED: u16 = 0xC42C;
+/// 0xC42C.0, write 1 clears: a drain has ended. Raises 0xC802.2. Source: c:0x116B-0x117A, then c:0x4784 sends the
+/// status; with no drain under way it halts every endpoint.
+const DRAINED: u16 = 0xC42C;
 /// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
 const BUSY: u16 = 0xC450;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
@@ -54,6 +59,10 @@ const FREE_2: u16 = 0xCE65;
 const TAKE: u16 = 0xCE6E;
 const FREE: u16 = 0xCE6F;
 
+/// 0xCE00: 3 starts a copy of one sector from 0x7000 on its way to an SSD; reads 0 when done. Source: c:0x34F0, 0x4ED3,
+/// which are not reached without an SSD. It copies nothing here.
+const COPY: u16 = 0xCE00;
+
 /// Bytes of a slot. Slot n stands at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
 const SLOT_LEN: usize = 0x4000;
 const NO_QUEUE_SLOT: u8 = 0x3F;
@@ -63,13 +72,14 @@ const MOST: usize = 64;
 const EVENT_DELAY: u64 = 200;
 
 pub(super) const REGISTERS: &[Register] = &[
+    Register::one(DRAIN, "DMA_DRAIN"),
     Register::range(CONTROL, FIRST_SLOT + 1, "DMA_SETUP"),
     Register::range(STREAM, STREAM + 1, "DMA_STREAM"),
     Register::range(SECTOR_LEN, SECTOR_LEN + 1, "DMA_SECTOR_LENGTH"),
     Register::range(SECTORS, SECTORS + 1, "DMA_SECTORS"),
     Register::one(START, "DMA_START"),
     Register::one(CONTROL_2, "DMA_CONTROL_2"),
-    Register::one(STAGE_ENDED, "DMA_STAGE_ENDED"),
+    Register::one(DRAINED, "DMA_DRAINED"),
     Register::one(BUSY, "DMA_BUSY"),
     Register::range(LENGTH, LENGTH + 3, "DMA_LENGTH"),
     Register::one(SEND_GOOD, "DMA_SEND_GOOD"),
@@ -78,6 +88,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(TAKE_OUT, "DMA_TAKE_OUT"),
     Register::one(DONE_OUT, "DMA_DONE_OUT"),
     Register::one(EVENTS, "DMA_EVENTS"),
+    Register::one(COPY, "NVME_COPY"),
     Register::range(USED, USED + 3, "SRAM_SLOTS_USED"),
     Register::one(FREE_16, "SRAM_FREE_16"),
     Register::one(FREE_1, "SRAM_FREE_1"),
@@ -94,22 +105,34 @@ struct Transfer {
     left: usize,
     /// To the host: a completion entry has come.
     is_released: bool,
+    is_drain: bool,
+}
+
+/// What there is to tell the firmware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A transfer to the host is finished; its queue slot.
+    In(u8),
+    /// One from the host.
+    Out(u8),
+    Drained,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Dma {
     from_host: Vec<Transfer>,
     to_host: Vec<Transfer>,
-    /// Events to come: when, whether to the host, queue slot.
-    due: VecDeque<(u64, bool, u8)>,
+    /// Events to come, and when.
+    due: VecDeque<(u64, Event)>,
     done_in: VecDeque<u8>,
     done_out: VecDeque<u8>,
+    drained: bool,
     used: u32,
 }
 
 impl Dma {
     pub(super) fn has_event(&self) -> bool {
-        !self.done_in.is_empty() || !self.done_out.is_empty()
+        self.drained || !self.done_in.is_empty() || !self.done_out.is_empty()
     }
 
     /// Forgets every transfer and event.
@@ -128,7 +151,8 @@ impl Dma {
                 let word = |at: u16| u32::from(word(memory, at));
                 (word(SECTORS) * word(SECTOR_LEN)).to_be_bytes()[usize::from(addr - LENGTH)]
             }
-            STAGE_ENDED => stored & !0x01,
+            DRAINED => u8::from(self.drained),
+            COPY => 0,
             BUSY => u8::from(!self.from_host.is_empty()) << 1,
             EVENTS => u8::from(!self.done_in.is_empty()) | u8::from(!self.done_out.is_empty()) << 1,
             DONE_IN => self.done_in.front().copied().unwrap_or(NO_QUEUE_SLOT),
@@ -144,12 +168,17 @@ impl Dma {
     }
 
     /// `true` where the write did something.
-    pub(super) fn write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
+    pub(super) fn write(&mut self, addr: u16, value: u8, memory: &XdataMemory, now: u64) -> bool {
         let used = self.used;
         match addr {
             START if memory.main()[usize::from(CONTROL)] & 0x02 != 0 => {
-                self.start(value, memory);
+                self.start(value, memory, now);
                 return true;
+            }
+            DRAINED => {
+                let was = self.drained;
+                self.drained &= value & 0x01 == 0;
+                return was != self.drained;
             }
             TAKE_IN => return self.done_in.pop_front().is_some(),
             TAKE_OUT => return self.done_out.pop_front().is_some(),
@@ -165,19 +194,22 @@ impl Dma {
         used != self.used
     }
 
-    fn start(&mut self, sram_slot: u8, memory: &XdataMemory) {
+    fn start(&mut self, sram_slot: u8, memory: &XdataMemory, now: u64) {
         let page = memory.main();
         let byte = |at: u16| page[usize::from(at)];
         let word = |at: u16| usize::from(word(memory, at));
         // The runtime supplies 0x0200; without it, 512 all the same (chosen).
         let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
+        let is_drain = byte(DRAIN) & 0x02 != 0;
+        let host_length = u32::from_le_bytes([0, 1, 2, 3].map(|offset| page[HOST_LENGTH + offset]));
         let transfer = Transfer {
             queue_slot: byte(QUEUE_SLOT) & 0x3F,
             sram_slot: sram_slot & 0x1F,
             stream: word(STREAM) as u16,
             at: usize::from(byte(FIRST_SLOT) & 0x3F) * SLOT_LEN,
-            left: word(SECTORS) * sector,
+            left: if is_drain { host_length as usize } else { word(SECTORS) * sector },
             is_released: false,
+            is_drain,
         };
         let list = if byte(CONTROL) & 0x01 != 0 { &mut self.from_host } else { &mut self.to_host };
         list.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
@@ -186,6 +218,8 @@ impl Dma {
         }
         if transfer.left > 0 {
             list.push(transfer);
+        } else if is_drain {
+            self.later(now, Event::Drained);
         }
     }
 
@@ -200,12 +234,14 @@ impl Dma {
         let Some(index) = self.from_host.iter().position(wanted) else { return };
         let transfer = &mut self.from_host[index];
         let len = packet.len().min(transfer.left);
-        sram.load(transfer.at, &packet[..len]);
+        if !transfer.is_drain {
+            sram.load(transfer.at, &packet[..len]);
+        }
         transfer.at += len;
         transfer.left -= len;
         if transfer.left == 0 {
-            let queue_slot = self.from_host.remove(index).queue_slot;
-            self.later(now, false, queue_slot);
+            let ended = self.from_host.remove(index);
+            self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.queue_slot) });
         }
     }
 
@@ -229,27 +265,29 @@ impl Dma {
         transfer.at += len;
         transfer.left -= len;
         if transfer.left == 0 {
-            let queue_slot = self.to_host.remove(index).queue_slot;
-            self.later(now, true, queue_slot);
+            let ended = self.to_host.remove(index);
+            self.later(now, Event::In(ended.queue_slot));
         }
         Some(packet)
     }
 
-    fn later(&mut self, now: u64, is_in: bool, queue_slot: u8) {
+    fn later(&mut self, now: u64, event: Event) {
         if self.due.len() < MOST {
-            self.due.push_back((now + EVENT_DELAY, is_in, queue_slot));
+            self.due.push_back((now + EVENT_DELAY, event));
         }
     }
 
     pub(super) fn next(&self) -> Option<u64> {
-        self.due.front().map(|(at, ..)| *at)
+        self.due.front().map(|(at, _)| *at)
     }
 
     pub(super) fn advance(&mut self, now: u64) {
-        while let Some((_, is_in, queue_slot)) = self.due.pop_front_if(|(at, ..)| *at <= now) {
-            let done = if is_in { &mut self.done_in } else { &mut self.done_out };
-            if done.len() < MOST {
-                done.push_back(queue_slot);
+        while let Some((_, event)) = self.due.pop_front_if(|(at, _)| *at <= now) {
+            match event {
+                Event::In(queue_slot) if self.done_in.len() < MOST => self.done_in.push_back(queue_slot),
+                Event::Out(queue_slot) if self.done_out.len() < MOST => self.done_out.push_back(queue_slot),
+                Event::In(_) | Event::Out(_) => {}
+                Event::Drained => self.drained = true,
             }
         }
     }

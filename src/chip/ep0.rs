@@ -207,3 +207,81 @@ impl Ep0 {
         did
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: [u8; 8] = [0x80, 6, 0, 1, 0, 0, 100, 0];
+    const SUPER: Speed = Speed::Super;
+
+    fn send(ep0: &mut Ep0, memory: &mut XdataMemory, bytes: &[u8], speed: Speed) {
+        memory.main_mut()[BUFFER..BUFFER + bytes.len()].copy_from_slice(bytes);
+        let at = usize::from(LENGTH);
+        memory.main_mut()[at..at + 2].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
+        ep0.write(COMMAND, SEND_IN, speed, memory);
+    }
+
+    #[test]
+    fn a_read_goes_through_its_stages_in_order() {
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        ep0.begin(READ, &[], &mut memory);
+        assert_eq!((ep0.events(), &memory.main()[0x9104..0x910C]), (SETUP_CAME, &READ[..]));
+        ep0.write(EVENTS, SETUP_CAME, SUPER, &mut memory);
+        assert_eq!(ep0.events(), IN_WANTED);
+        send(&mut ep0, &mut memory, &[7; 18], SUPER);
+        assert_eq!(ep0.events(), OUT_OFFERED, "a short packet ends the data");
+        ep0.write(COMMAND, TAKE_OUT, SUPER, &mut memory);
+        assert_eq!(ep0.events(), OUT_OFFERED | OUT_TAKEN);
+        assert_eq!(ep0.take_reply(), None);
+        ep0.write(EVENTS, OUT_OFFERED | OUT_TAKEN, SUPER, &mut memory);
+        assert_eq!(ep0.take_reply(), Some(ControlReply::Done(vec![7; 18])));
+    }
+
+    #[test]
+    fn a_full_packet_with_more_to_come_asks_for_the_next() {
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        ep0.begin(READ, &[], &mut memory);
+        ep0.write(EVENTS, SETUP_CAME, Speed::High, &mut memory);
+        send(&mut ep0, &mut memory, &[1; 64], Speed::High);
+        ep0.write(EVENTS, IN_WANTED, Speed::High, &mut memory);
+        assert_eq!(ep0.events(), IN_WANTED);
+        send(&mut ep0, &mut memory, &[2; 64], Speed::High);
+        assert_eq!(ep0.events(), OUT_OFFERED, "wLength is reached");
+        ep0.write(EVENTS, OUT_TAKEN, Speed::High, &mut memory);
+        let Some(ControlReply::Done(data)) = ep0.take_reply() else { panic!("no reply") };
+        assert_eq!((data.len(), data[63], data[64]), (100, 1, 2));
+    }
+
+    #[test]
+    fn a_write_longer_than_a_packet_comes_in_pieces() {
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        ep0.begin([0x40, 1, 0, 0, 0, 0, 70, 0], &[9; 80], &mut memory);
+        ep0.write(EVENTS, SETUP_CAME, Speed::High, &mut memory);
+        for left in [6, 0] {
+            assert_eq!(ep0.events(), OUT_OFFERED);
+            ep0.write(COMMAND, TAKE_OUT, Speed::High, &mut memory);
+            assert_eq!(ep0.data.len(), left);
+            ep0.write(EVENTS, OUT_OFFERED | OUT_TAKEN, Speed::High, &mut memory);
+        }
+        assert_eq!(ep0.events(), STATUS);
+        ep0.write(EVENTS, STATUS, Speed::High, &mut memory);
+        assert_eq!(ep0.take_reply(), Some(ControlReply::Done(Vec::new())));
+    }
+
+    #[test]
+    fn a_stall_ends_the_transfer_and_a_new_setup_begins_another() {
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        ep0.begin(READ, &[], &mut memory);
+        ep0.write(EVENTS, SETUP_CAME, SUPER, &mut memory);
+        ep0.write(COMMAND, STALL, SUPER, &mut memory);
+        assert_eq!((ep0.events(), ep0.take_reply()), (0, Some(ControlReply::Stall)));
+        ep0.begin([0x00, 9, 1, 0, 0, 0, 0, 0], &[], &mut memory);
+        ep0.write(EVENTS, SETUP_CAME, SUPER, &mut memory);
+        assert_eq!(ep0.events(), STATUS, "without data the status stage follows");
+    }
+}

@@ -211,3 +211,94 @@ fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
         memory.main_mut()[start + (offset + index) % BUFFER_LEN] = *byte;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcu::MemoryFlash;
+
+    struct Bench {
+        controller: FlashController<MemoryFlash>,
+        memory: XdataMemory,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { controller: FlashController::new(MemoryFlash::erased()), memory: XdataMemory::new() }
+        }
+
+        fn set(&mut self, addr: u16, value: u8) {
+            self.memory.main_mut()[usize::from(addr)] = value;
+            self.controller.write(addr, value, &mut self.memory);
+        }
+
+        fn command(&mut self, command: u8, address: u32, length: u16) {
+            let [_, high, mid, low] = address.to_be_bytes();
+            let [length_high, length_low] = length.to_be_bytes();
+            let registers = [(ADDRESS_HIGH, high), (0xC8A2, mid), (ADDRESS_LOW, low), (LENGTH, length_high)];
+            for (addr, value) in registers.into_iter().chain([(0xC8A4, length_low), (COMMAND, command), (START, 1)]) {
+                self.set(addr, value);
+            }
+        }
+
+        fn seen(&self, len: usize) -> &[u8] {
+            &self.memory.main()[0x7000..0x7000 + len]
+        }
+    }
+
+    #[test]
+    fn a_program_needs_write_enable_and_clears_bits_alone() {
+        let mut bench = Bench::new();
+        bench.controller.deposit(0, &[0xF0, 0x0F], &mut bench.memory);
+        bench.command(0x02, 0x100, 2);
+        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0xFF, 0xFF]);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x100, 2);
+        bench.controller.deposit(0, &[0x3C, 0x3C], &mut bench.memory);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x100, 2);
+        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0x30, 0x0C]);
+        bench.command(0x06, 0, 0);
+        bench.command(0x20, 0x1FF, 0);
+        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0xFF, 0xFF]);
+    }
+
+    #[test]
+    fn id_and_status_are_seen_and_leave_what_the_host_sent() {
+        let mut bench = Bench::new();
+        bench.controller.deposit(0, &[1, 2, 3, 4], &mut bench.memory);
+        bench.command(0x9F, 0, 3);
+        assert_eq!(bench.seen(4), [0xEF, 0x30, 0x13, 4]);
+        bench.command(0x06, 0, 0);
+        bench.command(0x05, 0, 1);
+        assert_eq!(bench.seen(1), [WRITE_ENABLED]);
+        bench.set(BUFFER, 0x1C);
+        bench.command(0x01, 0, 1);
+        bench.command(0x05, 0, 1);
+        assert_eq!(bench.seen(1), [0x1C], "the status register took it");
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0, 4);
+        assert_eq!(bench.controller.flash().cells()[..4], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_the_cpu_writes_into_the_buffer_is_programmed() {
+        let mut bench = Bench::new();
+        bench.set(BUFFER + 1, 0x77);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x200, 3);
+        assert_eq!(bench.controller.flash().cells()[0x200..0x203], [0, 0x77, 0]);
+    }
+
+    #[test]
+    fn a_program_wraps_in_its_page_and_a_read_goes_where_usb_takes_it() {
+        let mut bench = Bench::new();
+        bench.controller.deposit(0, &[1, 2, 3], &mut bench.memory);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x2FE, 3);
+        let cells = bench.controller.flash().cells();
+        assert_eq!((&cells[0x2FE..0x300], cells[0x200], cells[0x300]), (&[1, 2][..], 3, 0xFF));
+        bench.command(0x03, 0x2FE, 2);
+        assert_eq!(bench.memory.main()[0x8000..0x8002], [1, 2]);
+    }
+}

@@ -209,3 +209,49 @@ impl Msc {
         Some((status.slot.filter(|slot| *slot != LOOSE), status.bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_csw_goes_once_and_the_firmware_is_told() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x901A] = 13;
+        memory.main_mut()[0xD800..0xD804].copy_from_slice(b"USBS");
+        let mut msc = Msc::default();
+        assert_eq!(msc.write(SENDS, 1, |_| 0, &memory), Effect::Changed);
+        assert!(!msc.has_sent());
+        let (slot, csw) = msc.take_status(None).unwrap();
+        assert_eq!((slot, csw.len(), &csw[..4]), (Some(0), 13, &b"USBS"[..]));
+        assert_eq!((msc.read(SENT, 0, &memory), msc.read(SENT_BYTES, 0, &memory)), (1, 1));
+        assert_eq!(msc.take_status(None), None);
+        msc.write(SENT, 1, |_| 0, &memory);
+        assert!(!msc.has_sent());
+    }
+
+    #[test]
+    fn a_status_goes_to_its_commands_stream() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x901A + 9] = 16;
+        memory.main_mut()[0x905A..0x905D].copy_from_slice(&[8, 0, 0x21]);
+        let mut msc = Msc::default();
+        msc.write(SENDS + 9, 1, |slot| slot as u16 + 0x10, &memory);
+        msc.write(SEND_LOOSE, 1, |_| 0, &memory);
+        assert_eq!(msc.take_status(Some(0x18)), None);
+        assert_eq!(msc.take_status(Some(0x19)).map(|(slot, bytes)| (slot, bytes.len())), Some((Some(9), 16)));
+        assert_eq!(msc.take_status(Some(0x21)).map(|(slot, bytes)| (slot, bytes.len())), Some((None, 8)));
+        assert_eq!((msc.sent[1], msc.sent[8], msc.read(SENT_BYTES, 0, &memory)), (2, 1, 2));
+    }
+
+    #[test]
+    fn however_often_a_status_is_sent_one_waits_for_each_slot() {
+        let memory = XdataMemory::new();
+        let mut msc = Msc::default();
+        for round in 0..10_000u32 {
+            msc.write(SENDS + (round % 32) as u16, 1, |_| 0, &memory);
+            msc.send(None, round as u16, &[]);
+        }
+        assert!(msc.waiting.len() <= 2 * LOOSE);
+    }
+}

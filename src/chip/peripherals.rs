@@ -255,7 +255,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.attention = true;
             return true;
         }
-        let did = self.dma.write(addr, value, memory);
+        let did = self.dma.write(addr, value, memory, self.now);
         self.attention |= did;
         did
     }

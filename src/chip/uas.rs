@@ -120,3 +120,54 @@ impl Uas {
         addr == NEXT && self.next.take().is_some()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(tag: u8) -> [u8; 32] {
+        let mut unit = [0; 32];
+        unit[..4].copy_from_slice(&[1, 0, 0, tag]);
+        unit[CDB] = 0x12;
+        unit
+    }
+
+    #[test]
+    fn a_unit_takes_the_lowest_free_slot_until_its_status_has_gone() {
+        let mut memory = XdataMemory::new();
+        let mut uas = Uas::default();
+        for tag in 1..=32 {
+            assert!(uas.take(&unit(tag), &mut memory));
+            assert_eq!(uas.read(NEXT, 0, &memory), tag - 1);
+            assert!(uas.write(NEXT));
+            assert_eq!((uas.read(WAITS, 0, &memory), uas.read(NEXT, 0, &memory)), (0, 0xFF));
+        }
+        assert_eq!(uas.read(FREE, 0, &memory), 0);
+        assert!(!uas.take(&unit(33), &mut memory));
+        uas.free(5);
+        assert!(uas.take(&unit(33), &mut memory));
+        assert_eq!((uas.read(NEXT, 0, &memory), uas.tag(5)), (5, 33));
+    }
+
+    #[test]
+    fn a_slot_tells_its_units_id_and_tag() {
+        let mut memory = XdataMemory::new();
+        let mut uas = Uas::default();
+        uas.take(&unit(0x42), &mut memory);
+        memory.main_mut()[0xCE88] = 0;
+        memory.main_mut()[0xC4ED] = 0;
+        let read = |addr| uas.read(addr, 0, &memory);
+        assert_eq!((read(UNIT_ID), read(0xCEB2), read(0xCEB3), read(TAG), read(0xC4EF)), (1, 0, 0x42, 0, 0x42));
+        assert_eq!(memory.main()[0xD010], 0x12);
+    }
+
+    #[test]
+    fn a_tag_that_is_in_use_is_told() {
+        let mut memory = XdataMemory::new();
+        let mut uas = Uas::default();
+        uas.take(&unit(7), &mut memory);
+        assert_eq!(uas.read(OVERLAPPED, 0, &memory), 0);
+        uas.take(&unit(7), &mut memory);
+        assert_eq!(uas.read(OVERLAPPED, 0, &memory), 1);
+    }
+}

@@ -331,15 +331,15 @@ mod tests {
     #[test]
     fn a_case_table_is_a_table_and_the_code_behind_it_is_code() {
         let image = practice::image();
-        let lines = listing(&image, at("c:0x3912"), 14);
+        let lines = listing(&image, at("c:0x3912"), 24);
         assert_eq!(lines[0].text, "lcall 0x0DEF");
         assert_eq!(lines[0].note.as_deref(), Some("case (jumps by A through the table behind the call)"));
         let cases: Vec<_> = lines.iter().filter(|line| line.kind == LineKind::Case).collect();
-        assert_eq!(cases.len(), 11);
+        assert_eq!(cases.len(), 21);
         assert!(cases[0].text.starts_with("case 0x00 0x39"));
-        assert!(cases[9].text.starts_with("case 0xE8 0x39"));
-        assert!(cases[10].text.starts_with("default 0x39"));
-        assert_eq!(lines[12].text, "mov r7, #0x05");
+        assert!(cases[19].text.starts_with("case 0xE8 0x39"));
+        assert!(cases[20].text.starts_with("default 0x39"));
+        assert_eq!(lines[22].text, "lcall 0x5440");
     }
 
     #[test]
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn a_call_through_a_bank_switch_stub_names_the_routine_in_the_other_bank() {
         let image = practice::image();
-        let lines = listing(&image, at("c:0x3936"), 40);
+        let lines = listing(&image, at("c:0x3955"), 40);
         let e4 = lines.iter().find(|line| line.note.as_ref().is_some_and(|note| note.contains("e4_xdata_read")));
         let note = e4.unwrap().note.as_deref().unwrap();
         assert_eq!(note, "through the stub to b1:0xC98D e4_xdata_read (E4)");

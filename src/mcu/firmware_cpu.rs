@@ -361,6 +361,7 @@ mod tests {
     #[test]
     fn the_practice_image_queues_transfers_and_resets() {
         let mut unit = unit();
+        unit.believe_in_nvme();
         let mut transfer = [0; 16];
         transfer[13] = 8;
         transfer[0] = 0x8A;

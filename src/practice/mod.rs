@@ -2,7 +2,7 @@
 //!
 //! Everything that asmpatch does to the vendor's image it can do to this one, so that nothing but this source tree
 //! is needed to try, test and demonstrate it. `practice.md` in this folder says what the program does. It is written
-//! in assembly (`common.asm`, `bank1.asm`), assembled by SDCC into the Intel HEX files beside it, and those are put
+//! in assembly (`common.asm` and `bank1.asm` name the parts), assembled by SDCC into the Intel HEX files beside it, and those are put
 //! into their container here.
 
 use ihex::{Reader, Record};
@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "893c22ec9e7fc954a3387d73d5a12c269d571202b6302a3e65889082965d3d1b";
+    const SHA256: &str = "50a44316b2e9703e7278ceee620b14ab451fd6736fd0249096b8caff5399eb1f";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {
@@ -77,6 +77,19 @@ mod tests {
         assert_eq!(bytes(Bank::Common, 0x4D4E, 3), [0x12, 0x40, 0x13]);
     }
 
+    #[test]
+    fn no_two_parts_of_the_source_claim_the_same_byte() {
+        for hex in [COMMON_HEX, BANK1_HEX] {
+            let mut claimed = vec![false; 0x1_0000];
+            for record in Reader::new(hex) {
+                let Ok(Record::Data { offset, value }) = record else { continue };
+                let bytes = &mut claimed[usize::from(offset)..usize::from(offset) + value.len()];
+                assert!(bytes.iter().all(|claimed| !claimed), "{offset:#06x}");
+                bytes.fill(true);
+            }
+        }
+    }
+
     /// Dispatches a CDB as the bulk transports' front ends do: opcode at 0x0002, CDB behind the context pointer.
     fn dispatch(machine: &mut Machine<PlainMemory>, entry: &str, cdb: &[u8]) -> u8 {
         let memory = machine.xdata_mut().memory_mut().main_mut();
@@ -88,6 +101,13 @@ mod tests {
         machine.idata_mut()[0x08] = 0x0A;
         machine.call(entry.parse().unwrap(), 100_000).unwrap();
         machine.idata()[0x6A]
+    }
+
+    /// What a GPU runtime writes before its first WRITE(16).
+    fn initialise(machine: &mut Machine<PlainMemory>) {
+        let memory = machine.xdata_mut().memory_mut().main_mut();
+        (memory[0x054B], memory[0x05A8], memory[0x05F8]) = (0x20, 0x02, 0x04);
+        memory[0x07E5] = 0;
     }
 
     fn machine() -> Machine<PlainMemory> {
@@ -115,8 +135,8 @@ mod tests {
     #[test]
     fn inquiry_names_the_practice_image() {
         let mut machine = machine();
-        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x12, 0, 0, 0, 36, 0]), 1);
-        assert_eq!(&machine.xdata().memory().main()[0x8008..0x8024], b"asmpatchpractice image  0001");
+        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x12, 0, 0, 0, 36, 0]), 8);
+        assert_eq!(&machine.xdata().memory().main()[0x8008..0x8024], b"asmpatchpractice image  0100");
     }
 
     #[test]
@@ -129,7 +149,7 @@ mod tests {
             (&[0xC1, 0, 0, 0, 0, 0], [5, 0x20, 0]),
         ] {
             assert_eq!(dispatch(&mut machine, "c:0x38D4", cdb), 5);
-            assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x03, 0, 0, 0, 18, 0]), 1);
+            assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x03, 0, 0, 0, 18, 0]), 8);
             let data = &machine.xdata().memory().main()[0x8000..0x8012];
             assert_eq!([data[2], data[12], data[13]], sense, "{cdb:02x?}");
             assert_eq!(crate::scsi::Sense::parse(data).unwrap().asc, sense[1]);
@@ -140,6 +160,9 @@ mod tests {
     fn queued_transfers_return_the_statuses_that_the_status_patch_is_about() {
         let mut machine = machine();
         let transfer = |opcode| [opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 5);
+        assert_eq!(machine.xdata().memory().main()[0x020D], 0x3A, "no medium, until a runtime says otherwise");
+        initialise(&mut machine);
         assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x88)), 9);
         assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 0x0A);
         assert!(machine.code_mut().replace("c:0x2A0E".parse().unwrap(), &[5]));

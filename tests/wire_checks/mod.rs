@@ -109,3 +109,60 @@ pub fn usbredir(data: &[u8]) {
         }
     }
 }
+
+/// Whatever code on the whole chip, and whatever host. The first half is code from the reset vector on, the second
+/// what the host does between stretches of it.
+///
+/// # Panics
+/// Where the chip keeps more than it may, or runs longer than it was told to.
+pub fn chip(data: &[u8]) {
+    use asmpatch::chip::{Chip, MemoryFunction, Outcome, Place, Speed};
+    use asmpatch::mcu::{CodeSpace, MemoryFlash};
+
+    const STRETCH: u64 = 5_000;
+    let (code, host) = data.split_at(data.len() / 2);
+    let code = CodeSpace::from_body(code);
+    let mut host = host.iter().copied();
+    let mut chip = Chip::power_on(code.clone(), MemoryFlash::erased(), Speed::Super);
+    let place = Place { bus: 1, device: 0, function: 0 };
+    chip.fabric_mut().attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
+    for _ in 0..200 {
+        let before = chip.instructions();
+        if chip.run(STRETCH) == Outcome::Reset {
+            chip = chip.restart(code.clone());
+        } else {
+            assert!(chip.instructions() - before <= STRETCH + 1);
+        }
+        let Some(event) = host.next() else { break };
+        let mut byte = || host.next().unwrap_or(0);
+        let (first, second) = (byte(), byte());
+        let packet = vec![second; usize::from(first) * 5];
+        let speed = [Speed::Full, Speed::High, Speed::Super][usize::from(first % 3)];
+        match event % 12 {
+            0 => chip.begin_control([first, second, byte(), byte(), 0, 0, byte(), byte() & 0x0F], &packet),
+            1 => drop(chip.take_control_reply()),
+            2 => {
+                let _ = chip.bulk_out(0x02, u16::from(second), &packet);
+            }
+            3 => {
+                let _ = chip.bulk_out(0x04, 0, &packet);
+            }
+            4 => drop(chip.bulk_in(0x81, u16::from(first))),
+            5 => drop(chip.bulk_in(0x83, u16::from(first))),
+            6 => chip.bus_reset(speed),
+            7 => chip.suspend(),
+            8 => chip.resume(),
+            9 => chip.pcie_write(0x0082_8000 + u64::from(first), &packet),
+            10 => {
+                let _ = chip.bulk_out(second, 0, &packet);
+            }
+            _ => {
+                let mut cbw = b"USBC\0\0\0\0".to_vec();
+                cbw.resize(31, first);
+                let _ = chip.bulk_out(0x02, 0, &cbw);
+            }
+        }
+    }
+    assert!(chip.take_uart().len() <= 0x1_0000);
+    assert!(chip.unknown_registers().len() <= 4 * 0x1_0000);
+}

@@ -1,0 +1,78 @@
+//! How fast firmware runs on the whole chip, from the reset vector.
+//!
+//! `ASMPATCH_VENDOR_IMAGE=FILE ASMPATCH_OPEN_IMAGE=FILE cargo bench --bench chip`. Without an image, its rows are left out.
+//! "E3" counts the instructions that are executed while E3 takes 65,280 bytes; what an idle firmware would execute is
+//! skipped, and not counted. "reset to configured" is the wall time from the reset vector to SET_CONFIGURATION's end.
+
+use std::hint::black_box;
+
+use asmpatch::chip::{Chip, Data, Driver, Speed};
+use asmpatch::firmware::{Image, Part, known_blocks};
+use asmpatch::mcu::{CodeSpace, MemoryFlash};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+
+const LEN: usize = 0xFF00;
+
+fn image(variable: &str) -> Option<Image> {
+    let file = std::fs::read(std::env::var_os(variable)?).expect("the variable names a readable file");
+    Some(Image::parse(&file).expect("an image"))
+}
+
+fn flash(image: &Image) -> MemoryFlash {
+    let mut flash = MemoryFlash::erased();
+    let cells = flash.cells_mut();
+    for (index, block) in known_blocks().iter().enumerate() {
+        cells[index * 128..(index + 1) * 128].copy_from_slice(block.bytes());
+    }
+    let file = image.to_file();
+    for part in Part::ALL {
+        let at = part.flash_address().0 as usize;
+        cells[at..at + part.of(&file).len()].copy_from_slice(part.of(&file));
+    }
+    flash
+}
+
+fn boot(image: &Image, code: &CodeSpace) -> Driver<MemoryFlash> {
+    let mut unit = Driver::new(Chip::power_on(code.clone(), flash(image), Speed::Super));
+    unit.enumerate().expect("it enumerates");
+    unit
+}
+
+fn write_part(unit: &mut Driver<MemoryFlash>, data: &[u8]) {
+    let len = (data.len() as u32).to_be_bytes();
+    let reply = unit.bulk_only(&[0xE3, 0x50, len[0], len[1], len[2], len[3]], Data::Out(data));
+    assert_eq!(reply.expect("E3 is answered").status, 0);
+}
+
+fn vendor(criterion: &mut Criterion) {
+    let Some(image) = image("ASMPATCH_VENDOR_IMAGE") else { return };
+    let code = CodeSpace::new(&image);
+    let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
+    let mut unit = boot(&image, &code);
+    write_part(&mut unit, &data);
+    let before = unit.chip.instructions();
+    write_part(&mut unit, &data);
+    let spent = unit.chip.instructions() - before;
+    let mut group = criterion.benchmark_group("240417 on the chip");
+    group.throughput(Throughput::Elements(spent));
+    group.bench_function("E3 of 65,280 bytes", |bencher| bencher.iter(|| write_part(&mut unit, black_box(&data))));
+    group.finish();
+    reset(criterion, "240417 on the chip", &image, &code);
+}
+
+fn open(criterion: &mut Criterion) {
+    let Some(image) = image("ASMPATCH_OPEN_IMAGE") else { return };
+    let code = CodeSpace::new(&image);
+    reset(criterion, "open firmware on the chip", &image, &code);
+}
+
+fn reset(criterion: &mut Criterion, name: &str, image: &Image, code: &CodeSpace) {
+    let mut group = criterion.benchmark_group(name);
+    group.bench_function("reset to configured", |bencher| {
+        bencher.iter_batched(|| (), |()| boot(image, code), BatchSize::LargeInput);
+    });
+    group.finish();
+}
+
+criterion_group!(benches, vendor, open);
+criterion_main!(benches);

@@ -1,0 +1,313 @@
+; The SCSI commands with data. SPC-4 and SBC-3. Their replies are built in the data buffer.
+
+; --- INQUIRY: the standard data, or a page of vital product data
+	.org	INQUIRY
+inquiry:
+	mov	r5, #1
+	lcall	cdb_byte
+	mov	r7, a
+	mov	r5, #2
+	lcall	cdb_byte
+	mov	r6, a
+	mov	a, r7
+	jb	acc.0, vital
+	mov	a, r6
+	jz	standard
+	ljmp	invalid_field
+standard:
+	lcall	peripheral
+	movx	@dptr, a
+	inc	dptr
+	; Removable, with no medium in it, while there is no NVMe device.
+	push	dpl
+	push	dph
+	lcall	NVME_READY
+	pop	dph
+	pop	dpl
+	clr	a
+	mov	acc.7, c
+	movx	@dptr, a
+	inc	dptr
+	mov	a, #0x06		; SPC-4
+	movx	@dptr, a
+	inc	dptr
+	mov	a, #0x02		; this format
+	movx	@dptr, a
+	inc	dptr
+	mov	a, #31			; bytes behind this one
+	movx	@dptr, a
+	inc	dptr
+	clr	a
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+	inc	dptr
+	push	dpl
+	push	dph
+	mov	dptr, #USB_MODE
+	movx	a, @dptr
+	pop	dph
+	pop	dpl
+	rl	a
+	anl	a, #0x02		; over UAS: command queuing
+	movx	@dptr, a
+	mov	r7, #8
+	lcall	names
+	; The revision: bcdDevice's four digits
+	mov	r1, #0x79
+	lcall	CONFIG_BYTE
+	lcall	digits
+	mov	r1, #0x78
+	lcall	CONFIG_BYTE
+	lcall	digits
+	ljmp	inquiry_ends
+
+; R7, here and below, is where in the data buffer the next byte goes.
+vital:	lcall	peripheral
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r6
+	movx	@dptr, a
+	inc	dptr
+	clr	a
+	movx	@dptr, a
+	mov	r7, #4
+	mov	a, r6
+	jz	pages
+	cjne	a, #0x80, 1$
+	lcall	serial
+	sjmp	page_ends
+1$:	cjne	a, #0x83, 2$
+	; One designator: ASCII, of the logical unit, begins with the T10 vendor
+	mov	a, #0x02
+	lcall	put
+	mov	a, #0x01
+	lcall	put
+	clr	a
+	lcall	put
+	inc	r7			; its length, below
+	lcall	names
+	lcall	serial
+	mov	dptr, #DATA_BUFFER + 7
+	mov	a, r7
+	add	a, #-8
+	movx	@dptr, a
+	sjmp	page_ends
+2$:	ljmp	invalid_field
+pages:	clr	a
+	lcall	put
+	mov	a, #0x80
+	lcall	put
+	mov	a, #0x83
+	lcall	put
+page_ends:
+	mov	dptr, #DATA_BUFFER + 3
+	mov	a, r7
+	add	a, #-4
+	movx	@dptr, a
+inquiry_ends:
+	; At most as much as CDB bytes 3 and 4 say
+	mov	r5, #3
+	lcall	cdb_byte
+	mov	r4, a
+	mov	r5, #4
+	lcall	cdb_byte
+	mov	r5, a
+	ljmp	answer_from_buffer
+
+; DPTR = the data buffer, A = the peripheral's qualifier and type: a disk; for another LUN none.
+peripheral:
+	mov	dptr, #LUN
+	movx	a, @dptr
+	mov	dptr, #DATA_BUFFER
+	jz	1$
+	mov	a, #0x7F
+1$:	ret
+
+; A to the data buffer.
+put:	mov	dph, #>DATA_BUFFER
+	mov	dpl, r7
+	movx	@dptr, a
+	inc	r7
+	ret
+
+; The T10 names, padded with spaces.
+names:	mov	r1, #0x3C
+	mov	r6, #8
+	lcall	padded
+	mov	r1, #0x64
+	mov	r6, #16
+padded:	lcall	CONFIG_BYTE
+	mov	r5, a
+	add	a, #-0x20		; printable: 0x20 to 0x7E
+	jnc	1$
+	add	a, #-0x5F
+	jc	1$
+	mov	a, r5
+	sjmp	2$
+1$:	mov	a, #0x20
+2$:	lcall	put
+	inc	r1
+	djnz	r6, padded
+	ret
+
+; The serial number, up to its end.
+serial:	mov	r1, #0x04
+	mov	r6, #20
+1$:	lcall	CONFIG_BYTE
+	cjne	a, #0xFF, 2$
+	ret
+2$:	lcall	put
+	inc	r1
+	djnz	r6, 1$
+	ret
+
+; A's two hexadecimal digits.
+digits:	mov	r5, a
+	swap	a
+	lcall	digit
+	mov	a, r5
+digit:	anl	a, #0x0F
+	add	a, #0x90
+	da	a
+	addc	a, #0x40
+	da	a
+	sjmp	put
+
+; --- REQUEST SENSE: 18 bytes in fixed format, and the sense is gone
+	.org	REQUEST_SENSE
+request_sense:
+	mov	r7, #0
+1$:	mov	a, r7
+	add	a, #<SENSE
+	mov	dpl, a
+	mov	dph, #>SENSE
+	movx	a, @dptr
+	lcall	put
+	cjne	r7, #18, 1$
+	; Where no command has set any, the frame is still to be made.
+	mov	dptr, #DATA_BUFFER
+	mov	a, #0x70
+	movx	@dptr, a
+	mov	dptr, #DATA_BUFFER + 7
+	mov	a, #10
+	movx	@dptr, a
+	clr	a
+	mov	dptr, #SENSE_KEY
+	movx	@dptr, a
+	mov	dptr, #SENSE_ASC
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+	mov	r5, #4
+	lcall	cdb_byte
+	mov	r5, a
+	mov	r4, #0
+	sjmp	answer_from_buffer
+
+; The R7 bytes in the data buffer go to the host, or as many as it has room for: R4:R5.
+answer_from_buffer:
+	mov	a, r4
+	jnz	1$
+	mov	a, r5
+	clr	c
+	subb	a, r7
+	jnc	1$
+	mov	a, r5
+	mov	r7, a
+1$:	clr	a
+	mov	r6, a
+	mov	r5, a
+	mov	r4, a
+	mov	r0, #LENGTH
+	lcall	STORE_DWORD
+	lcall	host_length
+	mov	dptr, #IN_LENGTH
+	clr	a
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r7
+	movx	@dptr, a
+	mov	r7, #0			; from the data buffer
+	ljmp	BEGIN_REPLY
+
+; --- MODE SENSE(6) and (10): the caching page, write-through, or a header alone
+	.org	MODE_SENSE
+mode_sense:
+	mov	r5, #2
+	lcall	cdb_byte
+	anl	a, #0x3F
+	mov	r6, a
+	mov	r7, #0
+	mov	dptr, #OPCODE
+	movx	a, @dptr
+	mov	r4, #4			; the header's bytes
+	jnb	acc.6, 1$
+	mov	r4, #8
+1$:	clr	a
+	lcall	put
+	mov	a, r7
+	xrl	a, r4
+	jnz	1$
+	mov	a, r6
+	jz	3$
+	cjne	a, #0x08, 2$
+	sjmp	4$
+2$:	cjne	a, #0x3F, 5$
+4$:	mov	a, #0x08
+	lcall	put
+	mov	a, #18			; bytes behind this one
+	lcall	put
+	mov	r6, #18
+6$:	clr	a
+	lcall	put
+	djnz	r6, 6$
+	; The header's first field counts what is behind it: one byte of it, or two.
+3$:	mov	dptr, #DATA_BUFFER
+	mov	a, r7
+	dec	a
+	cjne	r4, #8, 7$
+	inc	dptr
+	dec	a
+7$:	movx	@dptr, a
+	cjne	r4, #8, 8$
+	mov	r5, #7
+	lcall	cdb_byte
+	mov	r4, a
+	mov	r5, #8
+	lcall	cdb_byte
+	mov	r5, a
+	sjmp	9$
+8$:	mov	r5, #4
+	lcall	cdb_byte
+	mov	r5, a
+	mov	r4, #0
+9$:	ljmp	answer_from_buffer
+5$:	ljmp	invalid_field
+
+; --- REPORT LUNS: one, which is 0
+	.org	REPORT_LUNS
+report_luns:
+	mov	r7, #0
+1$:	clr	a
+	lcall	put
+	cjne	r7, #16, 1$
+	mov	dptr, #DATA_BUFFER + 3
+	mov	a, #8			; bytes of the list
+	movx	@dptr, a
+	; The room that the host has is a dword; only its low word matters, unless its high one is not 0.
+	mov	r5, #6
+	lcall	cdb_byte
+	mov	r6, a
+	mov	r5, #7
+	lcall	cdb_byte
+	orl	a, r6
+	mov	r4, a
+	mov	r5, #8
+	lcall	cdb_byte
+	orl	a, r4
+	mov	r4, a
+	mov	r5, #9
+	lcall	cdb_byte
+	mov	r5, a
+	ljmp	answer_from_buffer

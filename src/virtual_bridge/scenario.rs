@@ -56,10 +56,10 @@ pub enum CpuReset {
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// The project's own USB and SCSI, which asks the image's code for single commands.
-    #[default]
     Hybrid,
     /// The image's code alone, from the reset vector on a model of the chip. A unit in its boot loader, and one with an
     /// SSD, is as under `hybrid`.
+    #[default]
     Chip,
 }
 
@@ -221,6 +221,11 @@ pub(super) struct FaultPlan {
 impl FaultPlan {
     pub(super) fn new(faults: &[Fault]) -> Self {
         Self { faults: faults.iter().map(|fault| (*fault, 0)).collect() }
+    }
+
+    /// Whether nothing is to go wrong.
+    pub(super) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
     }
 
     /// A command has arrived: the first fault that strikes it.

@@ -63,9 +63,9 @@ impl Workload for ReadWindow {
 }
 
 fn fill_window(unit: &SharedBridge) {
-    let mut unit = unit.lock();
-    for at in 0..4096u16 {
-        unit.chip_mut().set_xdata(XdataAddress::main(0xF000 + at), (at / 64) as u8);
+    // The window shows 4 KiB of it: all hold the same.
+    for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
+        *byte = (at % 4096 / 64) as u8;
     }
 }
 

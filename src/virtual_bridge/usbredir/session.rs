@@ -149,10 +149,9 @@ impl<'u> Session<'u> {
                 tell(Event::PortReset);
             }
             Request::SetConfiguration { id, value } => {
-                let status = if value <= 1 {
+                let status = if self.unit.set_configuration(value) {
                     self.cancel_all(out);
                     self.configuration = value;
-                    self.unit.set_configuration(value);
                     self.announce_alternate(out);
                     Status::Success
                 } else {

@@ -6,6 +6,8 @@ mod chip_images;
 #[allow(dead_code, reason = "the handler's own proofs are in tests/practice_e4.rs")]
 mod e4;
 
+use std::collections::HashSet;
+
 use asmpatch::chip::{
     BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, Outcome, STATUS_IN, Speed,
     UasReply, Unanswered,
@@ -90,6 +92,19 @@ fn requested_sense(unit: &mut Unit) -> [u8; 3] {
 fn text(descriptor: &[u8]) -> String {
     let units: Vec<u16> = descriptor[2..].chunks(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])).collect();
     String::from_utf16(&units).unwrap()
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn it_shares_no_run_of_16_bytes_with_the_vendors_image() {
+    const RUN: usize = 16;
+    // A few bytes between zeros are nobody's.
+    let is_code = |run: &&[u8]| run.iter().filter(|byte| **byte != 0).count() >= 6;
+    let vendor = chip_images::vendor();
+    let runs: HashSet<&[u8]> = vendor.body().windows(RUN).filter(is_code).collect();
+    let image = stock();
+    let shared: Vec<_> = image.body().windows(RUN).filter(|run| runs.contains(run)).collect();
+    assert!(shared.is_empty(), "{shared:02X?}");
 }
 
 #[test]
@@ -253,6 +268,9 @@ fn bulk_only_commands_end_in_its_own_status() {
     }
 }
 
+/// Its number, command, the host's data; then bytes that come, bCSWStatus and residue.
+type Case<'a> = (u8, &'a [u8], Data<'a>, usize, u8, u32);
+
 #[test]
 fn each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_command_works() {
     let e4 = |len| [0xE4, len, 0x50, 0x07, 0xF0, 0];
@@ -260,8 +278,7 @@ fn each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_command_works() {
     let (short, exact, long) = (vec![7; 64], vec![7; 128], vec![7; 3000]);
     for speed in SPEEDS {
         let mut unit = on_bulk_only(&stock(), speed);
-        // Case, command, the host's data; bytes that come, bCSWStatus and residue.
-        let cases: [(u8, &[u8], Data<'_>, usize, u8, u32); 13] = [
+        let cases: [Case<'_>; 13] = [
             (1, &[0x1B, 0, 0, 0, 0, 0], Data::None, 0, 0, 0),
             (2, &e4(4), Data::None, 0, 2, 0),
             (3, &e1, Data::None, 0, 2, 0),
@@ -302,6 +319,25 @@ fn a_reply_that_ends_on_a_full_packet_and_is_short_ends_in_a_halt() {
     unit.clear_halt(DATA_IN).unwrap();
     let csw = unit.receive(DATA_IN, 0).unwrap();
     assert_eq!(csw[..], *b"USBS\x09\0\0\0\0\x08\0\0\0");
+}
+
+#[test]
+fn a_host_that_waits_for_data_that_do_not_come_meets_a_halt_before_the_csw() {
+    let mut unit = on_bulk_only(&stock(), Speed::Super);
+    let e4 = [0xE4, 16, 0x50, 0x07, 0xF0, 0];
+    let no_medium = [0x25, 0, 0, 0, 0, 0];
+    // Cases 4, 7 and 8.
+    for (cdb, len, status) in [(no_medium, 8, 1), (e4, 4, 2), ([0xE1, 0x50, 1, 0, 0, 0], 128, 2)] {
+        let mut cbw = b"USBC\x09\0\0\0".to_vec();
+        cbw.extend([len, 0, 0, 0, 0x80, 0, 6]);
+        cbw.extend(cdb);
+        cbw.resize(31, 0);
+        unit.send(DATA_OUT, 0, &cbw).unwrap();
+        assert_eq!(unit.receive(DATA_IN, 0), Err(Unanswered::Halted(DATA_IN)), "{cdb:02X?}");
+        unit.clear_halt(DATA_IN).unwrap();
+        let csw = unit.receive(DATA_IN, 0).unwrap();
+        assert_eq!((csw.len(), csw[12]), (13, status));
+    }
 }
 
 #[test]
@@ -588,6 +624,25 @@ fn with_the_status_patch_a_write_is_answered_at_once_and_lands_in_the_sram() {
         assert!(is_good(&write(&mut unit, 9, 8, &data), 9));
         assert!(unit.chip.sram()[..4096] == data);
     }
+}
+
+#[test]
+fn a_write_that_finds_no_sram_free_is_never_answered_until_the_interface_is_set_again() {
+    let mut unit = on_uas(&patched(), Speed::Super);
+    initialise(&mut unit);
+    let data = pattern(0x1_0000);
+    for _ in 0..8 {
+        assert!(is_good(&write(&mut unit, 9, 128, &data), 9));
+    }
+    assert!((0..8).all(|group| unit.chip.sram()[group * 0x1_0000..][..0x1_0000] == data));
+    unit.send_command(9, &transfer(0x8A, 1)).unwrap();
+    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(Outcome::Parked)));
+    unit.set_alternate(1).unwrap();
+    for addr in 0x40..=0x43 {
+        unit.uas(3, &[0xE5, 0, 0x50, 0xCE, addr, 0], &[]).unwrap();
+    }
+    initialise(&mut unit);
+    assert!(is_good(&write(&mut unit, 9, 1, &data[..512]), 9));
 }
 
 #[test]

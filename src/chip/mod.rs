@@ -41,6 +41,8 @@ mod nvme;
 mod peripherals;
 mod rom;
 mod sram;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod tlp;
 mod uart;

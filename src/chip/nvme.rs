@@ -88,3 +88,33 @@ impl Nvme {
         Some(self.entries[last - 3])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_told_when_its_last_bytes_come_and_seen_through_the_window() {
+        let mut memory = XdataMemory::new();
+        let mut nvme = Nvme::new();
+        let mut entry = [0; 16];
+        entry[12..15].copy_from_slice(&[0x0A, 0x03, 1]);
+        assert_eq!(nvme.pcie_write(0x0082_2000 + 32, &entry[..12], &memory), None);
+        assert!(!nvme.entry_came());
+        assert_eq!(nvme.pcie_write(0x0082_2000 + 44, &entry[12..], &memory), Some(0x0A));
+        assert!(nvme.entry_came());
+        memory.main_mut()[usize::from(INDEX)..][..2].copy_from_slice(&[2, 1]);
+        assert_eq!([12, 13, 14].map(|at| nvme.read(WINDOW + at, 0, &memory)), [0x0A, 0x03, 1]);
+        assert!(nvme.write(EVENTS, ENTRY_CAME) && !nvme.entry_came());
+    }
+
+    #[test]
+    fn the_queue_is_where_the_firmware_put_it() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[usize::from(QUEUE)..][..2].copy_from_slice(&[0x08, 0x28]);
+        let mut nvme = Nvme::new();
+        assert_eq!(nvme.pcie_write(0x0082_2000, &[0; 16], &memory), None);
+        assert_eq!(nvme.pcie_write(0x0082_8000, &[0; 16], &memory), Some(0));
+        assert_eq!(nvme.pcie_write(u64::MAX - 3, &[0; 4], &memory), None);
+    }
+}

@@ -117,3 +117,42 @@ impl Tlp {
         self.status |= COMPLETED;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fabric::{MemoryFunction, Place};
+    use super::*;
+
+    fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
+        tlp.write(STATUS, 0x07, fabric, memory);
+        let page = memory.main_mut();
+        page[usize::from(HEADER)] = format;
+        page[usize::from(BYTE_ENABLES)] = 0x0F;
+        page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
+        page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());
+        tlp.write(FIRE, SEND, fabric, memory);
+        tlp.read(STATUS, 0)
+    }
+
+    #[test]
+    fn each_kind_of_request_ends_as_the_runtime_expects() {
+        let (mut tlp, mut fabric, mut memory) = (Tlp::default(), Fabric::default(), XdataMemory::new());
+        let place = Place { bus: 1, device: 0, function: 0 };
+        fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
+        let completion = |memory: &XdataMemory| {
+            let page = memory.main();
+            (page[0xB22A] >> 5, page[0xB22B], page[0xB284], page[0xB223])
+        };
+        let (tlp, fabric, memory) = (&mut tlp, &mut fabric, &mut memory);
+        assert_eq!(request(tlp, fabric, memory, 0x05, 1 << 24, 0), GONE | COMPLETED);
+        assert_eq!(completion(memory), (0, 4, 1, 0x02), "its vendor ID");
+        assert_eq!(request(tlp, fabric, memory, 0x05, 2 << 24, 0), GONE | COMPLETED);
+        assert_eq!(completion(memory), (1, 4, 0, 0xFF), "unsupported request");
+        assert_eq!(request(tlp, fabric, memory, 0x45, 1 << 24 | 0x10, 0x1000), GONE | COMPLETED);
+        assert_eq!(completion(memory), (0, 4, 0, 0), "a write has no data");
+        assert_eq!(request(tlp, fabric, memory, 0x60, 0x1004, 0xAB), GONE, "posted");
+        assert_eq!(request(tlp, fabric, memory, 0x20, 0x1004, 0), GONE | COMPLETED);
+        assert_eq!(completion(memory), (0, 4, 1, 0xAB));
+        assert_eq!(request(tlp, fabric, memory, 0x34, 0, 0), GONE | NO_COMPLETION, "a message");
+    }
+}

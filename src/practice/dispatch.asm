@@ -203,6 +203,8 @@ finish:
 	.db	READ_QUEUED
 	.dw	finish_write
 	.db	WRITE_QUEUED
+	.dw	finish_no_room
+	.db	NO_ROOM
 	.dw	0x0000
 	.dw	finish_none
 finish_in:
@@ -223,7 +225,11 @@ finish_answer:
 	jb	acc.0, 1$
 	ljmp	send_csw
 1$:	ljmp	send_sense
-; A transfer that is queued lets others go on, but takes its slot with it until its completion comes.
+; A transfer that is queued lets others of its kind go on, until its completion comes. One that found no room waits for
+; good, as in 240417: nothing takes it up again when slots are freed.
+finish_no_room:
+	mov	dptr, #0x044D
+	sjmp	transfer_waits
 finish_read:
 	mov	dptr, #0x06E6
 	sjmp	transfer_waits

@@ -36,7 +36,7 @@ queue:
 	mov	r3, #0x00		; medium not present
 	mov	r5, #0x3A
 	mov	r7, #0x02
-8$:	lcall	SET_SENSE
+	lcall	SET_SENSE
 	mov	r7, #ANSWER
 	ret
 	; R6:R5 = sectors: the count's low 16 bits, in bytes 7 and 8 of a ten-byte CDB, else in 12 and 13.
@@ -66,10 +66,8 @@ queue:
 	ret
 4$:	lcall	take_sram
 	jnc	5$
-	mov	r3, #0x01		; becoming ready: no room now
-	mov	r5, #0x04
-	mov	r7, #0x02
-	sjmp	8$
+	mov	r7, #NO_ROOM
+	ret
 5$:	mov	dptr, #DIRECTION
 	movx	a, @dptr
 	mov	r7, a
@@ -271,7 +269,9 @@ none_free:
 	.org	QUEUE_BULK
 queue_bulk:
 	lcall	QUEUE
-	mov	dptr, #SENSE_SET
+	cjne	r7, #NO_ROOM, 1$
+	ret
+1$:	mov	dptr, #SENSE_SET
 	movx	a, @dptr
 	jnz	2$			; refused
 	mov	a, r5

@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "50a44316b2e9703e7278ceee620b14ab451fd6736fd0249096b8caff5399eb1f";
+    const SHA256: &str = "9435f25a3fa8dffbbb2975f1bf425018ee9b29ec0d4b4b8d115caeeb0e9340f1";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

@@ -100,6 +100,16 @@ set_variables:
 	mov	dptr, #NEW_ADDRESS
 	mov	a, #0xFF
 	movx	@dptr, a
+	; All of the SRAM is free.
+	mov	dptr, #SRAM_USED
+	clr	a
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
+	inc	dptr
+	movx	@dptr, a
 	; No NVMe device has been found. A GPU runtime says otherwise: see NVME_READY.
 	mov	dptr, #NVME_ERROR
 	mov	a, #1

@@ -1,0 +1,192 @@
+//! The chip with firmware of a few instructions: interrupts, idling, resets, what is watched.
+
+use std::sync::{Arc, Mutex};
+
+use super::{Chip, DATA_IN, DATA_OUT, InReply, OutReply, Outcome, Speed, UsbEvent, Watch, register_name};
+use crate::mcu::{AccessKind, CodeSpace, MemoryFlash};
+use crate::scsi::XdataAddress;
+
+/// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
+fn write(addr: u16, value: u8) -> Vec<u8> {
+    let [high, low] = addr.to_be_bytes();
+    vec![0x90, high, low, 0x74, value, 0xF0]
+}
+
+/// INT0's handler, and a main program that ends in `SJMP $`.
+fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
+    let mut body = vec![0x02, 0x02, 0x00];
+    body.extend(handler.concat());
+    body.push(0x32);
+    assert!(body.len() <= 0x200);
+    body.resize(0x200, 0);
+    body.extend(main.concat());
+    body.extend([0x80, 0xFE]);
+    Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
+}
+
+/// MOV IE,#EA+EX0
+const INTERRUPTS_ON: [u8; 3] = [0x75, 0xA8, 0x81];
+
+fn xdata(chip: &Chip<MemoryFlash>, addr: u16) -> u8 {
+    chip.peek(XdataAddress::main(addr))
+}
+
+#[test]
+fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
+    // The handler acknowledges, counts at 0x0100, and asks for the next.
+    let count = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0];
+    let mut chip = firmware(&[write(0x90E2, 1), count, write(0x90E3, 2)], &[write(0x90E3, 2), INTERRUPTS_ON.to_vec()]);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, b"too early"), OutReply::Nak);
+    while chip.run(10_000) == Outcome::Attention {}
+    let mut cbw = b"USBC".to_vec();
+    cbw.resize(31, 7);
+    for number in 1..=3 {
+        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), OutReply::Accepted);
+        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), OutReply::Nak, "one at a time");
+        while chip.run(10_000) == Outcome::Attention {}
+        assert_eq!((xdata(&chip, 0x0100), xdata(&chip, 0x911B), xdata(&chip, 0x911A)), (number, b'U', 31));
+    }
+}
+
+#[test]
+fn interrupts_that_are_off_wait() {
+    let mut chip = firmware(&[write(0x0100, 1)], &[write(0x90E3, 2)]);
+    while chip.run(10_000) == Outcome::Attention {}
+    assert_eq!(chip.run(10_000), Outcome::Halted, "a jump to itself with interrupts off is the end");
+    assert!(!chip.is_on_bus());
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), OutReply::Nak);
+    assert_eq!(xdata(&chip, 0x0100), 0);
+}
+
+#[test]
+fn an_armed_packet_goes_to_the_host_and_the_firmware_is_told() {
+    let mut chip = firmware(
+        &[write(0x9093, 8), write(0x0100, 0x5A)],
+        &[write(0x8000, 0x42), write(0x9008, 3), write(0x9094, 2), INTERRUPTS_ON.to_vec()],
+    );
+    assert_eq!(chip.bulk_in(DATA_IN, 0), InReply::Nak);
+    assert_eq!(chip.run(10_000), Outcome::Attention);
+    assert_eq!(chip.run(10_000), Outcome::Parked);
+    assert_eq!(chip.bulk_in(DATA_IN, 0), InReply::Packet(vec![0x42, 0, 0]));
+    assert_eq!(chip.run(10_000), Outcome::Parked);
+    assert_eq!(xdata(&chip, 0x0100), 0x5A);
+}
+
+#[test]
+fn a_wait_for_a_timer_costs_no_instructions() {
+    // Timer 0 with the threshold 0xFFFF; JNB ACC.1 back to the read.
+    let wait = vec![0x90, 0xCC, 0x11, 0xE0, 0x30, 0xE1, 0xFC];
+    let main = [write(0xCC12, 0xFF), write(0xCC13, 0xFF), write(0xCC11, 1), wait, write(0x0100, 1)];
+    let mut chip = firmware(&[], &main);
+    assert_eq!(chip.run(1_000_000), Outcome::Halted);
+    assert_eq!(xdata(&chip, 0x0100), 1);
+    assert!(chip.now() > 655_350 && chip.instructions() < 5_000, "{} {}", chip.now(), chip.instructions());
+}
+
+#[test]
+fn a_loop_that_writes_and_takes_back_idles_and_one_that_counts_does_not() {
+    // 1$: write 1, write 0 to 0x0100; SJMP 1$
+    let mut toggling = [write(0x0100, 1), write(0x0100, 0)].concat();
+    toggling.extend([0x80, 0xF2]);
+    let mut chip = firmware(&[], &[toggling]);
+    assert_eq!(chip.run(100_000), Outcome::Parked);
+    // 1$: DPTR = 0x0100; A = @DPTR; INC A; @DPTR = A; R0 counts along; SJMP 1$
+    let counting = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0, 0x70, 0xF8, 0x05, 0x30, 0x80, 0xF4];
+    let mut chip = firmware(&[], &[counting]);
+    assert_eq!(chip.run(100_000), Outcome::Budget);
+    assert_eq!(chip.instructions(), 100_000);
+}
+
+#[test]
+fn a_firmware_that_always_waits_for_its_timers_ends_the_run_all_the_same() {
+    // 1$: start timer 0, wait, clear; SJMP 1$
+    let mut main = write(0xCC11, 1);
+    main.extend([0x90, 0xCC, 0x11, 0xE0, 0x30, 0xE1, 0xFC]);
+    main.extend(write(0xCC11, 6));
+    main.extend([0x80, 0xEB]);
+    let mut chip = firmware(&[], &[write(0xCC12, 0x40), main]);
+    assert_eq!(chip.run(u64::MAX), Outcome::Parked);
+    let now = chip.now();
+    assert_eq!(chip.run(u64::MAX), Outcome::Parked);
+    assert!(chip.now() > now, "it goes on in the next run");
+}
+
+#[test]
+fn a_reset_stops_the_chip_until_it_is_restarted() {
+    let mut chip = firmware(&[], &[write(0x0100, 9), write(0xCC31, 1), write(0x0100, 1)]);
+    assert_eq!(chip.run(10_000), Outcome::Reset);
+    assert_eq!((chip.run(10_000), xdata(&chip, 0x0100)), (Outcome::Reset, 9));
+    assert!(!chip.is_on_bus());
+    let code = chip.code().clone();
+    let mut chip = chip.restart(code);
+    assert_eq!(xdata(&chip, 0x0100), 0);
+    assert_eq!(chip.run(10_000), Outcome::Reset);
+}
+
+#[test]
+fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
+    let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x91C0, 2), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
+    while chip.run(10_000) == Outcome::Attention {}
+    assert_eq!((chip.is_on_bus(), xdata(&chip, 0x0100)), (false, 1));
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), OutReply::Nak);
+}
+
+#[test]
+fn a_packet_longer_than_the_link_carries_is_refused() {
+    let mut chip = firmware(&[], &[write(0x9094, 0x10), INTERRUPTS_ON.to_vec()]);
+    while chip.run(10_000) == Outcome::Attention {}
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 1025]), OutReply::Stall);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0x11; 1024]), OutReply::Accepted);
+    assert_eq!((xdata(&chip, 0x7000), xdata(&chip, 0x910D), xdata(&chip, 0x9093)), (0x11, 4, 2));
+}
+
+#[test]
+fn the_sram_is_seen_through_its_window() {
+    let mut chip = firmware(&[], &[write(0xF003, 0xAA), write(0xC8D9, 7), write(0xF000, 0xBB)]);
+    chip.run(10_000);
+    assert_eq!((chip.sram()[3], chip.sram()[0x7000]), (0xAA, 0xBB));
+    chip.sram_mut()[0x7001] = 0xCC;
+    assert_eq!(xdata(&chip, 0xF001), 0xCC);
+}
+
+#[test]
+fn an_unknown_register_is_listed_once_for_each_kind_of_access() {
+    let read = vec![0x90, 0xEC, 0x55, 0xE0, 0xE0];
+    let mut chip = firmware(&[], &[write(0xEC55, 1), write(0xEC55, 2), read, write(0x0100, 1), write(0xCC11, 0)]);
+    chip.run(10_000);
+    let list: Vec<_> = chip.unknown_registers().iter().map(|access| (access.at.addr, access.kind, access.pc)).collect();
+    assert_eq!(list, [(0xEC55, AccessKind::Write, 0x205), (0xEC55, AccessKind::Read, 0x20F)]);
+    assert_eq!(xdata(&chip, 0xEC55), 2, "it holds what was written");
+}
+
+#[derive(Default)]
+struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Watch for Seen {
+    fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, _pc: u32) {
+        let name = register_name(at.addr).unwrap_or("?");
+        self.0.lock().unwrap().push(format!("{kind:?} {name} {value:02X}"));
+    }
+
+    fn usb(&mut self, _now: u64, event: UsbEvent<'_>) {
+        self.0.lock().unwrap().push(format!("{event:02X?}"));
+    }
+
+    fn uart(&mut self, byte: u8) {
+        self.0.lock().unwrap().push(format!("uart {}", char::from(byte)));
+    }
+}
+
+#[test]
+fn a_watch_sees_registers_wire_and_serial_port() {
+    let mut chip = firmware(&[], &[write(0x0100, 1), write(0xC001, b'h'), write(0x9094, 2), INTERRUPTS_ON.to_vec()]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    chip.set_watch(Some(Box::new(Seen(Arc::clone(&seen)))));
+    while chip.run(10_000) == Outcome::Attention {}
+    chip.bulk_in(DATA_IN, 0);
+    assert_eq!(
+        *seen.lock().unwrap(),
+        ["Write UART_DATA 68", "uart h", "Write BULK_ARM 02", "Bulk { endpoint: 81, stream: 00, packet: [] }"]
+    );
+    assert_eq!(chip.take_uart(), b"h");
+}

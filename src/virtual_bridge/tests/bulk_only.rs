@@ -1,4 +1,4 @@
-use super::{bulk_only, initialised, patched_unit, port, sense_of, unit};
+use super::{bulk_only, initialise, initialised, patched_unit, port, sense_of, unit};
 use crate::bridge::{Bridge, Endpoint, TransportError};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
@@ -223,6 +223,7 @@ fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_a
 fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(engine: Engine) {
     for unit in [unit(engine, "behind = \"gpu\""), patched_unit(engine, "behind = \"gpu\"")] {
         let mut bridge = bulk_only(unit);
+        initialise(&mut bridge);
         let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
         assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
         let mut window = [0; 4];

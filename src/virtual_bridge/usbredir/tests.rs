@@ -368,6 +368,7 @@ proptest::proptest! {
 fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
     // The unit has taken the packet before its firmware refuses it.
     guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     let answers = guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));

@@ -153,6 +153,6 @@ fn the_open_image_enumerates_by_its_own_doing_at_both_speeds() {
     for speed in [LinkSpeed::Super, LinkSpeed::High] {
         let attached = port_with(&image, speed).attached().unwrap();
         assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::OpenFirmware), "{speed:?}");
-        assert_eq!(attached.product, "custom");
+        assert_eq!(attached.product, "custom v0.1");
     }
 }

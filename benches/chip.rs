@@ -49,6 +49,10 @@ fn vendor(criterion: &mut Criterion) {
     let code = CodeSpace::new(&image);
     let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
     let mut unit = boot(&image, &code);
+    // E3 programs in units whose length only E1 sets (b0:0xE3A6): the second block, which erases nothing.
+    let mut block = [0; 15];
+    block[..3].copy_from_slice(&[0xE1, 0x50, 1]);
+    unit.bulk_only(&block, Data::Out(&[0xFF; 128])).expect("E1 is answered");
     write_part(&mut unit, &data);
     let before = unit.chip.instructions();
     write_part(&mut unit, &data);

@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("BYTES: a power of two from 512 to 16 MiB".into());
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(Some(&selector), choice)?;
+    let mut unit = unit::open(Some(&selector), choice, None)?;
     if unit.info().serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info().serial).into());
     }

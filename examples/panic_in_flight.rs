@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(Some(&selector), choice)?;
+    let mut unit = unit::open(Some(&selector), choice, None)?;
     let transport = unit.bridge().transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

@@ -1,16 +1,22 @@
 //! Files that appear whole or not at all.
 
+mod leftovers;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
+use tempfile::NamedTempFile;
 use thiserror::Error;
 
+pub use self::leftovers::StagedFolder;
+use crate::escape::Escape as _;
 use crate::failure::{Exit, Failure};
+use crate::file;
 
 /// Why a file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error, Diagnostic)]
-#[error("cannot write {}: {doing}", path.display())]
+#[error("cannot write {}: {doing}", path.shown())]
 #[diagnostic(
     code(asmpatch::file::write),
     help(
@@ -35,7 +41,8 @@ impl Failure for AtomicWriteError {
 /// Writes a file: a temporary file in the same folder, its bytes on the disk, then the name, then the folder.
 ///
 /// After a crash at any point the name holds either the old bytes or all of the new ones. An existing file is
-/// replaced: whether it may be is the caller's question.
+/// replaced: whether it may be is the caller's question. A link, a device, a pipe or a folder never is. What killed runs
+/// left in the folder is removed.
 ///
 /// # Errors
 /// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
@@ -50,69 +57,77 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
 pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     let mut staged = Vec::with_capacity(files.len());
     for (path, bytes) in files {
-        let failed = |doing| move |source| AtomicWriteError { path: path.to_path_buf(), doing, source };
-        if path.is_dir() {
-            return Err(failed("there is a folder of this name")(io::ErrorKind::IsADirectory.into()));
-        }
-        let mut file = new_file(folder_of(path)).map_err(failed("creating a temporary file in its folder"))?;
-        file.write_all(bytes).map_err(failed("writing the bytes"))?;
-        staged.push((path, file));
+        staged.push((path, stage(path, bytes)?));
     }
     // Synchronised only when all are written: a journalling file system then commits them together.
     for (path, file) in &staged {
-        file.as_file().sync_all().map_err(|source| AtomicWriteError {
-            path: path.to_path_buf(),
-            doing: "bringing the bytes to the disk",
-            source,
-        })?;
+        file.as_file().sync_all().map_err(failed(path, "bringing the bytes to the disk"))?;
     }
     for (path, file) in staged {
-        let failed = |doing| move |source| AtomicWriteError { path: path.to_path_buf(), doing, source };
-        file.persist(path).map_err(|error| failed("giving the file its name")(error.error))?;
+        file.persist(path).map_err(|error| failed(path, NAMING)(error.error))?;
     }
     let mut synced: Vec<&Path> = Vec::new();
     for (path, _) in files {
         let folder = folder_of(path);
         if !synced.contains(&folder) {
-            sync_folder(folder).map_err(|source| AtomicWriteError {
-                path: path.to_path_buf(),
-                doing: "bringing the name to the disk",
-                source,
-            })?;
+            sync_folder(folder).map_err(failed(path, "bringing the name to the disk"))?;
             synced.push(folder);
         }
     }
     Ok(())
 }
 
+/// Writes a file that is not there yet, like [`write()`]. A file that another process has made meanwhile stays as it is.
+///
+/// # Errors
+/// As for [`write()`].
+pub fn create(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
+    let file = stage(path, bytes)?;
+    file.as_file().sync_all().map_err(failed(path, "bringing the bytes to the disk"))?;
+    match file.persist_noclobber(path) {
+        Ok(_) => sync_folder(folder_of(path)).map_err(failed(path, "bringing the name to the disk")),
+        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(failed(path, NAMING)(error.error)),
+    }
+}
+
+const NAMING: &str = "giving the file its name";
+
+fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> AtomicWriteError {
+    move |source| AtomicWriteError { path: path.to_path_buf(), doing, source }
+}
+
+/// A temporary file with these bytes, beside the file that it will be.
+fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, AtomicWriteError> {
+    match file::irregular(path) {
+        None => {}
+        Some("a folder") => {
+            return Err(failed(path, "there is a folder of this name")(io::ErrorKind::IsADirectory.into()));
+        }
+        Some(kind) => {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, format!("it is {kind}"));
+            return Err(failed(path, "only a regular file is replaced")(source));
+        }
+    }
+    let mut file =
+        leftovers::new_file(folder_of(path)).map_err(failed(path, "creating a temporary file in its folder"))?;
+    file.write_all(bytes).map_err(failed(path, "writing the bytes"))?;
+    Ok(file)
+}
+
 /// An empty parent is the current folder, which the system does not open under an empty name.
-fn folder_of(path: &Path) -> &Path {
+pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(unix)]
-fn new_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    use std::os::unix::fs::PermissionsExt;
-    // tempfile's own default is 0600; what the user asked for is an ordinary file, under their umask.
-    tempfile::Builder::new()
-        .prefix(".asmpatch-")
-        .permissions(std::fs::Permissions::from_mode(0o666))
-        .tempfile_in(folder)
-}
-
-#[cfg(not(unix))]
-fn new_file(folder: &Path) -> io::Result<tempfile::NamedTempFile> {
-    tempfile::Builder::new().prefix(".asmpatch-").tempfile_in(folder)
-}
-
-#[cfg(unix)]
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
 // Elsewhere a folder can't be opened as a file, and the rename is as durable as the system makes it.
 #[cfg(not(unix))]
-fn sync_folder(_folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
@@ -146,5 +161,32 @@ mod tests {
         let first = folder.path().join("first");
         assert!(write_all(&[(&first, b"x"), (&folder.path().join("taken"), b"x")]).is_err());
         assert_eq!(names(folder.path()), ["taken"]);
+    }
+
+    #[test]
+    fn a_file_that_came_meanwhile_stays_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("flash.bin");
+        create(&path, b"first").unwrap();
+        create(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert_eq!(names(folder.path()), ["flash.bin"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_a_pipe_and_a_device_are_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link, pipe) =
+            (folder.path().join("target"), folder.path().join("link"), folder.path().join("pipe"));
+        fs::write(&target, b"precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [&link, &pipe, Path::new("/dev/null")] {
+            let error = write(path, b"x").unwrap_err();
+            assert_eq!(error.doing, "only a regular file is replaced", "{}", path.display());
+        }
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
     }
 }

@@ -60,6 +60,11 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Interrupt<'static> {
+    /// Watches the process's flag, which is only ever set where [`install`] was called: elsewhere Ctrl-C ends the process.
+    pub fn of_process() -> Self {
+        Self(&REQUESTED)
+    }
+
     /// Never asks to stop.
     pub fn never() -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);

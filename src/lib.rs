@@ -2,7 +2,8 @@
 //!
 //! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
 //! ([`patch`]), proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
-//! under it, and measured ([`mod@bench`]). [`cli`] only turns arguments into calls and results into text.
+//! under it, and measured ([`mod@bench`]). What moves over a virtual bridge's wire can be recorded ([`pcap`]). [`cli`]
+//! only turns arguments into calls and results into text.
 
 pub mod atomic;
 pub mod bench;
@@ -11,15 +12,19 @@ pub mod chip;
 pub mod cli;
 pub mod demo;
 pub mod digest;
+pub mod escape;
 pub mod failure;
 pub mod fetch;
+pub mod file;
 pub mod firmware;
 pub mod flash;
 pub mod interrupt;
 pub mod mcu;
 pub mod patch;
+pub mod pcap;
 pub mod practice;
 pub mod scsi;
+pub mod shell;
 pub mod toml_file;
 pub mod unit;
 pub mod usb;

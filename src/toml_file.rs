@@ -1,9 +1,12 @@
 //! TOML that people write: what is wrong with it is shown at its place.
 
+use std::ops::Range;
+
 use miette::{Diagnostic, NamedSource, SourceSpan};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::escape::{self, Escape as _};
 use crate::failure::{Exit, Failure};
 
 /// TOML that does not parse, or not into what is expected: unknown keys, wrong types, bad values.
@@ -34,8 +37,47 @@ pub fn parse<T: DeserializeOwned>(origin: &str, text: &str) -> Result<T, Box<Tom
         Box::new(TomlError {
             origin: origin.to_owned(),
             message: error.message().to_owned(),
-            at: error.span().map(SourceSpan::from),
-            text: NamedSource::new(origin, text.to_owned()),
+            at: error.span().map(|span| shown_span(text, span)),
+            // What is quoted below the message comes from the file, which may be anybody's.
+            text: NamedSource::new(origin.shown().to_string(), escape::lines(text)),
         })
     })
+}
+
+/// The place in the text as it is shown, with what is harmful in it escaped.
+fn shown_span(text: &str, span: Range<usize>) -> SourceSpan {
+    let shown_len = |part: Range<usize>| escape::lines(text.get(part).unwrap_or_default()).len();
+    (shown_len(0..span.start), shown_len(span)).into()
+}
+
+/// What is wrong with a TOML, in one line with its line number.
+pub fn reason(text: &str, error: &toml::de::Error) -> String {
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use miette::{GraphicalReportHandler, GraphicalTheme};
+
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_a_file_is_shown_escaped_and_still_marked_at_its_place() {
+        let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
+        let error = parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
+        assert_eq!(error.at, Some((28, 1).into()));
+        let mut shown = String::new();
+        GraphicalReportHandler::new_themed(GraphicalTheme::none()).render_report(&mut shown, &*error).unwrap();
+        assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
+    }
+
+    #[test]
+    fn a_reason_names_its_line() {
+        let text = "a = 1\nb = = 2\n";
+        let error = toml::from_str::<toml::Table>(text).unwrap_err();
+        assert!(reason(text, &error).starts_with("line 2: "), "{}", reason(text, &error));
+    }
 }

@@ -228,7 +228,7 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     unit.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, gpu());
     unit.enumerate().unwrap();
     unit.bulk_only(&INQUIRY, Data::In(36)).unwrap();
-    let mut write = |unit: &mut Driver<MemoryFlash>, addr: u16, value| {
+    let write = |unit: &mut Driver<MemoryFlash>, addr: u16, value| {
         let [high, low] = addr.to_be_bytes();
         assert_eq!(unit.bulk_only(&[0xE5, value, 0x50, high, low, 0], Data::None).unwrap().status, 0);
     };
@@ -236,7 +236,7 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
         write(&mut unit, addr, value);
     }
     let data = pattern(4096, 3);
-    let mut ask = |unit: &mut Driver<MemoryFlash>| {
+    let ask = |unit: &mut Driver<MemoryFlash>| {
         assert!(unit.bulk_only(&cdb16(0x8A, 0, 8), Data::Out(&data)).is_err());
         let came = unit.chip.sram()[..4096] == data[..];
         assert!(unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).is_ok(), "Bulk-Only reset");

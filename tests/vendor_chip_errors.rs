@@ -126,3 +126,37 @@ fn a_command_with_no_slot_left_gets_task_set_full() {
     }
     assert_eq!(unit.uas(34, &INQUIRY, &[]).unwrap().data.len(), 36);
 }
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e3_before_any_e1_of_this_boot_never_ends() {
+    let data = [0x5A; 256];
+    let write = [0xE3, 0x50, 0, 0, 1, 0];
+    let mut unit = on_bulk_only();
+    unit.set_budget(1_000_000);
+    // XDATA 0x0B21, the unit of a program, is 0 until E1 has read the flash's ID (b0:0xE3A6).
+    assert!(matches!(unit.bulk_only(&write, Data::Out(&data)), Err(Unanswered::Silent(_))));
+    let mut unit = on_bulk_only();
+    let mut block = [0; 15];
+    block[..3].copy_from_slice(&[0xE1, 0x50, 0]);
+    assert_eq!(unit.bulk_only(&block, Data::Out(&[0xFF; 128])).unwrap().status, 0);
+    assert_eq!(unit.bulk_only(&write, Data::Out(&data)).unwrap().status, 0);
+    assert_eq!(unit.chip.flash().cells()[0x100..0x200], data);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn requests_for_what_does_not_exist_are_stalled() {
+    let mut unit = on_bulk_only();
+    for (what, setup) in [
+        ("Bulk-Only reset with wValue 1", [0x21, 0xFF, 1, 0, 0, 0, 0, 0]),
+        ("Bulk-Only reset of interface 1", [0x21, 0xFF, 0, 0, 1, 0, 0, 0]),
+        ("GET_STATUS of interface 5", [0x81, 0, 0, 0, 5, 0, 2, 0]),
+        ("SET_INTERFACE to alternate 2", [0x01, 0x0B, 2, 0, 0, 0, 0, 0]),
+        ("SET_INTERFACE of interface 1", [0x01, 0x0B, 0, 0, 1, 0, 0, 0]),
+        ("SET_CONFIGURATION 2", [0x00, 9, 2, 0, 0, 0, 0, 0]),
+    ] {
+        assert_eq!(unit.control(setup, &[]), Err(Unanswered::Stall), "{what}");
+    }
+    assert_eq!(unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data.len(), 36);
+}

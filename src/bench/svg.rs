@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::path::Path;
 use super::report::Report;
+use crate::escape::Escape as _;
 use crate::failure::{Exit, Failure};
 
 /// Wide enough for a README, tall enough for both panels.
@@ -54,7 +55,7 @@ pub fn draw(report: &Report) -> Result<String, SvgError> {
         let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
         let kind = if report.unit.is_virtual { " (a virtual bridge: the figures measure the host)" } else { "" };
-        let title = format!("asmpatch bench: {} over {}{kind}", report.unit.device, report.unit.transport);
+        let title = format!("asmpatch bench: {} over {}{kind}", report.unit.device.shown(), report.unit.transport);
         let root = root.titled(&title, ("sans-serif", 18))?;
         let (upper, lower) = root.split_vertically(SIZE.1 / 2 - 16);
         panel(&upper, "bytes a command", "greatest depth", &over_size)?;

@@ -50,6 +50,12 @@ pub trait Port: Send {
     /// No unit, no permission, busy.
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure>;
 
+    /// Whether nothing can have used the disk behind the unit when it was opened last. `false` where the exclusive check
+    /// needs root: then only mounts, swap and holders that this process sees were looked at.
+    fn is_disk_checked(&self) -> bool {
+        true
+    }
+
     /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or
     /// where `interrupt` asked to stop.
     ///

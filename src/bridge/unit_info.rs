@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId};
 
 /// Where a device is plugged in: the bus, then the port of each hub on the way. Written as Linux does: `3-1.2`.
@@ -160,7 +161,7 @@ impl fmt::Display for UnitInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} ({}", self.location, self.id, self.state)?;
         if let Some(serial) = &self.serial {
-            write!(f, ", serial {serial}")?;
+            write!(f, ", serial {}", serial.shown())?;
         }
         f.write_str(")")
     }
@@ -178,6 +179,22 @@ mod tests {
         for text in ["", "3", "3-", "3-0", "3-1.", "03-1", "3-1.+2", "usb3", "256-1", "1-1.1.1.1.1.1.1.1", "3-1:1.0"] {
             assert_eq!(text.parse::<PortPath>(), Err(ParsePortPathError(text.to_owned())));
         }
+    }
+
+    #[test]
+    fn a_hostile_serial_number_stays_in_its_line() {
+        let unit = UnitInfo {
+            location: Location::Port("3-1".parse().unwrap()),
+            id: UsbId::STOCK,
+            state: BridgeState::Vendor,
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: Some("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}".to_owned()),
+            speed: Speed::Super,
+            driver: None,
+        };
+        let text = unit.to_string();
+        assert!(text.ends_with("serial 1)\\n3-2 174C:2464 (\\u{1b}[2J\\u{202e})"), "{text}");
     }
 
     proptest::proptest! {

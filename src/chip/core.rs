@@ -1,10 +1,12 @@
 //! The chip itself: CPU, memories and blocks, and the run loop.
 
+use std::fmt;
+
 use i8051::sfr::{IE_EA, IE_EX0};
 use i8051::{Cpu, Interrupt};
 
 use super::fabric::Fabric;
-use super::idle::Snapshot;
+use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
@@ -31,9 +33,6 @@ pub enum Outcome {
     FlashGone,
 }
 
-/// Instructions without news before it is found out whether the firmware idles, and the most between two tries.
-const PROBE_AFTER: u64 = 512;
-const PROBE_AT_MOST: u64 = 1 << 16;
 /// Timers that a firmware without news from the host may wait for in one run. One that starts a timer whenever one is
 /// over would go on for ever.
 const TIMERS_A_RUN: u32 = 1_000;
@@ -46,12 +45,29 @@ pub struct Chip<F> {
     /// The firmware idles, and nothing has happened since.
     pub(super) is_parked: bool,
     is_halted: bool,
-    /// When to look next whether it idles, and how long to wait after that.
-    probe_at: u64,
-    probe_pause: u64,
+    idle: Schedule,
     /// Time that passed with no instruction executed.
     skipped: u64,
     stack_high_water: u8,
+}
+
+impl<F> fmt::Debug for Chip<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_parked, is_halted, skipped, .. } = self;
+        f.debug_struct("Chip")
+            .field("pc", &format_args!("{:05X}", self.pc()))
+            .field("is_parked", is_parked)
+            .field("is_halted", is_halted)
+            .field("skipped", skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> Chip<F> {
+    /// Where the CPU is: the program counter, with the code bank in bit 16.
+    pub fn pc(&self) -> u32 {
+        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
+    }
 }
 
 impl<F: SpiFlash> Chip<F> {
@@ -64,8 +80,7 @@ impl<F: SpiFlash> Chip<F> {
             bus: Bus { sfrs: Sfrs::new(), xdata, code },
             is_parked: false,
             is_halted: false,
-            probe_at: PROBE_AFTER,
-            probe_pause: PROBE_AFTER,
+            idle: Schedule::new(),
             skipped: 0,
             stack_high_water: 0,
         }
@@ -107,7 +122,7 @@ impl<F: SpiFlash> Chip<F> {
             }
             let ends_at = ends.saturating_add(self.skipped);
             let peripherals = self.bus.xdata.peripherals_mut();
-            peripherals.run_ends = ends_at.min(self.probe_at);
+            peripherals.run_ends = ends_at.min(self.idle.at);
             peripherals.advance();
             if peripherals.now >= ends_at {
                 return Outcome::Budget;
@@ -118,7 +133,7 @@ impl<F: SpiFlash> Chip<F> {
                 self.skip_to(at);
                 continue;
             }
-            if peripherals.now >= self.probe_at {
+            if peripherals.now >= self.idle.at {
                 peripherals.run_ends = ends_at;
                 peripherals.refresh();
                 self.probe(observer);
@@ -134,8 +149,7 @@ impl<F: SpiFlash> Chip<F> {
             let peripherals = self.bus.xdata.peripherals_mut();
             if peripherals.attention {
                 peripherals.attention = false;
-                self.probe_pause = PROBE_AFTER;
-                self.probe_at = peripherals.now + PROBE_AFTER;
+                self.idle.news(peripherals.now);
                 return self.stopped().unwrap_or(Outcome::Attention);
             }
         }
@@ -218,36 +232,42 @@ impl<F: SpiFlash> Chip<F> {
     /// Something has happened that the firmware may react to.
     pub(super) fn wake(&mut self) {
         self.is_parked = false;
-        self.probe_pause = PROBE_AFTER;
-        self.probe_at = self.bus.xdata.peripherals_mut().now + PROBE_AFTER;
+        self.idle.news(self.bus.xdata.peripherals_mut().now);
     }
 
     /// Finds out whether the firmware idles: whether it comes back to where it is with everything as it is now.
     #[cold]
     fn probe<O: Observer>(&mut self, observer: &mut O) {
         let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
+        let sp = self.cpu.sp();
+        let reach = self.idle.reach(sp);
         self.bus.xdata.begin_journal();
         let peripherals = self.bus.xdata.peripherals_mut();
-        let changes = peripherals.changes;
-        // Events, news and the end of the run end the probe too.
-        let ends = (peripherals.now + Snapshot::LONGEST_LOOP).min(peripherals.stop_at);
-        let mut idles = false;
-        loop {
+        let (begin, changes) = (peripherals.now, peripherals.changes);
+        // Events, news and the end of the run end the look too.
+        let ends = (begin + reach).min(peripherals.stop_at);
+        let idles = loop {
             self.step(observer);
             let peripherals = self.bus.xdata.peripherals_mut();
             let is_over = peripherals.changes != changes || peripherals.now >= ends;
             if self.is_parked || is_over || observer.wants_to_stop() {
-                break;
+                break false;
             }
             if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
-                idles = true;
-                break;
+                break true;
             }
-        }
+            if self.bus.xdata.has_lost_count() {
+                break false;
+            }
+        };
         self.bus.xdata.end_journal();
-        self.is_parked |= idles;
-        self.probe_at = self.bus.xdata.peripherals_mut().now + self.probe_pause;
-        self.probe_pause = (2 * self.probe_pause).min(PROBE_AT_MOST);
+        let now = self.bus.xdata.peripherals_mut().now;
+        if idles {
+            self.is_parked = true;
+            self.idle.found(now - begin, sp);
+        } else {
+            self.idle.not_found(reach, now);
+        }
     }
 
     /// Instructions executed since power-on. What was left out while the firmware idled is not counted.
@@ -269,11 +289,6 @@ impl<F: SpiFlash> Chip<F> {
     /// The highest SP since power-on.
     pub fn stack_high_water(&self) -> u8 {
         self.stack_high_water
-    }
-
-    /// Where the CPU is: the program counter, with the code bank in bit 16.
-    pub fn pc(&self) -> u32 {
-        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
     }
 
     /// The CPU's registers and IDATA.

@@ -217,13 +217,11 @@ impl<F: SpiFlash + 'static> Driver<F> {
         cbw.resize(31, 0);
         self.send(DATA_OUT, 0, &cbw)?;
         let mut came = Vec::new();
-        match data {
-            Data::Out(data) => match self.send(DATA_OUT, 0, data) {
-                Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
-                // The firmware may end the command without all of it: its CSW tells.
-                Ok(()) | Err(_) => {}
-            },
-            Data::None | Data::In(_) => {}
+        // The firmware may end the command without all of its data: the CSW tells.
+        if let Data::Out(data) = data
+            && let Err(Unanswered::Halted(endpoint)) = self.send(DATA_OUT, 0, data)
+        {
+            self.clear_halt(endpoint)?;
         }
         let tag = self.tag.to_le_bytes();
         loop {

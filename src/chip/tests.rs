@@ -190,3 +190,10 @@ fn a_watch_sees_registers_wire_and_serial_port() {
     );
     assert_eq!(chip.take_uart(), b"h");
 }
+
+#[test]
+fn a_chip_can_go_to_another_thread() {
+    fn goes<T: Send + std::fmt::Debug>(_: &T) {}
+    let chip = firmware(&[], &[]);
+    goes(&chip);
+}

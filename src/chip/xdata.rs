@@ -69,11 +69,17 @@ impl<F: SpiFlash> Xdata<F> {
         self.journal.is_on = false;
     }
 
+    /// Whether more was written than is remembered.
+    #[inline(always)]
+    pub(super) fn has_lost_count(&self) -> bool {
+        self.journal.before.len() >= JOURNAL
+    }
+
     /// Whether memory holds what it held at [`Xdata::begin_journal`].
     pub(super) fn is_as_before(&self) -> bool {
         let journal = &self.journal.before;
         // The first entry of an address has what it held at the beginning.
-        journal.len() < JOURNAL
+        !self.has_lost_count()
             && journal.iter().enumerate().all(|(number, (index, before))| {
                 self.memory.at(*index as usize) == *before
                     || journal[..number].iter().any(|(earlier, _)| earlier == index)

@@ -9,7 +9,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::flash::Screen;
+use super::pcap::PcapArgs;
 use super::{Context, print};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
 use crate::flash::backup_folder::{self, Saved};
@@ -35,6 +37,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -113,7 +118,8 @@ struct Json {
 /// No unit, a unit that gives nothing, a folder that can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let mut port = unit::port(args.device.as_ref())?;
+    let recording = args.pcap.start()?;
+    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let attached = port.attached()?;
     let mut bridge = port.open()?;
@@ -142,11 +148,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        outln!("{device}: {} ({}), serial {}", attached.usb_id, attached.state, attached.serial);
+        outln!("{}: {} ({}), serial {}", device.shown(), attached.usb_id, attached.state, attached.serial.shown());
         if let Ok(image) = &firmware {
             outln!("  firmware  version {}, {} bytes", image.version(), image.file_len());
         }
-        outln!("  backup    {saved}");
+        outln!("  backup    {}", saved.to_string().shown());
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),

@@ -9,8 +9,11 @@ use owo_colors::OwoColorize;
 use thiserror::Error;
 
 use super::Context;
+use super::pcap::PcapArgs;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt;
+use crate::pcap::Capture;
 use crate::practice;
 use crate::virtual_bridge::usbredir::{Address, Event, Listener, Report, serve};
 use crate::virtual_bridge::{VirtualBridge, replug};
@@ -57,6 +60,9 @@ struct ServeArgs {
     /// The unit's folder, made where it does not exist.
     #[arg(long, value_name = "virtual:DIR", required = true)]
     device: Vec<UnitFolder>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// End when the first guest has left.
     #[arg(long)]
@@ -115,22 +121,26 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     }
     let interrupt = interrupt::install();
     let practice_image = practice::image().to_file();
+    let recording = args.pcap.start()?;
     let mut served = Vec::new();
     for (address, UnitFolder(dir)) in args.listen.iter().zip(&args.device) {
         let unit = VirtualBridge::open(dir, Some(&practice_image))?;
-        served.push((unit, Listener::bind(address)?));
+        // Each unit on a bus of its own, numbered from 1 in the order given.
+        let bus = recording.capture().map(Capture::bus);
+        served.push((unit, Listener::bind(address)?, bus));
         if !context.is_quiet() {
-            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.display());
+            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
     // Each unit works on a thread of its own, so that one that erases its flash keeps no other waiting.
     thread::scope(|scope| {
         let serving: Vec<_> = served
             .iter_mut()
-            .map(|(unit, listener)| {
+            .map(|(unit, listener, bus)| {
                 scope.spawn(move || {
                     let address = listener.address().clone();
-                    serve(unit, listener, args.once, interrupt, &mut |report| tell(context, &address, report))
+                    let report = &mut |report| tell(context, &address, report);
+                    serve(unit, listener, bus.as_ref(), args.once, interrupt, report)
                 })
             })
             .collect();

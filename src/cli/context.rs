@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
+use super::harmless::Harmless;
 use super::print;
 use crate::failure::AnyFailure;
 
@@ -106,11 +107,12 @@ impl Context {
 
     /// The same for a failure that does not end the command.
     pub fn report_diagnostic(&self, diagnostic: &dyn Diagnostic) {
+        let harmless = Harmless::new(diagnostic);
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
         // Writing into a String cannot fail; a Display that does is a bug, and the plain message serves then.
-        if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, diagnostic).is_err() {
-            text = diagnostic.to_string();
+        if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, &harmless).is_err() {
+            text = harmless.to_string();
         }
         errln!("{}", text.trim_end());
     }

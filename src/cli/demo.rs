@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use owo_colors::OwoColorize as _;
 
 use super::Context;
+use crate::atomic::StagedFolder;
 use crate::bench::{self, Outcome};
 use crate::demo::{Demo, DemoError, Downloaded, IMAGE_ID, Verified};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Origin;
+use crate::file;
 use crate::flash::{plan, run as flash_run};
 use crate::interrupt;
 use crate::patch::{Library, PatchSet, Patched};
@@ -33,11 +36,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let temporary;
     let folder = match &args.keep {
         Some(folder) => {
-            std::fs::create_dir(folder).map_err(setup)?;
+            std::fs::create_dir(folder).and_then(|()| file::owner_may_use(folder)).map_err(setup)?;
             folder.as_path()
         }
         None => {
-            temporary = tempfile::tempdir().map_err(setup)?;
+            temporary = StagedFolder::for_demo().map_err(setup)?;
             temporary.path()
         }
     };
@@ -173,7 +176,7 @@ fn measured(report: &bench::Report) {
 
 fn next(kept: Option<&Path>) {
     if let Some(folder) = kept {
-        outln!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.display());
+        outln!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.shown());
     }
     outln!("\n{}", "With a real enclosure the same trip is:".bold());
     for (line, what_for) in [

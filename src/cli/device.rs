@@ -1,6 +1,8 @@
 //! The options that choose a unit: the same for every command that talks to one.
 
+use super::pcap::PcapArgs;
 use crate::interrupt;
+use crate::pcap::Capture;
 use crate::unit::{self, OpenError, Selector, TransportChoice, Unit};
 
 /// Which unit, and how to speak to it.
@@ -15,15 +17,19 @@ pub struct DeviceArgs {
     /// How commands are carried.
     #[arg(long, value_enum, default_value_t)]
     pub transport: TransportChoice,
+
+    #[command(flatten)]
+    /// Where its traffic is recorded.
+    pub pcap: PcapArgs,
 }
 
 impl DeviceArgs {
-    /// Opens the unit. From here on Ctrl-C is a request, so that the unit is always given back.
+    /// Opens the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(&self) -> Result<Unit, OpenError> {
+    pub fn open(&self, capture: Option<&Capture>) -> Result<Unit, OpenError> {
         interrupt::install();
-        unit::open(self.device.as_ref(), self.transport)
+        unit::open(self.device.as_ref(), self.transport, capture)
     }
 }

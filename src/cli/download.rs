@@ -1,18 +1,20 @@
 //! `asmpatch download`.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{fs, io};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::output::OutputError;
+use super::output::{self, OutputError};
 use super::{Context, print};
 use crate::atomic;
 use crate::digest::{Md5Digest, Sha256Digest};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::{Cache, DEFAULT_IMAGE, Fetcher, Limits, Manifest, Manifests, Origin, Progress, Source};
+use crate::file;
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
 
@@ -118,7 +120,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
-    match fs::read(path) {
+    // Asked before the file is opened: reading a pipe would wait for its writer.
+    output::must_be_regular(path)?;
+    match file::read_regular(path, bytes.len()) {
         Ok(there) if there == bytes => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         _ if force => {}
@@ -150,12 +154,12 @@ fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> Rep
 fn summary(manifest: &Manifest, origin: &Origin) -> String {
     let from = match origin {
         Origin::Cache => "already in the cache".to_owned(),
-        Origin::File(_, Some(place)) | Origin::Url(_, Some(place)) => format!("taken from {place}"),
-        Origin::File(file, None) => format!("taken from {}", file.display()),
-        Origin::Url(url, None) => format!("fetched from {url}"),
+        Origin::File(_, Some(place)) | Origin::Url(_, Some(place)) => format!("taken from {}", place.shown()),
+        Origin::File(file, None) => format!("taken from {}", file.shown()),
+        Origin::Url(url, None) => format!("fetched from {}", url.shown()),
     };
     let Manifest { id, version, chip, size, sha256, .. } = manifest;
-    format!("{id} (version {version} for the {chip}): {from}; verified {size} bytes, SHA-256 {sha256}")
+    format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())
 }
 
 /// A transfer as a bar on stderr, or nothing at all.
@@ -182,7 +186,7 @@ impl Progress for Bar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(host(url).to_owned());
+        bar.set_message(host(url).shown().to_string());
         bar.set_position(already);
         bar.reset_eta();
         self.bar = Some(bar);
@@ -196,7 +200,7 @@ impl Progress for Bar {
 
     fn retry(&mut self, reason: &str) {
         if self.shown {
-            errln!("{reason}; trying again");
+            errln!("{}; trying again", reason.shown());
         }
     }
 

@@ -6,6 +6,7 @@ use super::Context;
 use super::input::ImageFile;
 use super::output;
 use crate::atomic;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::firmware::known_routines;
 
@@ -37,6 +38,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     atomic::write(&args.elf, &input.image.to_elf())?;
     let symbols =
         known_routines(input.image.version()).filter(|routine| input.image.code(routine.at).is_some()).count();
-    outln!("wrote {}: version {}, {symbols} symbols", args.elf.display(), input.image.version());
+    outln!("wrote {}: version {}, {symbols} symbols", args.elf.shown(), input.image.version());
     Ok(Exit::Done)
 }

@@ -9,6 +9,7 @@ use super::known::PatchDirs;
 use super::plan::{self, PatchJson};
 use super::{Context, print};
 use crate::digest::{Md5Digest, Sha256Digest};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, ZeroRun};
@@ -88,7 +89,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         print::json(&json);
         return Ok(Exit::Done);
     }
-    outln!("{}", args.file.display());
+    outln!("{}", args.file.shown());
     outln!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
     outln!("  version    {}", input.image.version());
     outln!("  SHA-256    {}", input.sha256);
@@ -96,13 +97,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     match &identified {
         None => outln!("  image      unknown: not a known image, with or without the known patches"),
         Some(Identified { base, patches, .. }) => {
-            outln!("  image      {}", library.image_name(base));
+            outln!("  image      {}", library.image_name(base).shown());
             if patches.is_empty() {
                 outln!("  patches    none");
             }
             for (index, patch) in patches.iter().enumerate() {
                 let label = if index == 0 { "patches" } else { "" };
-                outln!("  {label:<10} {}: {}", patch.id(), patch.title());
+                outln!("  {label:<10} {}: {}", patch.id().shown(), patch.title().shown());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Files that the user names: read whole, never more than they may have, with errors that name the file.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
@@ -9,7 +9,12 @@ use thiserror::Error;
 
 use crate::digest::Sha256Digest;
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
+use crate::interrupt::{Interrupt, Interrupted};
+
+/// No text that asmpatch reads is longer, in bytes.
+const MAX_TEXT: usize = 1 << 20;
 
 /// Why a file can't be read.
 #[derive(Debug, Error, Diagnostic)]
@@ -41,6 +46,10 @@ pub enum InputError {
         /// The most that is read.
         max: usize,
     },
+    /// Ctrl-C while a pipe gave nothing.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(Interrupted),
     /// Bytes that are no text.
     #[error("{} is not UTF-8: the byte at offset {offset:#x} starts no character", path.display())]
     #[diagnostic(code(asmpatch::file::not_text), help("this is another kind of file; check the name"))]
@@ -54,7 +63,10 @@ pub enum InputError {
 
 impl Failure for InputError {
     fn exit(&self) -> Exit {
-        Exit::BadInput
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
     }
 }
 
@@ -83,24 +95,22 @@ impl<E: Failure> Failure for InFile<E> {
     }
 }
 
-/// Reads a file of at most `max` bytes. A larger one is refused before it is read.
+/// Reads a file of at most `max` bytes. A larger one is refused before it is read; a pipe that gives nothing is given up
+/// at Ctrl-C.
 ///
 /// # Errors
 /// [`InputError`].
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
-    let failed = |source| InputError::Read { path: path.to_owned(), source };
-    let metadata = fs::metadata(path).map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(InputError::Folder { path: path.to_owned() });
-    }
-    let oversized = |found| InputError::Oversized { path: path.to_owned(), found, max };
-    if metadata.len() > max as u64 {
-        return Err(oversized(Some(metadata.len())));
-    }
-    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-    // Devices and pipes have no length to ask for.
-    File::open(path).map_err(failed)?.take(max as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() > max { Err(oversized(None)) } else { Ok(bytes) }
+    let path_buf = || path.to_owned();
+    file::read(path, max, Interrupt::of_process()).map_err(|source| match source.kind() {
+        io::ErrorKind::IsADirectory => InputError::Folder { path: path_buf() },
+        io::ErrorKind::FileTooLarge => {
+            let found = fs::metadata(path).ok().map(|metadata| metadata.len()).filter(|len| *len > max as u64);
+            InputError::Oversized { path: path_buf(), found, max }
+        }
+        io::ErrorKind::Interrupted => InputError::Interrupted(Interrupted),
+        _ => InputError::Read { path: path_buf(), source },
+    })
 }
 
 /// Reads a text file, such as a receipt: at most a mebibyte.
@@ -108,9 +118,25 @@ pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
 /// # Errors
 /// [`InputError`].
 pub fn read_text(path: &Path) -> Result<String, InputError> {
-    let bytes = read(path, 1 << 20)?;
+    let bytes = read(path, MAX_TEXT)?;
     String::from_utf8(bytes)
         .map_err(|error| InputError::NotText { path: path.to_owned(), offset: error.utf8_error().valid_up_to() })
+}
+
+/// Reads every `.toml` file in a folder, in the order of their names: each at most a mebibyte, and a regular file.
+///
+/// # Errors
+/// [`InputError`].
+pub fn read_toml_files(folder: &Path) -> Result<Vec<(PathBuf, String)>, InputError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| InputError::Read { path, source }
+    };
+    let paths = file::toml_files(folder).map_err(failed(folder))?;
+    paths
+        .into_iter()
+        .map(|path| Ok((path.clone(), file::read_regular_text(&path, MAX_TEXT).map_err(failed(&path))?)))
+        .collect()
 }
 
 /// A firmware image as the user named it.

@@ -1,10 +1,9 @@
 //! What is known of images and patches: the arguments that add to it, and the loading.
 
 use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::input::{self, InputError};
+use super::input;
 use crate::failure::AnyFailure;
 use crate::fetch::{Cache, CacheError, Manifests};
 use crate::patch::Library;
@@ -33,8 +32,8 @@ impl PatchDirs {
             library.know(manifest.sha256, &manifest.id);
         }
         for dir in &self.dirs {
-            for path in toml_files(dir)? {
-                library.add(&path.display().to_string(), &input::read_text(&path)?)?;
+            for (path, text) in input::read_toml_files(dir)? {
+                library.add(&path.display().to_string(), &text)?;
             }
         }
         Ok(library)
@@ -50,18 +49,4 @@ pub fn cache() -> Result<Cache, CacheError> {
         Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
         _ => Cache::of_user(),
     }
-}
-
-/// In the order of their names: the system's order must not decide which of two equal ids is the second.
-fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, InputError> {
-    let failed = |source| InputError::Read { path: dir.to_owned(), source };
-    let mut paths = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }

@@ -5,8 +5,10 @@ use serde::Serialize;
 
 use super::flash::SSD_LOST;
 use super::known::PatchDirs;
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::flash::identity::shared_serials;
@@ -14,6 +16,7 @@ use crate::flash::observe::Running;
 use crate::flash::plan::is_readable;
 use crate::interrupt;
 use crate::patch::Library;
+use crate::pcap::Capture;
 use crate::unit::{self, OpenError, Selector, TransportChoice};
 
 /// List every bridge on the system.
@@ -30,6 +33,9 @@ pub struct Args {
     /// only where it is named. May be given more than once.
     #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
     devices: Vec<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -58,6 +64,7 @@ struct Row {
 /// # Errors
 /// Where USB can't be used, or a named unit is not there.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     // A unit that is asked for its version is given back before Ctrl-C ends the command.
@@ -65,7 +72,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, args.probe, &library));
+        rows.push(row(unit, args.probe, recording.capture(), &library));
     }
     note_shared_serials(&mut rows);
     if args.json {
@@ -76,7 +83,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{}", table(&rows));
         for row in &rows {
             if let Some(reason) = &row.firmware_unread {
-                outln!("{}: firmware not read: {reason}", row.unit.location);
+                outln!("{}: firmware not read: {}", row.unit.location.to_string().shown(), reason.shown());
             }
             row.notes.iter().for_each(|note| outln!("{}: {note}", row.unit.location));
         }
@@ -84,10 +91,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn row(unit: UnitInfo, probe: bool, library: &Library) -> Row {
+fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>, library: &Library) -> Row {
     let running = match unit.driver.as_ref().filter(|_| !probe) {
         Some(driver) => Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment")),
-        None => running(&unit),
+        None => running(&unit, capture),
     };
     let mut notes = Vec::new();
     if unit.speed == Speed::High {
@@ -127,9 +134,11 @@ fn note_shared_serials(rows: &mut [Row]) {
 }
 
 /// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
-fn running(unit: &UnitInfo) -> Result<Running, String> {
+fn running(unit: &UnitInfo, capture: Option<&Capture>) -> Result<Running, String> {
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-    let mut opened = unit::open(Some(&selector), TransportChoice::Bot).map_err(|error: OpenError| error.to_string())?;
+    let capture = capture.filter(|_| unit.is_virtual());
+    let mut opened =
+        unit::open(Some(&selector), TransportChoice::Bot, capture).map_err(|error: OpenError| error.to_string())?;
     let state = opened.info().state;
     Running::of(opened.bridge(), state).map_err(|error| error.to_string())
 }
@@ -141,15 +150,15 @@ fn table(rows: &[Row]) -> Table {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     for Row { unit, firmware, runs, behind, .. } in rows {
         table.add_row([
-            unit.location.to_string(),
+            unit.location.to_string().shown().to_string(),
             unit.id.to_string(),
             runs.clone(),
             or_dash(firmware),
-            or_dash(behind),
-            or_dash(&unit.serial),
+            or_dash(behind).shown().to_string(),
+            or_dash(&unit.serial).shown().to_string(),
             unit.speed.to_string(),
             or_dash(&unit.driver),
-            format!("{} {}", unit.manufacturer, unit.product).trim().to_owned(),
+            format!("{} {}", unit.manufacturer, unit.product).trim().shown().to_string(),
         ]);
     }
     table

@@ -1,12 +1,13 @@
 //! `asmpatch man`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Context;
+use crate::atomic;
 use crate::failure::{AnyFailure, Exit, Failure};
 
 /// Write the man pages, one a subcommand.
@@ -36,7 +37,27 @@ impl Failure for ManError {
 /// # Errors
 /// Where the folder can't be written to.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    clap_mangen::generate_to(super::command(), &args.dir)
-        .map_err(|source| ManError { dir: args.dir.clone(), source })?;
+    let failed = |source| ManError { dir: args.dir.clone(), source };
+    if !args.dir.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()).into());
+    }
+    let mut command = super::command().disable_help_subcommand(true);
+    command.build();
+    let mut pages = Vec::new();
+    render(command, &args.dir, &mut pages).map_err(failed)?;
+    let files: Vec<(&Path, &[u8])> = pages.iter().map(|(path, page)| (path.as_path(), page.as_slice())).collect();
+    atomic::write_all(&files)?;
     Ok(Exit::Done)
+}
+
+/// The page of a command and those of the commands below it. Not written by clap_mangen, which writes through links.
+fn render(command: clap::Command, dir: &Path, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
+        render(below, dir, pages)?;
+    }
+    let man = clap_mangen::Man::new(command);
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    pages.push((dir.join(man.get_filename()), page));
+    Ok(())
 }

@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::failure::{Exit, Failure};
+use crate::file;
 
 /// Why a file is not written.
 #[derive(Debug, Error, Diagnostic)]
@@ -16,6 +17,20 @@ pub enum OutputError {
     Exists {
         /// The file.
         path: PathBuf,
+    },
+    /// It is no file that can be replaced.
+    #[error("{} is {kind}, expected a regular file or nothing", path.display())]
+    #[diagnostic(
+        code(asmpatch::file::irregular),
+        help(
+            "devices, pipes, links and folders are never written to or replaced, `--force` or not; name another file"
+        )
+    )]
+    Irregular {
+        /// What it names.
+        path: PathBuf,
+        /// What stands there.
+        kind: &'static str,
     },
     /// It is the input.
     #[error("{} is the input itself", path.display())]
@@ -35,11 +50,23 @@ impl Failure for OutputError {
     }
 }
 
-/// Checks that `path` may be written: it is not the input, and not there without `force`.
+/// Checks that `path` names a regular file or nothing.
+///
+/// # Errors
+/// [`OutputError::Irregular`].
+pub fn must_be_regular(path: &Path) -> Result<(), OutputError> {
+    match file::irregular(path) {
+        Some(kind) => Err(OutputError::Irregular { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+/// Checks that `path` may be written: it is a regular file or nothing, not the input, and not there without `force`.
 ///
 /// # Errors
 /// [`OutputError`].
 pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), OutputError> {
+    must_be_regular(path)?;
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
     if same(path, input) {
         Err(OutputError::IsInput { path: path.to_owned() })

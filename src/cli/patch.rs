@@ -11,9 +11,11 @@ use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
 use super::{Context, print};
 use crate::atomic;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::patch::{ConfigEdits, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+use crate::shell;
 
 /// Patch an image, and write a receipt beside it.
 ///
@@ -120,9 +122,9 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
 }
 
 fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
-    outln!("{}: image {image}, version {}", file.display(), set.base().version());
+    outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base().version());
     for patch in set.patches() {
-        outln!("  {}: {}", patch.id(), patch.title());
+        outln!("  {}: {}", patch.id().shown(), patch.title().shown());
     }
     if dry_run {
         if set.hunks().next().is_some() {
@@ -134,8 +136,8 @@ fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &
         outln!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
     }
     if let [image, receipt] = written {
-        outln!("wrote {}, SHA-256 {}", image.display(), patched.receipt.output.sha256);
-        outln!("wrote {}", receipt.display());
-        outln!("next: asmpatch flash {}", image.display());
+        outln!("wrote {}, SHA-256 {}", image.shown(), patched.receipt.output.sha256);
+        outln!("wrote {}", receipt.shown());
+        outln!("next: asmpatch flash {}", shell::path(image));
     }
 }

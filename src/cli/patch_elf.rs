@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::input::{self, ImageFile, InFile};
 use super::known;
 use crate::digest::{Sha256Digest, to_hex};
+use crate::escape;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
@@ -85,7 +86,7 @@ fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest,
     let stem = elf.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let plain: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let id = if plain.is_empty() { "patch" } else { &plain };
-    let name = toml::Value::from(image);
+    let name = escape::toml(image);
     let mut text = format!(
         "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
          id = \"{id}\"\ntitle = \"\"\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\

@@ -4,6 +4,7 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 
 use crate::digest::{Sha256Digest, to_hex};
+use crate::escape::Escape as _;
 use crate::firmware::Image;
 use crate::mcu::Line;
 use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
@@ -55,7 +56,7 @@ pub fn hunk_table<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpatc
     for (patch, hunk) in hunks {
         let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
         table.add_row([
-            patch.id().to_owned(),
+            patch.id().shown().to_string(),
             format!("{:#07x}", hunk.at.file_offset().0),
             hunk.at.code_address().map_or_else(|| "-".to_owned(), |address| address.to_string()),
             byte_lines(&hunk.expect),
@@ -72,7 +73,7 @@ pub fn config_table(config: &ConfigEdits) -> Table {
     let mut table = new_table();
     table.set_header(["configuration field", "new value"]);
     for (field, value) in config.iter() {
-        table.add_row([field.name().to_owned(), value.to_string()]);
+        table.add_row([field.name().to_owned(), value.to_string().shown().to_string()]);
     }
     table
 }

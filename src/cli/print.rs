@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use crate::escape;
+
 /// Prints a line to stdout.
 macro_rules! outln {
     ($($arg:tt)*) => { $crate::cli::print::out(format_args!("{}\n", format_args!($($arg)*))) };
@@ -42,7 +44,7 @@ pub fn json(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
             HAS_JSON.store(true, Ordering::Relaxed);
-            outln!("{text}");
+            outln!("{}", escape::json(&text));
         }
         // A path that is not UTF-8 is the one thing that JSON can't hold.
         Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
@@ -68,7 +70,8 @@ pub fn err(text: fmt::Arguments<'_>) {
 
 /// In one call for the whole text: lines of several threads do not mix.
 fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
-    let text = text.to_string();
+    // Values from outside are escaped where they are put into the text; here it is made sure.
+    let text = escape::printed(&text.to_string());
     stream.write_all(text.as_bytes())?;
     stream.flush()
 }

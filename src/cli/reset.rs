@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -27,6 +28,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -103,7 +107,8 @@ struct Json {
 /// No unit, one whose disk is in use, one that does not come back.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let mut port = unit::port(args.device.as_ref())?;
+    let recording = args.pcap.start()?;
+    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
     let before = Seen::new(port.attached()?, port.speed()?);
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::Context;
 use super::flash::{Choice, Job, Session, WritingArgs};
 use super::known::PatchDirs;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::flash::backup_folder::{self, BackupFolderError};
@@ -49,10 +50,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         library,
         source: format!(
             "{}: backup of {} ({}), serial {}",
-            args.folder.display(),
-            unit.usb_id,
-            unit.state,
-            unit.serial
+            args.folder.shown(),
+            unit.usb_id.shown(),
+            unit.state.shown(),
+            unit.serial.shown()
         ),
         origin: Origin::Restore { folder: args.folder.clone() },
     };

@@ -10,6 +10,7 @@ use super::output;
 use super::{Context, print};
 use crate::atomic;
 use crate::digest::Sha256Digest;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::patch::{self, Patch, PatchError};
@@ -66,8 +67,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let json = Json { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
         print::json(&json);
     } else {
-        outln!("{}: image {image} with {}", args.file.display(), ids.join(", "));
-        outln!("wrote {written}, SHA-256 {}", undone.base);
+        outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());
+        outln!("wrote {}, SHA-256 {}", args.output.shown(), undone.base);
     }
     Ok(Exit::Done)
 }

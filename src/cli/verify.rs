@@ -16,6 +16,7 @@ use super::known::{self, PatchDirs};
 use super::plan::{self, PatchJson};
 use super::{Context, print};
 use crate::digest::Sha256Digest;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
@@ -229,7 +230,7 @@ fn summary(library: &Library, verification: &Verification<'_>) -> String {
 
 fn print(path: &Path, library: &Library, verification: &Verification<'_>, holds: bool, show_hunks: bool) {
     let verdict = if holds { "ok" } else { "FAILED" };
-    outln!("{}: {verdict}: {}", path.display(), summary(library, verification));
+    outln!("{}: {verdict}: {}", path.shown(), summary(library, verification).shown());
     if show_hunks
         && !verification.patches.is_empty()
         && let (Some(base), Some(original), Some(image)) =
@@ -240,7 +241,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, holds:
     }
     for finding in verification.findings.iter().filter(|_| !holds) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
-        outln!("  {finding}{code}");
+        outln!("  {}{code}", finding.to_string().shown());
         if let Some(help) = finding.help() {
             outln!("    {help}");
         }

@@ -20,6 +20,7 @@ use crate::bridge::{Attached, Bridge, Port};
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
+use crate::file;
 use crate::firmware::Image;
 use crate::flash::{plan, read, run};
 use crate::interrupt::Interrupt;
@@ -119,7 +120,7 @@ impl<'a> Demo<'a> {
         let zip_len = zip.len();
         let mirror = Mirror::start("practice.zip", zip).map_err(setup("start a local server"))?;
         let manifests = self.folder.join("manifests");
-        fs::create_dir_all(&manifests).map_err(setup("make the demo's folder"))?;
+        file::make_folder(&manifests).map_err(setup("make the demo's folder"))?;
         let manifest = format!(
             "id = \"{IMAGE_ID}\"\nversion = \"{}\"\nchip = \"ASM2464PD\"\nsize = {}\nsha256 = \"{sha256}\"\n\
              notes = \"asmpatch's own practice image.\"\n\n[[mirrors]]\nurl = \"{}\"\nmember = \"{MEMBER}\"\n",
@@ -191,7 +192,7 @@ impl<'a> Demo<'a> {
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
         let folder = self.unit_folder();
         let setup = |source| DemoError::Setup { doing: "make the virtual bridge's folder", source };
-        fs::create_dir_all(&folder).map_err(setup)?;
+        file::make_folder(&folder).map_err(setup)?;
         atomic::write(&folder.join("bridge.toml"), b"behind = \"gpu\"\nserial = \"DEMO0001\"\n")?;
         let mut port = VirtualPort::open_dir(&folder)?;
         let attached = port.attached()?;

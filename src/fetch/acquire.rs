@@ -1,9 +1,9 @@
 //! The whole way of an image into the cache: from there if it verifies, else from the mirrors in order, or from the
 //! file or address that the user names.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -16,6 +16,7 @@ use super::partial::Partial;
 use super::progress::Progress;
 use super::unpack::{self, UnpackError, Verified, Wanted};
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// Where the user says that the image is: as a zip, a bare image, or an updater.
@@ -147,6 +148,7 @@ impl Failure for FetchError {
         match self {
             Self::OfflineUrl { .. } => Exit::Usage,
             Self::Http(error) => error.exit(),
+            Self::Unpack(error) => error.exit(),
             Self::Cache(error) => error.exit(),
             Self::Interrupted(error) => error.exit(),
             _ => Exit::BadInput,
@@ -155,11 +157,14 @@ impl Failure for FetchError {
 }
 
 impl FetchError {
-    /// Whether another mirror would end in the same way: the disk is full, or the user wants to stop.
+    /// Whether another mirror would end in the same way: the disk is full, the time is up, or the user wants to stop.
     fn is_final(&self) -> bool {
         matches!(
             self,
-            Self::Cache(_) | Self::Interrupted(_) | Self::Http(HttpError::Write { .. } | HttpError::Interrupted(_))
+            Self::Cache(_)
+                | Self::Interrupted(_)
+                | Self::Unpack(UnpackError::Interrupted(_))
+                | Self::Http(HttpError::Write { .. } | HttpError::Interrupted(_) | HttpError::Deadline { .. })
         )
     }
 }
@@ -188,15 +193,16 @@ impl Fetcher<'_> {
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
         match source {
             Some(Source::File(path)) => {
-                let bytes = read_file(path, self.limits.bytes)?;
-                let image = unpack::unpack(&path.display().to_string(), bytes, self.wanted(manifest, None))?;
+                let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
+                let image =
+                    unpack::unpack(&path.display().to_string(), bytes, self.wanted(manifest, None), self.interrupt)?;
                 let place = image.place().map(str::to_owned);
                 self.keep(manifest, image, Origin::File(path.clone(), place))
             }
             Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: url.clone() }),
             Some(Source::Url(url)) => {
                 let _lock = self.cache.lock(manifest, self.interrupt)?;
-                self.fetch_url(manifest, url, None)
+                self.fetch_url(manifest, url, None, Instant::now() + self.limits.deadline)
             }
             None => self.fetch_mirrors(manifest),
         }
@@ -217,9 +223,11 @@ impl Fetcher<'_> {
         if let Some(acquired) = self.cached(manifest)? {
             return Ok(acquired);
         }
+        // One deadline for all of them: a slow mirror must not keep the user as often as there are others.
+        let deadline = Instant::now() + self.limits.deadline;
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
-            match self.fetch_url(manifest, url, member.as_deref()) {
+            match self.fetch_url(manifest, url, member.as_deref(), deadline) {
                 Err(error) if !error.is_final() => {
                     self.progress.retry(&error.to_string());
                     attempts.push(error);
@@ -235,21 +243,30 @@ impl Fetcher<'_> {
         Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, origin: Origin::Cache }))
     }
 
-    fn fetch_url(&mut self, manifest: &Manifest, url: &str, member: Option<&str>) -> Result<Acquired, FetchError> {
+    fn fetch_url(
+        &mut self,
+        manifest: &Manifest,
+        url: &str,
+        member: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Acquired, FetchError> {
         let folder = self.cache.partial_folder();
         let write = |path: &Path, source| HttpError::Write { path: path.to_owned(), source };
-        let mut partial = Partial::open(&folder, url).map_err(|source| write(&folder, source))?;
-        if let Err(error) = http::download(url, &mut partial, self.limits, self.progress, self.interrupt) {
+        let mut partial = Partial::open(&folder, url, self.interrupt).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => Interrupted.into(),
+            _ => write(&folder, source),
+        })?;
+        if let Err(error) = http::download(url, &mut partial, self.limits, deadline, self.progress, self.interrupt) {
             // On a full disk what is there would only be in the way.
             if matches!(error, HttpError::Write { .. }) {
                 partial.discard();
             }
             return Err(error.into());
         }
-        let bytes = partial.read_all().map_err(|source| write(partial.path(), source))?;
+        let bytes = partial.read_all(self.limits.bytes).map_err(|source| write(partial.path(), source))?;
         // Whole, so there is nothing to take up again: bytes that turn out wrong must not come back.
         partial.discard();
-        let image = unpack::unpack(url, bytes, self.wanted(manifest, member))?;
+        let image = unpack::unpack(url, bytes, self.wanted(manifest, member), self.interrupt)?;
         let place = image.place().map(str::to_owned);
         self.keep(manifest, image, Origin::Url(url.to_owned(), place))
     }
@@ -264,16 +281,11 @@ impl Fetcher<'_> {
     }
 }
 
-fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, FetchError> {
-    let failed = |source| FetchError::Read { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
-        return Err(failed(io::ErrorKind::IsADirectory.into()));
-    }
-    let mut bytes = Vec::new();
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > limit {
-        return Err(FetchError::TooLarge { path: path.to_owned(), limit });
-    }
-    Ok(bytes)
+fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {
+    let max = usize::try_from(limit).unwrap_or(usize::MAX - 1);
+    file::read(path, max, interrupt).map_err(|source| match source.kind() {
+        io::ErrorKind::FileTooLarge => FetchError::TooLarge { path: path.to_owned(), limit },
+        io::ErrorKind::Interrupted => Interrupted.into(),
+        _ => FetchError::Read { path: path.to_owned(), source },
+    })
 }

@@ -11,10 +11,14 @@ use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
+use super::budget::Budget;
 use crate::failure::{Exit, Failure};
+use crate::interrupt::Interrupted;
 
-/// The most that one archive may expand to, in bytes.
-pub const MAX_EXPANDED: u64 = 64 << 20;
+/// More members than any firmware archive has. Each costs memory before its name is seen.
+const MAX_MEMBERS: usize = 0x1_0000;
+/// What a member's entry in the central directory begins with (APPNOTE.TXT, 4.3.12).
+const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
 
 /// Why an archive does not give up an image.
 #[derive(Debug, Error, Diagnostic)]
@@ -71,6 +75,17 @@ pub enum ArchiveError {
         /// Where reading stopped, in bytes.
         limit: u64,
     },
+    /// Members without end.
+    #[error("the archive has more than {MAX_MEMBERS} members")]
+    #[diagnostic(
+        code(asmpatch::archive::members),
+        help("no firmware archive has so many: it is damaged or was made to fill memory; get it from another mirror")
+    )]
+    Members,
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
     /// A name that points out of the archive.
     #[error("the archive's member {member:?} has a name that leads out of the archive")]
     #[diagnostic(
@@ -87,7 +102,10 @@ pub enum ArchiveError {
 
 impl Failure for ArchiveError {
     fn exit(&self) -> Exit {
-        Exit::BadInput
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
     }
 }
 
@@ -97,16 +115,17 @@ pub struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
     /// The files: index, name, whether encrypted.
     members: Vec<(usize, String, bool)>,
-    /// Bytes that may still be expanded.
-    budget: u64,
 }
 
 impl<'a> Archive<'a> {
     /// Opens a zip and checks its names.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`], [`ArchiveError::Twice`], [`ArchiveError::UnsafeName`].
+    /// [`ArchiveError::Damaged`], [`ArchiveError::Members`], [`ArchiveError::Twice`], [`ArchiveError::UnsafeName`].
     pub fn open(bytes: &'a [u8]) -> Result<Self, ArchiveError> {
+        if bytes.windows(CENTRAL_HEADER.len()).filter(|window| window == CENTRAL_HEADER).nth(MAX_MEMBERS).is_some() {
+            return Err(ArchiveError::Members);
+        }
         let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(ArchiveError::Damaged)?;
         if zip.has_duplicate_names() {
             return Err(ArchiveError::Twice);
@@ -122,7 +141,20 @@ impl<'a> Archive<'a> {
                 members.push((index, name, member.encrypted()));
             }
         }
-        Ok(Self { zip, members, budget: MAX_EXPANDED })
+        Ok(Self { zip, members })
+    }
+
+    /// What is there, in words: the first names, and how many more.
+    pub fn listed(&self) -> String {
+        const SHOWN: usize = 8;
+        let mut listed = self.names().take(SHOWN).collect::<Vec<_>>().join(", ");
+        if self.members.len() > SHOWN {
+            listed.push_str(&format!(" and {} more", self.members.len() - SHOWN));
+        }
+        if listed.is_empty() {
+            listed.push_str("no files");
+        }
+        listed
     }
 
     /// The names of the files, in the archive's order.
@@ -130,33 +162,28 @@ impl<'a> Archive<'a> {
         self.members.iter().map(|(_, name, _)| name.as_str())
     }
 
-    /// Expands one member.
+    /// Expands one member, at the expense of `budget`.
     ///
     /// # Errors
-    /// [`ArchiveError`]: missing, encrypted, damaged, larger than it says or than [`MAX_EXPANDED`].
-    pub fn read(&mut self, name: &str) -> Result<Vec<u8>, ArchiveError> {
+    /// [`ArchiveError`]: missing, encrypted, damaged, larger than it says or than what is left of the budget, Ctrl-C.
+    pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, ArchiveError> {
+        budget.check()?;
         let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
-            const SHOWN: usize = 8;
-            let mut present = self.names().take(SHOWN).collect::<Vec<_>>().join(", ");
-            if self.members.len() > SHOWN {
-                present.push_str(&format!(" and {} more", self.members.len() - SHOWN));
-            }
-            if present.is_empty() {
-                present.push_str("no files at all");
-            }
-            return Err(ArchiveError::Missing { member: name.to_owned(), present });
+            return Err(ArchiveError::Missing { member: name.to_owned(), present: self.listed() });
         };
         if *encrypted {
             return Err(ArchiveError::Encrypted { member: name.to_owned() });
         }
         let declared = self.zip.by_index_raw(*index).map_err(ArchiveError::Damaged)?.size();
         let expands = |limit| ArchiveError::Expands { member: name.to_owned(), limit };
-        if declared > self.budget {
-            return Err(expands(self.budget));
+        if declared > budget.left_to_expand() {
+            return Err(expands(budget.left_to_expand()));
         }
         // The crate reports a member that grows past its size like any other damage. With the CRC checked here, the only
         // thing that can come after the last byte is that growth.
         let options = ZipReadOptions::new().ignore_crc32(true);
+        // At its expense even if it turns out damaged: the work was done.
+        budget.expanded(declared);
         let mut member = self.zip.by_index_with_options(*index, options).map_err(ArchiveError::Damaged)?;
         let mut bytes = Vec::new();
         let damaged = |error| ArchiveError::Damaged(ZipError::Io(error));
@@ -170,7 +197,6 @@ impl<'a> Archive<'a> {
                 format!("the CRC-32 of {name:?} is wrong"),
             )));
         }
-        self.budget -= declared;
         Ok(bytes)
     }
 }
@@ -187,7 +213,13 @@ pub(crate) mod tests {
 
     use zip::write::{SimpleFileOptions, ZipWriter};
 
+    use super::super::budget::MAX_EXPANDED;
     use super::*;
+    use crate::interrupt::Interrupt;
+
+    fn budget() -> Budget<'static> {
+        Budget::new(Interrupt::never())
+    }
 
     /// A zip of these files.
     pub(crate) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
@@ -212,14 +244,14 @@ pub(crate) mod tests {
     fn a_member_is_read_by_its_name() {
         let zip = zip_of(&[("a.txt", b"a"), ("dir/b.bin", &[7; 5000])]);
         let mut archive = Archive::open(&zip).unwrap();
-        assert_eq!(archive.read("dir/b.bin").unwrap(), [7; 5000]);
+        assert_eq!(archive.read("dir/b.bin", &mut budget()).unwrap(), [7; 5000]);
         assert!(archive.names().eq(["a.txt", "dir/b.bin"]));
     }
 
     #[test]
     fn a_missing_member_is_told_what_is_there() {
         let zip = zip_of(&[("a.txt", b"a")]);
-        let error = Archive::open(&zip).unwrap().read("b.bin").unwrap_err();
+        let error = Archive::open(&zip).unwrap().read("b.bin", &mut budget()).unwrap_err();
         assert_eq!(error.to_string(), "the archive has no member \"b.bin\"; it has a.txt");
     }
 
@@ -246,7 +278,7 @@ pub(crate) mod tests {
         let central = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
         zip[6] |= 1;
         zip[central + 8] |= 1;
-        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
         assert!(matches!(error, ArchiveError::Encrypted { .. }), "{error}");
     }
 
@@ -254,7 +286,7 @@ pub(crate) mod tests {
     fn a_member_that_expands_past_what_it_says_is_stopped_there() {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &1000u32.to_le_bytes());
-        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
         assert!(matches!(error, ArchiveError::Expands { limit: 1000, .. }), "{error}");
     }
 
@@ -262,7 +294,7 @@ pub(crate) mod tests {
     fn a_member_larger_than_any_firmware_is_not_expanded() {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &(1u32 << 30).to_le_bytes());
-        let error = Archive::open(&zip).unwrap().read("a.bin").unwrap_err();
+        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
         assert!(matches!(error, ArchiveError::Expands { limit: MAX_EXPANDED, .. }), "{error}");
     }
 
@@ -271,8 +303,24 @@ pub(crate) mod tests {
         let half = vec![0; (MAX_EXPANDED / 2 + 1) as usize];
         let zip = zip_of(&[("a.bin", &half), ("b.bin", &half)]);
         let mut archive = Archive::open(&zip).unwrap();
-        assert!(archive.read("a.bin").is_ok());
-        assert!(matches!(archive.read("b.bin"), Err(ArchiveError::Expands { .. })));
+        let mut budget = budget();
+        assert!(archive.read("a.bin", &mut budget).is_ok());
+        assert!(matches!(archive.read("b.bin", &mut budget), Err(ArchiveError::Expands { .. })));
+    }
+
+    #[test]
+    fn an_archive_of_a_million_members_is_refused_before_they_are_listed() {
+        let bytes = [b"PK\x03\x04".as_slice(), &CENTRAL_HEADER.repeat(MAX_MEMBERS + 1)].concat();
+        assert!(matches!(Archive::open(&bytes), Err(ArchiveError::Members)));
+    }
+
+    #[test]
+    fn ctrl_c_comes_before_the_next_member() {
+        let zip = zip_of(&[("a.bin", b"a")]);
+        let stop = std::sync::atomic::AtomicBool::new(true);
+        let mut budget = Budget::new(Interrupt::watching(&stop));
+        let read = Archive::open(&zip).unwrap().read("a.bin", &mut budget);
+        assert!(matches!(read, Err(ArchiveError::Interrupted(_))));
     }
 
     #[test]
@@ -280,7 +328,7 @@ pub(crate) mod tests {
         let mut zip = zip_of(&[("a.bin", b"incompressible")]);
         let at = zip.windows(5).position(|bytes| bytes == b"a.bin").unwrap() + 8;
         zip[at] ^= 1;
-        assert!(matches!(Archive::open(&zip).unwrap().read("a.bin"), Err(ArchiveError::Damaged(_))));
+        assert!(matches!(Archive::open(&zip).unwrap().read("a.bin", &mut budget()), Err(ArchiveError::Damaged(_))));
     }
 
     #[test]
@@ -298,7 +346,7 @@ pub(crate) mod tests {
                 zip[at % len] = byte;
             }
             if let Ok(mut archive) = Archive::open(&zip) {
-                let _ = archive.read("a.bin");
+                let _ = archive.read("a.bin", &mut budget());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Images by their SHA-256, under the platform's cache folder. A file there has its name only because its bytes were
 //! verified, and is verified again whenever it is used.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,6 +16,8 @@ use super::unpack::Verified;
 use crate::atomic::{self, AtomicWriteError};
 use crate::digest::Sha256Digest;
 use crate::failure::{Exit, Failure};
+use crate::file;
+use crate::firmware::MAX_FILE_LEN;
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// How often a process that waits for another one's download looks again.
@@ -102,9 +104,11 @@ impl Cache {
     /// [`CacheError::Access`] where something is there that can't be read.
     pub fn load(&self, manifest: &Manifest) -> Result<Option<Vec<u8>>, CacheError> {
         let path = self.path(manifest);
-        match fs::read(&path) {
+        match file::read_regular(&path, MAX_FILE_LEN) {
             Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // No image is so large: it is replaced like a damaged one.
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
             Err(source) => Err(CacheError::Access { path, source }),
         }
     }
@@ -127,7 +131,7 @@ impl Cache {
     pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<FetchLock, CacheError> {
         let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
         let access = |source| CacheError::Access { path: path.clone(), source };
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(access)?;
+        let file = file::open_own(&path).map_err(access)?;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(FetchLock { _file: file }),
@@ -142,7 +146,7 @@ impl Cache {
 
     fn make_folder(&self, name: &str) -> Result<PathBuf, CacheError> {
         let path = self.folder.join(name);
-        fs::create_dir_all(&path).map_err(|source| CacheError::Access { path: path.clone(), source })?;
+        file::make_folder(&path).map_err(|source| CacheError::Access { path: path.clone(), source })?;
         Ok(path)
     }
 }

@@ -27,7 +27,7 @@ pub struct Limits {
     pub connect: Duration,
     /// The longest silence of a server, before its answer and within it.
     pub silence: Duration,
-    /// The longest that one attempt may take as a whole, however slowly bytes come.
+    /// The longest that a download may take as a whole, with all attempts and mirrors, however slowly bytes come.
     pub deadline: Duration,
     /// The most redirects to follow.
     pub redirects: usize,
@@ -56,7 +56,7 @@ impl Default for Limits {
 /// Brings the file at `url` into `partial`, whole.
 ///
 /// A cut connection or a silent server is tried again, from where it stopped where the server has given a validator
-/// and honours Range, else from the beginning.
+/// and honours Range, else from the beginning. All attempts together end at `deadline`.
 ///
 /// # Errors
 /// [`HttpError`]. What `partial` then holds can be taken up again, unless it has no validator or its bytes are wrong.
@@ -64,18 +64,20 @@ pub fn download(
     url: &str,
     partial: &mut Partial,
     limits: &Limits,
+    deadline: Instant,
     progress: &mut dyn Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<(), HttpError> {
     let mut tries = 0;
     loop {
-        let result = attempt(url, partial, limits, progress, interrupt);
+        let result = attempt(url, partial, limits, deadline, progress, interrupt);
         progress.end();
         match result {
             Err(error) if error.is_transient() && tries < limits.retries => {
                 tries += 1;
                 progress.retry(&error.to_string());
-                pause(limits.pause * tries, interrupt)?;
+                let left = deadline.saturating_duration_since(Instant::now());
+                pause(left.min(limits.pause * tries), interrupt)?;
             }
             result => return result,
         }
@@ -103,16 +105,11 @@ fn attempt(
     url: &str,
     partial: &mut Partial,
     limits: &Limits,
+    deadline: Instant,
     progress: &mut dyn Progress,
     interrupt: Interrupt<'_>,
 ) -> Result<(), HttpError> {
-    let mut transfer = Transfer {
-        events: request(url, partial.resume(), limits),
-        deadline: Instant::now() + limits.deadline,
-        url,
-        limits,
-        interrupt,
-    };
+    let mut transfer = Transfer { events: request(url, partial.resume(), limits), deadline, url, limits, interrupt };
     let (final_url, total) = match transfer.next(partial.received(), None)? {
         Event::Head { url, status, headers } => {
             let total = begin(&url, status, &headers, partial)?;

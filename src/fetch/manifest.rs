@@ -1,7 +1,6 @@
 //! Firmware manifests: which images are known, where they are to be had, and what proves that it is them.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,11 +10,15 @@ use thiserror::Error;
 
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
 
 /// The image that `download` fetches when none is named: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";
+
+/// No manifest is longer, in bytes.
+const MAX_MANIFEST_LEN: usize = 1 << 20;
 
 /// The manifests in the binary: name for messages, text.
 const EMBEDDED: [(&str, &str); 2] = [
@@ -147,9 +150,12 @@ impl Manifests {
             manifests.add(origin, text)?;
         }
         for dir in dirs {
-            for path in toml_files(dir)? {
-                let text =
-                    fs::read_to_string(&path).map_err(|source| ManifestError::Read { path: path.clone(), source })?;
+            let read = |path: &Path| {
+                let path = path.to_owned();
+                move |source| ManifestError::Read { path, source }
+            };
+            for path in file::toml_files(dir).map_err(read(dir))? {
+                let text = file::read_regular_text(&path, MAX_MANIFEST_LEN).map_err(read(&path))?;
                 manifests.add(&path.display().to_string(), &text)?;
             }
         }
@@ -227,20 +233,10 @@ impl Manifest {
     }
 }
 
-fn toml_files(dir: &Path) -> Result<Vec<PathBuf>, ManifestError> {
-    let read = |source| ManifestError::Read { path: dir.to_owned(), source };
-    let mut paths = fs::read_dir(dir)
-        .map_err(read)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(read)?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    paths.sort();
-    Ok(paths)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SAMPLE: &str = r#"
@@ -261,7 +257,7 @@ mod tests {
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("firmware-manifests");
-        let files = toml_files(&dir).unwrap();
+        let files = file::toml_files(&dir).unwrap();
         assert_eq!(files.len(), EMBEDDED.len());
         for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
             assert!(path.ends_with(origin));
@@ -320,6 +316,18 @@ mod tests {
         let renamed = SAMPLE.replace("\"sample\"", "\"other\"");
         let error = twice.add("other.toml", &renamed).unwrap_err();
         assert!(matches!(error, ManifestError::Duplicate { key: "sha256", .. }), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_manifest_without_an_end_is_refused_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.path().join("a.toml")).unwrap();
+        let error = Manifests::load(&[folder.path().to_owned()]).unwrap_err();
+        assert!(matches!(error, ManifestError::Read { .. }), "{error}");
+        fs::remove_file(folder.path().join("a.toml")).unwrap();
+        fs::File::create(folder.path().join("b.toml")).unwrap().set_len(1 << 40).unwrap();
+        assert!(matches!(Manifests::load(&[folder.path().to_owned()]), Err(ManifestError::Read { .. })));
     }
 
     proptest::proptest! {

@@ -3,6 +3,7 @@
 
 mod acquire;
 mod archive;
+mod budget;
 mod cache;
 mod http;
 mod http_error;
@@ -13,7 +14,8 @@ mod unpack;
 mod updater;
 
 pub use acquire::{Acquired, FetchError, Fetcher, Origin, Source};
-pub use archive::{Archive, ArchiveError, MAX_EXPANDED};
+pub use archive::{Archive, ArchiveError};
+pub use budget::{Budget, MAX_EXPANDED};
 pub use cache::{Cache, CacheError, FetchLock};
 pub use http::{Limits, download};
 pub use http_error::HttpError;

@@ -1,13 +1,25 @@
 //! A transfer that can be taken up again: the bytes so far, and the validator that tells whether the server still has
 //! the same file.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::atomic;
 use crate::digest::Sha256Digest;
+use crate::file;
+use crate::interrupt::Interrupt;
+
+const PART: &str = "part";
+const STATE: &str = "toml";
+/// No state is longer, in bytes.
+const MAX_STATE_LEN: usize = 1 << 16;
+/// How often a file that somebody else has is tried again.
+const POLL: Duration = Duration::from_millis(50);
 
 /// What is on disk of a transfer: `KEY.part` with the bytes, `KEY.toml` with address and validator.
 ///
@@ -31,17 +43,20 @@ struct State {
 }
 
 impl Partial {
-    /// What there is of this address in a folder, which is made if it isn't there.
+    /// What there is of this address in a folder, which is made if it isn't there. Held by one process and one thread at a
+    /// time: another one waits here. What killed runs left and nobody can take up again is removed.
     ///
     /// # Errors
-    /// Where folder or file can't be made or read. A state file that makes no sense starts over.
-    pub fn open(folder: &Path, url: &str) -> io::Result<Self> {
-        fs::create_dir_all(folder)?;
+    /// Where folder or file can't be made or read; [`io::ErrorKind::Interrupted`] at Ctrl-C. A state file that makes no
+    /// sense starts over.
+    pub fn open(folder: &Path, url: &str, interrupt: Interrupt<'_>) -> io::Result<Self> {
+        file::make_folder(folder)?;
         let key = &Sha256Digest::of(url.as_bytes()).to_string()[..16];
         let path = folder.join(format!("{key}.part"));
-        let state_path = folder.join(format!("{key}.toml"));
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
-        let state = fs::read_to_string(&state_path)
+        let state_path = path.with_extension(STATE);
+        remove_leftovers(folder);
+        let file = open_locked(&path, interrupt)?;
+        let state = file::read_regular_text(&state_path, MAX_STATE_LEN)
             .ok()
             .and_then(|text| toml::from_str::<State>(&text).ok())
             .filter(|state| state.url == url && state.validator.is_some())
@@ -75,13 +90,18 @@ impl Partial {
     /// # Errors
     /// Where the files can't be written.
     pub fn restart(&mut self, validator: Option<String>) -> io::Result<()> {
+        // The old validator goes first: it must never stand beside other bytes than its own.
+        match fs::remove_file(&self.state_path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.len = 0;
         self.state.validator = validator;
         if self.state.validator.is_some() {
             let text = toml::to_string(&self.state).map_err(io::Error::other)?;
-            fs::write(&self.state_path, text)?;
+            atomic::write(&self.state_path, text.as_bytes()).map_err(|error| error.source)?;
         }
         Ok(())
     }
@@ -102,14 +122,14 @@ impl Partial {
         written
     }
 
-    /// All the bytes.
+    /// All the bytes, `limit` at most.
     ///
     /// # Errors
     /// Where the file can't be read.
-    pub fn read_all(&mut self) -> io::Result<Vec<u8>> {
+    pub fn read_all(&mut self, limit: u64) -> io::Result<Vec<u8>> {
         self.file.rewind()?;
         let mut bytes = Vec::new();
-        self.file.read_to_end(&mut bytes)?;
+        (&self.file).take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -129,6 +149,55 @@ impl Drop for Partial {
     }
 }
 
+/// Opens the file and waits until nobody else has it. Who had it may have removed it in the end.
+fn open_locked(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
+    loop {
+        let file = file::open_own(path)?;
+        match file.try_lock() {
+            Ok(()) if is_at(&file, path) => return Ok(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                interrupt.check().map_err(|_| io::Error::from(io::ErrorKind::Interrupted))?;
+                thread::sleep(POLL);
+            }
+            // A file system without locks: as many as come.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+}
+
+/// Whether an open file still has its name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let of = |metadata: io::Result<fs::Metadata>| metadata.ok().map(|metadata| (metadata.dev(), metadata.ino()));
+    of(file.metadata()).is_some_and(|own| of(path.symlink_metadata()) == Some(own))
+}
+
+#[cfg(not(unix))]
+fn is_at(_file: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Removes bytes that have no validator beside them, unless somebody is at them: no later run can take them up.
+fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_left =
+            path.extension().is_some_and(|extension| extension == PART) && !path.with_extension(STATE).exists();
+        if is_left
+            && file::irregular(&path).is_none()
+            && let Ok(file) = File::open(&path)
+            && file.try_lock().is_ok()
+            // Its owner may have written the validator meanwhile, and ended.
+            && !path.with_extension(STATE).exists()
+        {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,14 +211,14 @@ mod tests {
     #[test]
     fn bytes_with_a_validator_are_taken_up_again() {
         let folder = tempfile::tempdir().unwrap();
-        let mut partial = Partial::open(folder.path(), URL).unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
         partial.restart(Some("\"v1\"".to_owned())).unwrap();
         partial.append(b"abc").unwrap();
         drop(partial);
-        let mut partial = Partial::open(folder.path(), URL).unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
         assert_eq!(partial.resume(), Some((3, "\"v1\"")));
         partial.append(b"def").unwrap();
-        assert_eq!(partial.read_all().unwrap(), b"abcdef");
+        assert_eq!(partial.read_all(100).unwrap(), b"abcdef");
         partial.discard();
         assert_eq!(names(folder.path()), 0);
     }
@@ -157,7 +226,7 @@ mod tests {
     #[test]
     fn bytes_without_a_validator_do_not_stay() {
         let folder = tempfile::tempdir().unwrap();
-        let mut partial = Partial::open(folder.path(), URL).unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
         partial.restart(None).unwrap();
         partial.append(b"abc").unwrap();
         assert_eq!(partial.resume(), None);
@@ -168,9 +237,53 @@ mod tests {
     #[test]
     fn another_address_does_not_take_up_these_bytes() {
         let folder = tempfile::tempdir().unwrap();
-        let mut partial = Partial::open(folder.path(), URL).unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
         partial.restart(Some("\"v1\"".to_owned())).unwrap();
         partial.append(b"abc").unwrap();
-        assert_eq!(Partial::open(folder.path(), "http://127.0.0.1/other.zip").unwrap().resume(), None);
+        assert_eq!(
+            Partial::open(folder.path(), "http://127.0.0.1/other.zip", Interrupt::never()).unwrap().resume(),
+            None
+        );
+    }
+
+    #[test]
+    fn bytes_that_start_over_without_a_validator_are_not_taken_up_under_the_old_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
+        partial.restart(Some("\"v1\"".to_owned())).unwrap();
+        partial.append(b"abc").unwrap();
+        partial.restart(None).unwrap();
+        partial.append(b"xyz").unwrap();
+        // Killed: nothing is dropped, the lock goes with the process.
+        let copy = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(folder.path()).unwrap().flatten() {
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+        }
+        assert_eq!(Partial::open(copy.path(), URL, Interrupt::never()).unwrap().resume(), None);
+    }
+
+    #[test]
+    fn a_transfer_is_one_writers_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut partial = Partial::open(folder.path(), URL, Interrupt::never()).unwrap();
+        let stop = std::sync::atomic::AtomicBool::new(true);
+        let second = Partial::open(folder.path(), URL, Interrupt::watching(&stop)).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::Interrupted);
+        partial.restart(Some("\"v1\"".to_owned())).unwrap();
+        let waiting = thread::scope(|scope| {
+            let second = scope.spawn(|| Partial::open(folder.path(), URL, Interrupt::never()).unwrap());
+            partial.append(b"abc").unwrap();
+            drop(partial);
+            second.join().unwrap()
+        });
+        assert_eq!(waiting.resume(), Some((3, "\"v1\"")));
+    }
+
+    #[test]
+    fn what_a_killed_run_left_and_nobody_can_take_up_is_removed_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("0123456789abcdef.part"), "bytes without a validator").unwrap();
+        drop(Partial::open(folder.path(), URL, Interrupt::never()).unwrap());
+        assert_eq!(names(folder.path()), 0);
     }
 }

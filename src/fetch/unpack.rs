@@ -5,11 +5,15 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::archive::{Archive, ArchiveError};
+use super::budget::{Budget, MAX_EXPANDED};
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage, UpdaterError};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::failure::{Exit, Failure};
+use crate::interrupt::{Interrupt, Interrupted};
 
+/// So many images are described where the wanted one is not among them.
+const MAX_DESCRIBED: usize = 8;
 /// A zip in a zip in a zip is no vendor's doing.
 const MAX_DEPTH: u32 = 3;
 
@@ -142,6 +146,22 @@ pub enum UnpackError {
         /// The innermost archive.
         origin: String,
     },
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
+}
+
+impl UnpackError {
+    /// Whether the next file of the archive would end in the same way: the budget is spent, or the user wants to stop.
+    fn ends_the_search(&self) -> bool {
+        matches!(
+            self,
+            Self::Interrupted(_)
+                | Self::Archive { source: ArchiveError::Expands { limit: ..MAX_EXPANDED, .. }, .. }
+                | Self::Updater { source: UpdaterError::Endless, .. }
+        )
+    }
 }
 
 /// Bytes that are not the image's.
@@ -159,7 +179,10 @@ pub struct Mismatch {
 
 impl Failure for UnpackError {
     fn exit(&self) -> Exit {
-        Exit::BadInput
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
     }
 }
 
@@ -178,20 +201,32 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// [`UnpackError`].
-pub fn unpack(origin: &str, bytes: Vec<u8>, wanted: Wanted<'_>) -> Result<Verified, UnpackError> {
-    find(origin, bytes, wanted, 0)
+pub fn unpack(
+    origin: &str,
+    bytes: Vec<u8>,
+    wanted: Wanted<'_>,
+    interrupt: Interrupt<'_>,
+) -> Result<Verified, UnpackError> {
+    find(origin, bytes, wanted, 0, &mut Budget::new(interrupt))
 }
 
-fn find(origin: &str, bytes: Vec<u8>, wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
+fn find(
+    origin: &str,
+    bytes: Vec<u8>,
+    wanted: Wanted<'_>,
+    depth: u32,
+    budget: &mut Budget<'_>,
+) -> Result<Verified, UnpackError> {
+    budget.check()?;
     let place = (depth > 0).then(|| origin.to_owned());
     if bytes.is_empty() {
         Err(UnpackError::Empty { origin: origin.to_owned() })
     } else if is_html(&bytes) {
         Err(UnpackError::Html { origin: origin.to_owned() })
     } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        in_archive(origin, &bytes, wanted, depth)
+        in_archive(origin, &bytes, wanted, depth, budget)
     } else if updater::is_pe(&bytes) {
-        in_updater(origin, &bytes, wanted, depth)
+        in_updater(origin, &bytes, wanted, depth, budget)
     } else {
         verify(origin, &bytes, wanted)?;
         Ok(Verified { bytes, place })
@@ -223,24 +258,36 @@ pub fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Unpa
     }
 }
 
-fn in_archive(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
+fn in_archive(
+    origin: &str,
+    bytes: &[u8],
+    wanted: Wanted<'_>,
+    depth: u32,
+    budget: &mut Budget<'_>,
+) -> Result<Verified, UnpackError> {
     if depth >= MAX_DEPTH {
         return Err(UnpackError::Nested { origin: origin.to_owned() });
     }
-    let failed = |source| UnpackError::Archive { origin: origin.to_owned(), source };
+    let failed = |source| match source {
+        ArchiveError::Interrupted(interrupted) => interrupted.into(),
+        source => UnpackError::Archive { origin: origin.to_owned(), source },
+    };
     let mut archive = Archive::open(bytes).map_err(failed)?;
     let inside = |name: &str| format!("{origin}: {name}");
     if let Some(name) = wanted.member {
-        let member = archive.read(name).map_err(failed)?;
-        return find(&inside(name), member, Wanted { member: None, ..wanted }, depth + 1);
+        let member = archive.read(name, budget).map_err(failed)?;
+        return find(&inside(name), member, Wanted { member: None, ..wanted }, depth + 1, budget);
     }
     let names: Vec<String> = archive.names().map(str::to_owned).collect();
     let mut first_error = None;
     for name in &names {
-        let found =
-            archive.read(name).map_err(failed).and_then(|member| find(&inside(name), member, wanted, depth + 1));
+        let found = match archive.read(name, budget) {
+            Ok(member) => find(&inside(name), member, wanted, depth + 1, budget),
+            Err(error) => Err(failed(error)),
+        };
         match found {
             Ok(verified) => return Ok(verified),
+            Err(error) if error.ends_the_search() => return Err(error),
             // A forged or packed candidate says more than "not there"; a readme that is no image says nothing.
             Err(error)
                 if !matches!(
@@ -256,16 +303,23 @@ fn in_archive(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Res
     Err(first_error.unwrap_or_else(|| UnpackError::NotInside {
         origin: origin.to_owned(),
         id: wanted.manifest.id.clone(),
-        found: if names.is_empty() { "no files".to_owned() } else { names.join(", ") },
+        found: archive.listed(),
     }))
 }
 
-fn in_updater(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Result<Verified, UnpackError> {
-    let images = match updater::find_images(bytes) {
+fn in_updater(
+    origin: &str,
+    bytes: &[u8],
+    wanted: Wanted<'_>,
+    depth: u32,
+    budget: &mut Budget<'_>,
+) -> Result<Verified, UnpackError> {
+    let images = match updater::find_images(bytes, budget) {
         // A self-extracting archive: the zip follows the program.
         Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
-            return in_archive(origin, bytes, Wanted { member: None, ..wanted }, depth);
+            return in_archive(origin, bytes, Wanted { member: None, ..wanted }, depth, budget);
         }
+        Err(UpdaterError::Interrupted(interrupted)) => return Err(interrupted.into()),
         other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,
     };
     let describe = |found: &EmbeddedImage| {
@@ -283,7 +337,7 @@ fn in_updater(origin: &str, bytes: &[u8], wanted: Wanted<'_>, depth: u32) -> Res
     let not_inside = UnpackError::NotInside {
         origin: origin.to_owned(),
         id: wanted.manifest.id.clone(),
-        found: images.iter().map(describe).collect::<Vec<_>>().join("; "),
+        found: images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; "),
     };
     images
         .into_iter()
@@ -325,7 +379,12 @@ mod tests {
     fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, UnpackError> {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
-        unpack("file", file, Wanted { manifest: known.by_id("known").unwrap(), member, known: &known })
+        unpack(
+            "file",
+            file,
+            Wanted { manifest: known.by_id("known").unwrap(), member, known: &known },
+            Interrupt::never(),
+        )
     }
 
     #[test]
@@ -353,7 +412,7 @@ mod tests {
         let bytes = image(3);
         let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
         let wanted = Wanted { manifest: known.by_id("known").unwrap(), member: None, known: &known };
-        assert!(matches!(unpack("file", bytes, wanted), Err(UnpackError::Md5Only(_))));
+        assert!(matches!(unpack("file", bytes, wanted, Interrupt::never()), Err(UnpackError::Md5Only(_))));
     }
 
     #[test]
@@ -377,6 +436,16 @@ mod tests {
             zip = zip_of(&[("inner.zip", &zip)]);
         }
         assert!(matches!(unpack_known(zip, None), Err(UnpackError::Nested { .. })));
+    }
+
+    #[test]
+    fn archives_in_an_archive_share_its_budget() {
+        // Each inner archive alone is within the limit; together they expand to 20 times as much.
+        let bomb = zip_of(&[("zeros.bin", &vec![0; (MAX_EXPANDED / 2) as usize])]);
+        let names: Vec<String> = (0..40).map(|at| format!("{at}.zip")).collect();
+        let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), bomb.as_slice())).collect();
+        let error = unpack_known(zip_of(&members), None).unwrap_err();
+        assert!(matches!(error, UnpackError::Archive { source: ArchiveError::Expands { .. }, .. }), "{error}");
     }
 
     proptest::proptest! {

@@ -7,8 +7,13 @@ use goblin::pe::header::{Header, SIZEOF_COFF_HEADER, SIZEOF_PE_MAGIC};
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::budget::{Budget, MAX_SEARCHED};
 use crate::failure::{Exit, Failure};
 use crate::firmware::{Image, MAX_FILE_LEN};
+use crate::interrupt::Interrupted;
+
+/// So many parts are named where nothing was found in any.
+const MAX_NAMED: usize = 16;
 
 /// An image inside an updater.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,11 +54,25 @@ pub enum UpdaterError {
         /// The names of the parts that were searched.
         regions: String,
     },
+    /// More to search than any updater has.
+    #[error("searching the updater takes more than {MAX_SEARCHED} bytes of work")]
+    #[diagnostic(
+        code(asmpatch::updater::endless),
+        help("it was made so that a search does not end; give the image itself with `--from FILE.bin`")
+    )]
+    Endless,
+    /// Ctrl-C.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
 impl Failure for UpdaterError {
     fn exit(&self) -> Exit {
-        Exit::BadInput
+        match self {
+            Self::Interrupted(interrupted) => interrupted.exit(),
+            _ => Exit::BadInput,
+        }
     }
 }
 
@@ -62,23 +81,23 @@ pub fn is_pe(bytes: &[u8]) -> bool {
     bytes.starts_with(b"MZ")
 }
 
-/// Finds every image in a PE file, in the order of their offsets.
+/// Finds every image in a PE file, in the order of their offsets, at the expense of `budget`.
 ///
 /// # Errors
 /// [`UpdaterError`], also where there is none.
-pub fn find_images(bytes: &[u8]) -> Result<Vec<EmbeddedImage>, UpdaterError> {
+pub fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, UpdaterError> {
     let regions = regions(bytes)?;
     let mut found = Vec::new();
     for (region, range) in &regions {
         // regions() clips every range to the file.
-        for (at, image) in containers(&bytes[range.clone()]) {
+        for (at, image) in containers(&bytes[range.clone()], budget)? {
             found.push(EmbeddedImage { offset: range.start + at, region: region.clone(), image });
         }
     }
     if found.is_empty() {
         return Err(UpdaterError::NoImage {
             searched: regions.iter().map(|(_, range)| range.len()).sum(),
-            regions: regions.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
+            regions: regions.iter().take(MAX_NAMED).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
         });
     }
     found.sort_by_key(|image| image.offset);
@@ -113,7 +132,12 @@ fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
 
 /// Every container in a stretch of bytes, with its offset. Length and magic are looked at first because they cost
 /// nothing: of random data one place in 65,536 or so gets as far as its CRC.
-fn containers(bytes: &[u8]) -> Vec<(usize, Image)> {
+fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, UpdaterError> {
+    let mut spend = |bytes: usize| {
+        budget.check()?;
+        if budget.take_to_search(bytes as u64) { Ok(()) } else { Err(UpdaterError::Endless) }
+    };
+    spend(bytes.len())?;
     let mut sums = Vec::with_capacity(bytes.len() + 1);
     sums.push(0u8);
     sums.extend(bytes.iter().scan(0u8, |sum, byte| {
@@ -130,6 +154,9 @@ fn containers(bytes: &[u8]) -> Vec<(usize, Image)> {
             && end <= bytes.len()
             && trailer - body >= 0x206
             && bytes[trailer + 1] == sums[trailer].wrapping_sub(sums[body]);
+        if plausible {
+            spend(end - at)?;
+        }
         match plausible.then(|| Image::parse(&bytes[at..end])) {
             Some(Ok(image)) => {
                 found.push((at, image));
@@ -138,12 +165,17 @@ fn containers(bytes: &[u8]) -> Vec<(usize, Image)> {
             _ => at += 1,
         }
     }
-    found
+    Ok(found)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::interrupt::Interrupt;
+
+    fn budget() -> Budget<'static> {
+        Budget::new(Interrupt::never())
+    }
 
     /// A PE32 file of two sections, `.text` and `.rsrc`, and an overlay.
     pub(crate) fn pe(text: &[u8], rsrc: &[u8], overlay: &[u8]) -> Vec<u8> {
@@ -188,7 +220,7 @@ pub(crate) mod tests {
         let [one, two, three] = [image(3), image(5), image(7)];
         let with = |before: usize, image: &Image| [vec![0x90; before], image.to_file(), vec![0; 50]].concat();
         let file = pe(&with(13, &one), &with(1, &two), &with(0, &three));
-        let found = find_images(&file).unwrap();
+        let found = find_images(&file, &mut budget()).unwrap();
         let places: Vec<_> = found.iter().map(|image| image.region.as_str()).collect();
         assert_eq!(places, [".text", ".rsrc", "overlay"]);
         assert_eq!(found[0].offset, 0x400 + 13);
@@ -203,14 +235,30 @@ pub(crate) mod tests {
             let mut broken = good.clone();
             broken[at] ^= 0x10;
             let file = pe(&[0; 64], &broken, &[]);
-            assert!(matches!(find_images(&file), Err(UpdaterError::NoImage { .. })), "byte {at:#x}");
+            assert!(matches!(find_images(&file, &mut budget()), Err(UpdaterError::NoImage { .. })), "byte {at:#x}");
         }
     }
 
     #[test]
     fn a_truncated_program_has_a_clear_error() {
         let file = pe(&[0; 64], &[0; 64], &[]);
-        assert!(matches!(find_images(&file[..0x90]), Err(UpdaterError::NotPe(_))));
+        assert!(matches!(find_images(&file[..0x90], &mut budget()), Err(UpdaterError::NotPe(_))));
+    }
+
+    #[test]
+    fn sections_that_all_cover_the_same_bytes_are_not_searched_for_ever() {
+        let mut file = pe(&[0; 64], &[0; 64], &[]);
+        // 65,535 sections, whose headers are the rest of the file: each claims a mebibyte of it.
+        file[0x86..0x88].copy_from_slice(&u16::MAX.to_le_bytes());
+        let mut section = [0; 40];
+        section[16..20].copy_from_slice(&(1u32 << 20).to_le_bytes());
+        let table = 0x80 + 24 + 224;
+        file.resize(table, 0);
+        file.extend(section.repeat(u16::MAX.into()));
+        assert_eq!(find_images(&file, &mut budget()), Err(UpdaterError::Endless));
+        let stop = std::sync::atomic::AtomicBool::new(true);
+        let stopped = find_images(&file, &mut Budget::new(Interrupt::watching(&stop)));
+        assert_eq!(stopped, Err(UpdaterError::Interrupted(Interrupted)));
     }
 
     proptest::proptest! {
@@ -220,7 +268,7 @@ pub(crate) mod tests {
             for (at, byte) in damage {
                 file[at] = byte;
             }
-            let _ = find_images(&file);
+            let _ = find_images(&file, &mut budget());
         }
     }
 }

@@ -9,17 +9,21 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
+use crate::atomic::StagedFolder;
+use crate::escape;
 use crate::failure::{Exit, Failure};
+use crate::file;
 use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
+use crate::toml_file;
 
 const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
@@ -28,9 +32,9 @@ const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
 /// The only layout so far.
 const FORMAT: u32 = 1;
 /// No file of a backup is longer; more is not read.
-const MAX_FILE_LEN: u64 = 0x2_0000;
+const MAX_FILE_LEN: usize = 0x2_0000;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Manifest {
     format: u32,
@@ -39,12 +43,38 @@ struct Manifest {
     file: Vec<FileEntry>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FileEntry {
     name: String,
     length: u64,
     sha256: String,
+}
+
+/// As [`toml`] reads it. Written by hand, for what a unit says of itself is escaped as nothing else writes it.
+impl fmt::Display for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
+        let Self { format, tool, file, .. } = self;
+        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", escape::toml(tool))?;
+        for (key, value) in
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)]
+        {
+            writeln!(f, "{key} = {}", escape::toml(value))?;
+        }
+        if let Some(version) = firmware_version {
+            writeln!(f, "firmware-version = {}", escape::toml(version))?;
+        }
+        for FileEntry { name, length, sha256 } in file {
+            writeln!(
+                f,
+                "\n[[file]]\nname = {}\nlength = {length}\nsha256 = {}",
+                escape::toml(name),
+                escape::toml(sha256)
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Why a backup could not be written or read back.
@@ -79,7 +109,7 @@ pub enum BackupFolderError {
         path: PathBuf,
     },
     /// No backup.toml that makes sense.
-    #[error("{} is no backup's manifest", path.display())]
+    #[error("{} is no backup's manifest: {why}", path.display())]
     #[diagnostic(
         code(asmpatch::backup::manifest),
         help("name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml")
@@ -88,7 +118,7 @@ pub enum BackupFolderError {
         /// The manifest.
         path: PathBuf,
         /// Where it breaks.
-        source: Box<toml::de::Error>,
+        why: String,
     },
     /// A layout that this version does not know.
     #[error("{} has format {found}, expected {FORMAT}", path.display())]
@@ -200,11 +230,8 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    fs::create_dir_all(parent).map_err(io_error("create", parent))?;
-    let partial = tempfile::Builder::new()
-        .prefix(".asmpatch-backup-")
-        .tempdir_in(parent)
-        .map_err(io_error("create a folder in", parent))?;
+    file::make_folder(parent).map_err(io_error("create", parent))?;
+    let partial = StagedFolder::for_backup(parent).map_err(io_error("create a folder in", parent))?;
 
     let mut entries = Vec::new();
     for (name, bytes) in files(backup) {
@@ -213,17 +240,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     }
     let manifest = Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
-    let text = toml::to_string(&manifest).map_err(|error| BackupFolderError::Io {
-        doing: "write",
-        path: path.clone(),
-        source: io::Error::other(error),
-    })?;
-    write_synced(&path, text.as_bytes())?;
+    write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path())?;
     open_to_all_as_usual(partial.path())?;
-    fs::rename(partial.path(), folder).map_err(io_error("rename the finished backup to", folder))?;
-    // The folder is no longer under its temporary name: there is nothing left to remove.
-    let _ = partial.keep();
+    partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
     sync_folder(parent)?;
     Ok(Saved::New(folder.to_owned()))
 }
@@ -241,7 +261,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
     let manifest: Manifest = toml::from_str(&text)
-        .map_err(|source| BackupFolderError::Manifest { path: path.clone(), source: Box::new(source) })?;
+        .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
     if manifest.format != FORMAT {
         return Err(BackupFolderError::Format { path, found: manifest.format });
     }
@@ -328,16 +348,13 @@ fn is_empty_folder(path: &Path) -> bool {
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes))
-        .map_err(io_error("read", path))?;
-    Ok(bytes)
+    file::read_regular(path, MAX_FILE_LEN).map_err(io_error("read", path))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
     File::create_new(path)
         .and_then(|mut file| {
+            file::owner_may(&file, 0o600)?;
             file.write_all(bytes)?;
             file.sync_all()
         })
@@ -361,7 +378,9 @@ fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
         .and_then(|()| fs::metadata(&probe))
         .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
         .map_err(io_error("create a folder in", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(io_error("set the permissions of", path))
+    // Its owner may read it even so: a backup that can't be read is none.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
+        .map_err(io_error("set the permissions of", path))
 }
 
 #[cfg(not(unix))]
@@ -379,83 +398,4 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::backup::tests::sample_backup;
-    use super::*;
-
-    #[test]
-    fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothing() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("units").join("one");
-        let backup = sample_backup();
-        assert_eq!(save(&backup, &folder).unwrap(), Saved::New(folder.clone()));
-        assert_eq!(load(&folder).unwrap(), backup);
-        assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
-        assert_eq!(save(&backup, &folder).unwrap(), Saved::AlreadyThere(folder.clone()));
-        let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(names, ["one"], "nothing temporary stays");
-    }
-
-    #[test]
-    fn a_backup_never_takes_the_place_of_something_else() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("one");
-        save(&sample_backup(), &folder).unwrap();
-        let mut other = sample_backup();
-        other.parts[0][3000] ^= 1;
-        assert!(matches!(save(&other, &folder), Err(BackupFolderError::Exists { .. })));
-        assert_eq!(load(&folder).unwrap(), sample_backup());
-        let file = home.path().join("file");
-        fs::write(&file, "mine").unwrap();
-        assert!(matches!(save(&other, &file), Err(BackupFolderError::Exists { .. })));
-        assert_eq!(fs::read(&file).unwrap(), b"mine");
-    }
-
-    #[test]
-    fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
-        for name in ["config-0.bin", "config-1.bin", "firmware.bin", "part-1.bin", "part-2.bin"] {
-            let home = tempfile::tempdir().unwrap();
-            let folder = home.path().join("one");
-            save(&sample_backup(), &folder).unwrap();
-            let path = folder.join(name);
-            let mut bytes = fs::read(&path).unwrap();
-            bytes[77] ^= 0x10;
-            fs::write(&path, &bytes).unwrap();
-            assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name}");
-            bytes.pop();
-            fs::write(&path, &bytes).unwrap();
-            assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name} short");
-            fs::remove_file(&path).unwrap();
-            assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name} missing");
-        }
-    }
-
-    #[test]
-    fn a_manifest_is_read_strictly() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("one");
-        save(&sample_backup(), &folder).unwrap();
-        let path = folder.join("backup.toml");
-        let good = fs::read_to_string(&path).unwrap();
-        let with = |text: String| {
-            fs::write(&path, text).unwrap();
-            load(&folder).unwrap_err()
-        };
-        assert!(matches!(with(good.replace("format = 1", "format = 2")), BackupFolderError::Format { found: 2, .. }));
-        assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
-        assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
-        assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));
-        assert!(matches!(load(home.path()), Err(BackupFolderError::Io { .. })));
-    }
-
-    #[test]
-    fn a_flash_without_firmware_is_backed_up_raw() {
-        let home = tempfile::tempdir().unwrap();
-        let folder = home.path().join("one");
-        let mut backup = sample_backup();
-        backup.parts = Part::ALL.map(|part| vec![0xFF; part.max_len()]);
-        save(&backup, &folder).unwrap();
-        assert!(!folder.join("firmware.bin").exists());
-        assert_eq!(load(&folder).unwrap(), backup);
-    }
-}
+mod tests;

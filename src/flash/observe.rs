@@ -103,6 +103,8 @@ pub struct Observation {
     pub blocks: UnitBlocks,
     /// What runs on it and what is behind it.
     pub running: Running,
+    /// Whether the system let its disk be opened exclusively: without that only mounts, swap and holders were asked.
+    pub is_disk_checked: bool,
 }
 
 impl Observation {
@@ -118,7 +120,9 @@ impl Observation {
         interrupt.check()?;
         let running = Running::of(&mut bridge, attached.state)?;
         interrupt.check()?;
-        Ok(Self { device: port.device(), attached, blocks, running })
+        // The guard has run by now: it is the port's opening that it guards.
+        let is_disk_checked = port.is_disk_checked();
+        Ok(Self { device: port.device(), attached, blocks, running, is_disk_checked })
     }
 
     /// Whether this is a unit in software.

@@ -58,7 +58,7 @@ impl Behaviour {
         let version = Some(bridge.firmware_version()?);
         let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
             Ok(()) => Some(true),
-            Err(CommandError::ShortXdata { .. }) => Some(false),
+            Err(CommandError::Short { .. } | CommandError::ShortXdata { .. }) => Some(false),
             Err(gone @ CommandError::Transport(TransportError::Disconnected { .. })) => return Err(gone),
             Err(_) => None,
         };

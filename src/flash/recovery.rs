@@ -1,5 +1,6 @@
 //! The state that a stopped run leaves a unit in, and the commands that bring it back. Pure.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,7 @@ use super::progress::Step;
 use super::run::Stopped;
 use crate::bridge::{CommandError, TransportError};
 use crate::failure::{Exit, Failure};
+use crate::shell;
 
 /// What state a unit is in after a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -67,8 +69,8 @@ pub enum Origin {
     Flash {
         /// The image.
         file: PathBuf,
-        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial S`.
-        options: Vec<String>,
+        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial=S`.
+        options: Vec<OsString>,
         /// The backup that gave the configuration blocks, where one did.
         config_from: Option<PathBuf>,
     },
@@ -127,7 +129,8 @@ pub fn actions(
 
 /// The command that writes a backup back.
 pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String {
-    let mut words = vec!["asmpatch restore".to_owned(), quoted(folder), "--device".to_owned(), quoted(device)];
+    let mut words =
+        vec!["asmpatch restore".to_owned(), shell::path(folder), "--device".to_owned(), shell::word(device)];
     words.extend(options.iter().map(ToString::to_string));
     words.join(" ")
 }
@@ -138,31 +141,20 @@ fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>
     let mut words = Vec::new();
     match origin {
         Origin::Flash { file, options, config_from } => {
-            words.extend(["asmpatch flash".to_owned(), quoted(file)]);
-            words.extend(options.iter().map(quoted));
+            words.extend(["asmpatch flash".to_owned(), shell::path(file)]);
+            words.extend(options.iter().map(shell::word));
             if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
-                words.extend(["--config-from".to_owned(), quoted(folder)]);
+                words.extend(["--config-from".to_owned(), shell::path(folder)]);
             }
         }
-        Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), quoted(folder)]),
+        Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), shell::path(folder)]),
     }
-    words.extend(["--device".to_owned(), quoted(device)]);
+    words.extend(["--device".to_owned(), shell::word(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
     }
     words
-}
-
-/// A word as a POSIX shell takes it.
-fn quoted(word: impl AsRef<std::ffi::OsStr>) -> String {
-    let word = word.as_ref().to_string_lossy();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.into_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// A run that stopped, with the way out: what `flash` and `restore` end in.
@@ -313,10 +305,21 @@ mod tests {
         }
     }
 
+    #[cfg(unix)]
     #[test]
-    fn words_reach_the_shell_whole() {
-        assert_eq!(quoted("virtual:/tmp/u_1"), "virtual:/tmp/u_1");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+    fn the_commands_name_any_file_so_that_a_shell_gives_it_back() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+
+        let origin = Origin::Flash {
+            file: "--all".into(),
+            options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
+            config_from: Some("-dir\nrm -r x".into()),
+        };
+        assert_eq!(
+            commands(Left::Incomplete, &origin, Some("b c"))[0],
+            "asmpatch flash ./--all --receipt $'r\\377\\'.toml' --serial=-1 --config-from $'./-dir\\012rm -r x' \
+             --device 1-2.3 --no-backup"
+        );
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
 use crate::digest::{parse_hex, to_hex};
+use crate::escape;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
 /// What a field is to hold.
@@ -156,7 +157,7 @@ enum TomlValue {
 impl fmt::Display for ConfigValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => toml::Value::from(text.as_str()).fmt(f),
+            Self::Text(text) => f.write_str(&escape::toml(text)),
             Self::Number(number) => write!(f, "0x{number:04X}"),
             Self::Bytes(bytes) => write!(f, "\"{}\"", to_hex(bytes, "")),
         }

@@ -8,6 +8,7 @@ use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::set::PatchSet;
 use crate::digest::Sha256Digest;
+use crate::escape;
 use crate::firmware::{FirmwareVersion, Image};
 use crate::toml_file::{self, TomlError};
 
@@ -112,7 +113,7 @@ impl Receipt {
 /// The receipt as TOML. Written by hand for its numbers: `0xADD1` says what 44497 does not.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &str| toml::Value::from(text).to_string();
+        let text = |text: &str| escape::toml(text);
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
         writeln!(f, "format = 1\ntool = {}", text(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {

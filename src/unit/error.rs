@@ -78,6 +78,13 @@ pub enum OpenError {
         /// The unit.
         location: Location,
     },
+    /// A capture of a real unit was asked for.
+    #[error("--pcap records virtual bridges alone")]
+    #[diagnostic(
+        code(asmpatch::device::not_recordable),
+        help("name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit")
+    )]
+    NotRecordable,
     /// The virtual bridge's folder.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -107,7 +114,7 @@ impl Failure for OpenError {
             Self::Mounted(mounted) => mounted.exit(),
             Self::Virtual(error) => error.exit(),
             Self::Absent(error) => error.exit(),
-            Self::NoDataFolder(_) => Exit::Usage,
+            Self::NoDataFolder(_) | Self::NotRecordable => Exit::Usage,
             Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::NoStreams { .. } | Self::Usb(_) => {
                 Exit::Device
             }

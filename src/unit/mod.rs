@@ -10,6 +10,7 @@ pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
 
 use crate::bridge::{AnyTransport, Bridge, Port, Transport as _, TransportKind, UnitInfo};
+use crate::pcap::Capture;
 use crate::usb::{self, Found, Layout, UsbError, UsbPort};
 
 /// An opened unit. Dropping it gives the unit back to the system.
@@ -61,24 +62,30 @@ pub fn named(selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
     Ok(units)
 }
 
-/// Opens the chosen unit; without a choice the only one there is.
+/// Opens the chosen unit; without a choice the only one there is. `capture` records the traffic of a virtual one.
 ///
 /// # Errors
 /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
-pub fn open(selector: Option<&Selector>, choice: TransportChoice) -> Result<Unit, OpenError> {
+pub fn open(
+    selector: Option<&Selector>,
+    choice: TransportChoice,
+    capture: Option<&Capture>,
+) -> Result<Unit, OpenError> {
     match selector {
-        Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice),
+        Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice, capture),
+        _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => open_found(chosen(usb::discover()?, selector)?, choice),
     }
 }
 
-/// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing.
+/// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`open`].
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn port(selector: Option<&Selector>) -> Result<Box<dyn Port>, OpenError> {
+pub fn port(selector: Option<&Selector>, capture: Option<&Capture>) -> Result<Box<dyn Port>, OpenError> {
     match selector {
-        Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone())?)),
+        Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone(), capture)?)),
+        _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover()?, selector)?))),
     }
 }
@@ -112,7 +119,8 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
 }
 
 fn open_found(found: Found, choice: TransportChoice) -> Result<Unit, OpenError> {
-    usb::refuse_mounted(&found.port)?;
+    // Held until the unit is taken: nobody mounts the disk in between.
+    let _disk = usb::refuse_mounted(&found.port)?;
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: found.info.location, fault: *fault });
     }

@@ -1,6 +1,6 @@
 //! A virtual bridge as a unit: in the folder that `--device virtual:DIR` names.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
@@ -8,6 +8,7 @@ use super::Unit;
 use super::error::OpenError;
 use super::selector::TransportChoice;
 use crate::bridge::{Bridge, Location, UnitInfo};
+use crate::pcap::Capture;
 use crate::usb::DescriptorFault;
 use crate::virtual_bridge::{SharedBridge, VirtualPort};
 
@@ -15,8 +16,8 @@ use crate::virtual_bridge::{SharedBridge, VirtualPort};
 ///
 /// # Errors
 /// [`OpenError::Virtual`], [`OpenError::NoDataFolder`].
-pub(super) fn port(dir: Option<PathBuf>) -> Result<VirtualPort, OpenError> {
-    Ok(VirtualPort::open_dir(&folder(dir)?)?)
+pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {
+    open_port(&folder(dir)?, capture)
 }
 
 /// What the unit in `dir` says of itself.
@@ -35,9 +36,13 @@ pub(super) fn info(dir: Option<PathBuf>) -> Result<UnitInfo, OpenError> {
 ///
 /// # Errors
 /// As [`port`]; [`OpenError::NoUas`] where UAS is asked for in the boot loader; [`OpenError::Absent`].
-pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit, OpenError> {
+pub(super) fn open(
+    dir: Option<PathBuf>,
+    choice: TransportChoice,
+    capture: Option<&Capture>,
+) -> Result<Unit, OpenError> {
     let dir = folder(dir)?;
-    let mut port = VirtualPort::open_dir(&dir)?;
+    let mut port = open_port(&dir, capture)?;
     let bulk_only = port.transport()?;
     let info = told_by(port.unit(), dir);
     let streams = match choice {
@@ -53,6 +58,14 @@ pub(super) fn open(dir: Option<PathBuf>, choice: TransportChoice) -> Result<Unit
         (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
     };
     Ok(Unit { info, bridge: Bridge::new(transport) })
+}
+
+fn open_port(dir: &Path, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {
+    let mut port = VirtualPort::open_dir(dir)?;
+    if let Some(capture) = capture {
+        port.record(capture);
+    }
+    Ok(port)
 }
 
 fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {

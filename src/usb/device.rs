@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
 
+use super::awake::Awake;
 use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
-use super::forced_exit::{give_back_at_the_end, stay_away_at_the_end};
+use super::forced_exit::{claim, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
 use crate::firmware::BridgeState;
 
@@ -39,6 +40,7 @@ pub struct Device {
     alternate: u8,
     alternates: usize,
     state: BridgeState,
+    _awake: Awake,
 }
 
 impl Device {
@@ -50,18 +52,24 @@ impl Device {
         stay_away_at_the_end();
         let port = &found.port;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
-        let handle = found.device.open().map_err(|source| UsbError::of("open", port, source))?;
+        let failed = |what| {
+            move |source| match UsbError::of(what, port, source) {
+                UsbError::Busy { port, .. } => UsbError::Busy { users: found.users(), port },
+                other => other,
+            }
+        };
+        let handle = found.in_own_context()?.open().map_err(failed("open"))?;
+        let awake = Awake::of(port);
         // Only where a driver is bound: libusb would else bind one at release where there was none.
         if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
             handle
                 .set_auto_detach_kernel_driver(true)
                 .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
         }
-        handle.claim_interface(INTERFACE).map_err(|source| UsbError::of("claim", port, source))?;
         let handle = Arc::new(handle);
-        give_back_at_the_end(&handle, INTERFACE);
-        let device =
-            Self { handle, port: port.clone(), alternate, alternates: layout.alternates, state: found.info.state };
+        claim(&handle, INTERFACE).map_err(failed("claim"))?;
+        let (state, alternates) = (found.info.state, layout.alternates);
+        let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake };
         device.select_alternate()?;
         Ok(device)
     }

@@ -7,7 +7,7 @@ use rusb::{Context, UsbContext};
 
 use super::descriptors::{Alternate, EndpointInfo, Layout};
 use super::error::UsbError;
-use super::sysfs::Sysfs;
+use super::sysfs::{Process, Sysfs};
 use crate::bridge::{Location, PortPath, Speed, UnitInfo};
 use crate::firmware::{BridgeState, InterfaceClass, UsbId};
 
@@ -31,6 +31,21 @@ impl Found {
     /// The address that the host gave it: another one after each time it comes back.
     pub fn address(&self) -> u8 {
         self.device.address()
+    }
+
+    /// The same device in a libusb context that nobody else has: of two threads that handle one context's events, one
+    /// can miss that its transfer is back.
+    pub(super) fn in_own_context(&self) -> Result<rusb::Device<Context>, UsbError> {
+        let (bus, address) = (self.device.bus_number(), self.device.address());
+        devices(&new_context()?)?
+            .iter()
+            .find(|device| (device.bus_number(), device.address()) == (bus, address))
+            .ok_or_else(|| UsbError::Gone { port: self.port.clone() })
+    }
+
+    /// The other processes that have it open.
+    pub(super) fn users(&self) -> Vec<Process> {
+        Sysfs::system().users(self.device.bus_number(), self.device.address())
     }
 }
 

@@ -4,6 +4,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
+use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
 use crate::failure::{Exit, Failure};
 
@@ -35,7 +36,7 @@ pub enum UsbError {
         port: PortPath,
     },
     /// Someone else holds it.
-    #[error("the unit at {port} is in use by another program")]
+    #[error("the unit at {port} is in use by {}", named(users))]
     #[diagnostic(
         code(asmpatch::usb::busy),
         help("end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again")
@@ -43,6 +44,8 @@ pub enum UsbError {
     Busy {
         /// Where it is.
         port: PortPath,
+        /// The processes that have it open, where the system tells.
+        users: Vec<Process>,
     },
     /// It left.
     #[error("the unit at {port} was unplugged")]
@@ -79,13 +82,27 @@ pub enum UsbError {
     },
 }
 
+/// Several have a unit open where one of them only reads its descriptors.
+const MOST_NAMED: usize = 4;
+
+fn named(users: &[Process]) -> String {
+    if users.is_empty() {
+        return "another program".to_owned();
+    }
+    let mut text = users.iter().take(MOST_NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if users.len() > MOST_NAMED {
+        text.push_str(&format!(" and {} more", users.len() - MOST_NAMED));
+    }
+    text
+}
+
 impl UsbError {
     /// The error of something tried on a device.
     pub(super) fn of(what: &'static str, port: &PortPath, source: rusb::Error) -> Self {
         let port = port.clone();
         match source {
             rusb::Error::Access => Self::Permission { port },
-            rusb::Error::Busy => Self::Busy { port },
+            rusb::Error::Busy => Self::Busy { port, users: Vec::new() },
             rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
             source => Self::Failed { what, port, source },
         }

@@ -7,18 +7,34 @@ use std::thread;
 
 use rusb::{Context, DeviceHandle};
 
+use super::awake;
 use crate::interrupt;
 
 /// Every device that is open, with the interface that is claimed.
 static OPEN: Mutex<Vec<(Weak<DeviceHandle<Context>>, u8)>> = Mutex::new(Vec::new());
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Gives a claimed interface back to the kernel's driver if the process ends before the device is dropped.
-pub(super) fn give_back_at_the_end(handle: &Arc<DeviceHandle<Context>>, interface: u8) {
+/// Claims an interface, and gives it back to the kernel's driver if the process ends before the device is dropped.
+///
+/// Registered and claimed under one lock: a process that ends waits for a claim that has begun, and gives it back; one
+/// that has not begun stays away.
+pub(super) fn claim(handle: &Arc<DeviceHandle<Context>>, interface: u8) -> rusb::Result<()> {
     interrupt::before_forced_exit(give_back_all);
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-    open.retain(|(other, _)| other.strong_count() > 0);
-    open.push((Arc::downgrade(handle), interface));
+    loop {
+        stay_away_at_the_end();
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        // The end may have begun before the lock was had.
+        if ENDING.load(Ordering::SeqCst) {
+            continue;
+        }
+        open.retain(|(other, _)| other.strong_count() > 0);
+        open.push((Arc::downgrade(handle), interface));
+        let claimed = handle.claim_interface(interface);
+        if claimed.is_err() {
+            open.pop();
+        }
+        return claimed;
+    }
 }
 
 /// Keeps a thread that still wants something of a device from taking it back while the process ends: the kernel lets
@@ -37,4 +53,5 @@ fn give_back_all() {
         // The process ends: there is nobody left to tell.
         let _ = handle.upgrade().map(|handle| handle.release_interface(interface));
     }
+    awake::give_all_back();
 }

@@ -4,10 +4,12 @@
 //! driver is detached, its interface claimed, and both are given back when it is dropped. [`sysfs`] asks Linux what
 //! hangs on a unit: its kernel driver, its disks and where they are mounted.
 
+mod awake;
 mod boot_loader;
 mod descriptors;
 mod device;
 mod discovery;
+mod disk_guard;
 mod error;
 mod forced_exit;
 mod hotplug;
@@ -19,9 +21,10 @@ mod transfers;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{Found, discover};
+pub use disk_guard::{FreeDisk, MountedError, refuse_mounted};
 pub use error::UsbError;
 pub use hotplug::Watch;
-pub use port::{MountedError, UsbPort, refuse_mounted};
+pub use port::UsbPort;
 pub use rules::{RULES_PATH, udev_rules};
 
 use crate::bridge::{AnyTransport, BulkOnly, Uas};

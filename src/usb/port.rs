@@ -2,17 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
-use thiserror::Error;
-
 use super::boot_loader;
 use super::device::Device;
 use super::discovery::{Found, find_at, find_in};
+use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
 use super::hotplug::Watch;
-use super::sysfs::{DiskUse, Sysfs};
+use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Attached, Bridge, Port, PortPath, Speed, Timeouts, UnitInfo};
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 
@@ -22,43 +20,6 @@ const SETTLING: Duration = Duration::from_secs(10);
 /// How often a unit that settles is tried, and the buses are looked at where no event comes.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The disk behind a unit is in use.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-#[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
-#[diagnostic(
-    code(asmpatch::device::mounted),
-    help(
-        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, \
-         `swapoff DEVICE`"
-    )
-)]
-pub struct MountedError {
-    /// The unit's port.
-    pub port: PortPath,
-    /// What uses it.
-    pub uses: Vec<DiskUse>,
-}
-
-fn listed(uses: &[DiskUse]) -> String {
-    uses.iter().map(|used| format!("{} at {}", used.device, used.place)).collect::<Vec<_>>().join(", ")
-}
-
-impl Failure for MountedError {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
-}
-
-/// Refuses where the system uses the disk behind a unit: taking the unit would cut the disk off. Only Linux tells;
-/// elsewhere the system itself keeps a mounted disk from being taken.
-///
-/// # Errors
-/// [`MountedError`].
-pub fn refuse_mounted(port: &PortPath) -> Result<(), MountedError> {
-    let uses = Sysfs::system().uses(port);
-    if uses.is_empty() { Ok(()) } else { Err(MountedError { port: port.clone(), uses }) }
-}
-
 /// A port of this machine.
 #[derive(Debug, Clone)]
 pub struct UsbPort {
@@ -67,12 +28,22 @@ pub struct UsbPort {
     seen: Option<u8>,
     /// The address of the boot loader whose port was reset: it needs that once.
     woken: Option<u8>,
+    /// Whether the disk behind the unit was opened exclusively when the unit was opened last.
+    is_disk_checked: bool,
+    /// It has been waited for, so the system may not be done with its disk.
+    has_come_back: bool,
 }
 
 impl UsbPort {
     /// The port at which this unit was found.
     pub fn of(found: &Found) -> Self {
-        Self { port: found.port.clone(), seen: Some(found.address()), woken: None }
+        Self {
+            port: found.port.clone(),
+            seen: Some(found.address()),
+            woken: None,
+            is_disk_checked: true,
+            has_come_back: false,
+        }
     }
 
     /// Where it is.
@@ -130,7 +101,15 @@ impl Port for UsbPort {
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let until = Instant::now() + SETTLING;
         loop {
-            refuse_mounted(&self.port)?;
+            // Held until the unit is taken: nobody mounts the disk in between.
+            let disk = match refuse_mounted(&self.port) {
+                Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+                disk => disk?,
+            };
+            self.is_disk_checked = disk.is_checked();
             match self.try_open() {
                 // What passes when udev and the kernel's driver are done with a unit that has just come.
                 Err(UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. })
@@ -143,11 +122,16 @@ impl Port for UsbPort {
         }
     }
 
+    fn is_disk_checked(&self) -> bool {
+        self.is_disk_checked
+    }
+
     fn wait_for_return(
         &mut self,
         deadline: Duration,
         interrupt: Interrupt<'_>,
     ) -> Result<Option<Attached>, AnyFailure> {
+        self.has_come_back = true;
         let watch = Watch::new()?;
         let until = Instant::now() + deadline;
         // A link that is trained anew may come up at the other speed: then the unit is on the connector's other port.

@@ -4,17 +4,25 @@
 
 mod mountinfo;
 mod peer;
+mod process;
 
-use std::fs;
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::process::Process;
+use super::disk_guard::FreeDisk;
 use crate::bridge::PortPath;
 
-/// The two kernel file systems, wherever they are mounted.
+/// The kernel's file systems, wherever they are mounted.
 #[derive(Debug, Clone)]
 pub struct Sysfs {
     sys: PathBuf,
     proc: PathBuf,
+    dev: PathBuf,
+    /// Opens a block device exclusively.
+    claim: fn(&Path) -> io::Result<File>,
 }
 
 /// What keeps a disk in use.
@@ -22,8 +30,35 @@ pub struct Sysfs {
 pub struct DiskUse {
     /// The disk or partition, as in `sda1`.
     pub device: String,
-    /// Where it is mounted, or that it is swap.
-    pub place: String,
+    /// What it is used for.
+    pub by: Use,
+}
+
+/// How a disk or partition is used.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Use {
+    /// Mounted there.
+    Mounted(String),
+    /// As swap.
+    Swap,
+    /// By another block device on top of it, as in `dm-0`.
+    HeldBy(String),
+    /// By somebody who is not seen from here.
+    Claimed,
+    /// Whether it is used can't be told.
+    Unknown(String),
+}
+
+impl fmt::Display for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mounted(place) => write!(f, "at {place}"),
+            Self::Swap => f.write_str("as swap"),
+            Self::HeldBy(holder) => write!(f, "by {holder}"),
+            Self::Claimed => f.write_str("by another program or kernel (it can't be opened exclusively)"),
+            Self::Unknown(why) => write!(f, "for all that can be told ({why})"),
+        }
+    }
 }
 
 /// From an interface down to its `block` folder there are host, target and logical unit.
@@ -34,12 +69,12 @@ const DEPTH_OF_HOLDERS: usize = 8;
 impl Sysfs {
     /// This system's.
     pub fn system() -> Self {
-        Self::at("/sys", "/proc")
+        Self::at("/sys", "/proc", "/dev")
     }
 
-    /// Any two folders with the same shape.
-    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>) -> Self {
-        Self { sys: sys.into(), proc: proc.into() }
+    /// Any three folders with the same shape.
+    pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>, dev: impl Into<PathBuf>) -> Self {
+        Self { sys: sys.into(), proc: proc.into(), dev: dev.into(), claim: open_exclusively }
     }
 
     fn device(&self, port: &PortPath) -> PathBuf {
@@ -80,20 +115,72 @@ impl Sysfs {
         let swaps = read(&self.proc.join("swaps"));
         let mut uses = Vec::new();
         for device in devices {
-            let number = read(&self.sys.join("class/block").join(&device).join("dev")).trim().to_owned();
+            let number = read(&self.block(&device).join("dev")).trim().to_owned();
             let node = format!("/dev/{device}");
             for mount in &mounts {
                 if mount.device_number == number || mount.source == node {
-                    uses.push(DiskUse { device: device.clone(), place: mount.place.clone() });
+                    uses.push(DiskUse { device: device.clone(), by: Use::Mounted(mount.place.clone()) });
                 }
             }
             if swaps.lines().skip(1).any(|line| line.split_whitespace().next() == Some(node.as_str())) {
-                uses.push(DiskUse { device: device.clone(), place: "swap".to_owned() });
+                uses.push(DiskUse { device: device.clone(), by: Use::Swap });
             }
         }
         uses.sort();
         uses.dedup();
         uses
+    }
+
+    /// The disks behind the unit, held so that nobody else can begin to use them.
+    ///
+    /// Beside mounts and swap of this process's namespace, the block devices on top of the disks are asked for, and each
+    /// disk and partition is opened with `O_EXCL`, which the kernel refuses for whatever anybody has mounted or claimed
+    /// (open(2)). Where only root may open it, [`FreeDisk::is_checked`] says that it was not.
+    ///
+    /// # Errors
+    /// What uses them. What can't be told counts as use.
+    pub fn free_disk(&self, port: &PortPath) -> Result<FreeDisk, Vec<DiskUse>> {
+        let mut uses = self.uses(port);
+        let mut held = Vec::new();
+        let mut is_checked = true;
+        let is_seen_in_use = !uses.is_empty();
+        for disk in self.disks(port).into_iter().filter(|_| !is_seen_in_use) {
+            // The whole disk last: while that is held, no partition can be claimed, not even from here.
+            let devices = self.partitions(&disk).into_iter().chain([disk.clone()]);
+            for device in devices {
+                let of = |by| DiskUse { device: device.clone(), by };
+                uses.extend(names(&self.block(&device).join("holders")).into_iter().map(Use::HeldBy).map(of));
+                // The kernel writes a slash in a device's name so.
+                match (self.claim)(&self.dev.join(device.replace('!', "/"))) {
+                    Ok(file) if device == disk => held.push(file),
+                    Ok(_) => {}
+                    Err(error) if error.raw_os_error() == Some(libc::EACCES) => is_checked = false,
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                        if uses.is_empty() {
+                            uses.push(of(Use::Claimed));
+                        }
+                    }
+                    // It left meanwhile, and with it whatever used it.
+                    Err(_) if !self.block(&device).exists() => {}
+                    Err(error) => uses.push(of(Use::Unknown(error.to_string()))),
+                }
+            }
+        }
+        if uses.is_empty() { Ok(FreeDisk::new(held, is_checked)) } else { Err(uses) }
+    }
+
+    /// The processes, but this one, that have a USB device open.
+    pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
+        process::with_open(&self.proc, &self.dev.join(format!("bus/usb/{bus:03}/{address:03}")))
+    }
+
+    fn block(&self, device: &str) -> PathBuf {
+        self.sys.join("class/block").join(device)
+    }
+
+    fn partitions(&self, device: &str) -> Vec<String> {
+        let folder = self.block(device);
+        names(&folder).into_iter().filter(|entry| folder.join(entry).join("partition").exists()).collect()
     }
 
     /// A block device, its partitions, and what holds any of them.
@@ -102,16 +189,25 @@ impl Sysfs {
             return;
         }
         found.push(device.to_owned());
-        let folder = self.sys.join("class/block").join(device);
-        for entry in names(&folder) {
-            if folder.join(&entry).join("partition").exists() {
-                self.stack(&entry, depth - 1, found);
-            }
+        for partition in self.partitions(device) {
+            self.stack(&partition, depth - 1, found);
         }
-        for holder in names(&folder.join("holders")) {
+        for holder in names(&self.block(device).join("holders")) {
             self.stack(&holder, depth - 1, found);
         }
     }
+}
+
+/// Read-only and without waiting for a medium: nothing is changed.
+#[cfg(unix)]
+fn open_exclusively(node: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(node)
+}
+
+#[cfg(not(unix))]
+fn open_exclusively(node: &Path) -> io::Result<File> {
+    File::open(node)
 }
 
 fn blocks_below(folder: &Path, depth: usize, found: &mut Vec<String>) {
@@ -181,7 +277,7 @@ mod tests {
         put("sys/block/sda/sda1/partition", "1\n");
         put("sys/block/sda/sda2/partition", "2\n");
         put("sys/block/sda/sda2/holders/dm-0/marker", "");
-        let sysfs = Sysfs::at(sys, root.path().join("proc"));
+        let sysfs = Sysfs::at(sys, root.path().join("proc"), root.path().join("dev"));
         (root, sysfs)
     }
 
@@ -193,7 +289,69 @@ mod tests {
     }
 
     fn used(device: &str, place: &str) -> DiskUse {
-        DiskUse { device: device.to_owned(), place: place.to_owned() }
+        DiskUse { device: device.to_owned(), by: Use::Mounted(place.to_owned()) }
+    }
+
+    /// What the guard says where nothing is mounted, nothing holds `sda2`, and the kernel answers an exclusive open so.
+    fn guarded(claim: fn(&Path) -> io::Result<File>) -> Result<FreeDisk, Vec<DiskUse>> {
+        let (root, sysfs) = tree();
+        fs::remove_dir_all(root.path().join("sys/block/sda/sda2/holders")).unwrap();
+        Sysfs { claim, ..sysfs }.free_disk(&"3-1.2".parse().unwrap())
+    }
+
+    fn refused(number: i32) -> io::Result<File> {
+        Err(io::Error::from_raw_os_error(number))
+    }
+
+    #[test]
+    fn a_disk_that_can_be_opened_exclusively_is_held() {
+        let free = guarded(|_| tempfile::tempfile()).unwrap();
+        assert!(free.is_checked());
+        assert_eq!(free.held(), 1);
+    }
+
+    #[test]
+    fn a_disk_that_somebody_unseen_has_claimed_is_in_use() {
+        let uses = guarded(|node| if node.ends_with("sda1") { refused(libc::EBUSY) } else { tempfile::tempfile() });
+        assert_eq!(uses.unwrap_err(), [DiskUse { device: "sda1".to_owned(), by: Use::Claimed }]);
+    }
+
+    #[test]
+    fn without_root_mounts_swap_and_holders_decide_and_the_guard_says_so() {
+        let free = guarded(|_| refused(libc::EACCES)).unwrap();
+        assert!(!free.is_checked() && free.held() == 0);
+        let (_root, sysfs) = tree();
+        let held = Sysfs { claim: |_| refused(libc::EACCES), ..sysfs }.free_disk(&"3-1.2".parse().unwrap());
+        assert_eq!(held.unwrap_err(), [DiskUse { device: "sda2".to_owned(), by: Use::HeldBy("dm-0".to_owned()) }]);
+    }
+
+    #[test]
+    fn what_can_not_be_told_counts_as_use() {
+        for number in [libc::EIO, libc::ENOENT, libc::EPERM, libc::ENXIO, libc::ENOMEDIUM] {
+            let uses = guarded(match number {
+                libc::EIO => |_| refused(libc::EIO),
+                libc::ENOENT => |_| refused(libc::ENOENT),
+                libc::EPERM => |_| refused(libc::EPERM),
+                libc::ENXIO => |_| refused(libc::ENXIO),
+                _ => |_| refused(libc::ENOMEDIUM),
+            });
+            assert!(uses.unwrap_err().iter().all(|used| matches!(used.by, Use::Unknown(_))), "{number}");
+        }
+    }
+
+    #[test]
+    fn the_processes_that_have_a_unit_open_are_named() {
+        let (root, sysfs) = tree();
+        let node = root.path().join("dev/bus/usb/003/007");
+        for (pid, command, opens) in [("17", "qemu\u{1b}[2J", true), ("18", "bash", false), ("self", "x", true)] {
+            let folder = root.path().join("proc").join(pid);
+            fs::create_dir_all(folder.join("fd")).unwrap();
+            fs::write(folder.join("comm"), format!("{command}\n")).unwrap();
+            symlink(if opens { node.as_path() } else { Path::new("/dev/null") }, folder.join("fd/3")).unwrap();
+        }
+        let users = sysfs.users(3, 7);
+        assert_eq!(users.iter().map(ToString::to_string).collect::<Vec<_>>(), ["process 17 (qemu\\u{1b}[2J)"]);
+        assert!(sysfs.users(3, 8).is_empty());
     }
 
     #[test]
@@ -235,6 +393,6 @@ mod tests {
         fs::create_dir_all(root.path().join("proc")).unwrap();
         let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n";
         fs::write(root.path().join("proc/swaps"), swaps).unwrap();
-        assert_eq!(sysfs.uses(&"3-1.2".parse().unwrap()), [used("sda2", "swap")]);
+        assert_eq!(sysfs.uses(&"3-1.2".parse().unwrap()), [DiskUse { device: "sda2".to_owned(), by: Use::Swap }]);
     }
 }

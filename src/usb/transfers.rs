@@ -29,6 +29,8 @@ use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId}
 const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status];
 /// Streams asked for: one for each of 31 commands, and one for task management.
 const WANTED_STREAMS: u16 = 32;
+/// One for a command, one for task management.
+const FEWEST_STREAMS: u16 = 2;
 /// How long cancelled transfers may take to come back when the device is let go.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Buffers from this size on have pages of their own; smaller ones share some.
@@ -182,7 +184,7 @@ impl Transfers {
     /// The device back, where streams are offered and can't be had.
     pub(super) fn with_streams(device: Device, offered: u16) -> Result<Self, Box<Device>> {
         let wanted = offered.min(WANTED_STREAMS);
-        match alloc_streams(&device, wanted) {
+        match alloc_streams_down_from(&device, wanted) {
             Ok(streams) => Ok(Self::new(device, streams, wanted)),
             Err(_) => Err(Box::new(device)),
         }
@@ -392,8 +394,21 @@ impl Pipes for Transfers {
     fn reset_port(&mut self) -> Result<(), PipeError> {
         free_streams(&self.device, self.streams);
         self.device.reset()?;
-        self.streams = alloc_streams(&self.device, self.wanted)?;
+        self.streams = 0;
+        self.streams = alloc_streams_down_from(&self.device, self.wanted)?;
         Ok(())
+    }
+}
+
+/// As many streams as can be had: the host controller may have given some to another device meanwhile.
+fn alloc_streams_down_from(device: &Device, wanted: u16) -> Result<u16, PipeError> {
+    let mut asked = wanted;
+    loop {
+        match alloc_streams(device, asked) {
+            Err(error) if asked < 2 * FEWEST_STREAMS || error == PipeError::Disconnected => return Err(error),
+            Err(_) => asked /= 2,
+            streams => return streams,
+        }
     }
 }
 

@@ -112,19 +112,19 @@ impl BulkOnly {
         }
     }
 
-    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8]) -> (InReply, After) {
+    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> (InReply, After) {
         if self.in_halted {
             return (InReply::Stall, After::Nothing);
         }
         match self.phase {
             Phase::Command => (InReply::Silent, After::Nothing),
-            Phase::Data => match self.exchange.fill(target, buffer) {
-                Some(count) => {
+            Phase::Data => {
+                let reply = self.exchange.fill(target, buffer, max_packet);
+                if reply != InReply::Silent {
                     self.after_data(Direction::In);
-                    (InReply::Data(count), After::Nothing)
                 }
-                None => (InReply::Silent, After::Nothing),
-            },
+                (reply, After::Nothing)
+            }
             Phase::Status => self.status(target, buffer),
         }
     }
@@ -211,7 +211,7 @@ impl BulkOnly {
         self.exchange.ending = Ending::Good;
     }
 
-    fn halt(&mut self, direction: Direction) {
+    pub(super) fn halt(&mut self, direction: Direction) {
         match direction {
             Direction::In => self.in_halted = true,
             Direction::Out => self.out_halted = true,
@@ -246,13 +246,11 @@ impl BulkOnly {
         // What has moved is bounded by what the host expects.
         let residue = self.host_len.saturating_sub(self.exchange.moved as u32);
         let csw = CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes();
-        let count = buffer.len().min(csw.len());
-        buffer[..count].copy_from_slice(&csw[..count]);
         self.phase = Phase::Command;
         let after = match self.exchange.ending {
             Ending::Reset(mode) if !self.phase_error => After::Leave(mode),
             _ => After::Nothing,
         };
-        (InReply::Data(count), after)
+        (InReply::packet(buffer, &csw), after)
     }
 }

@@ -25,9 +25,12 @@ impl Disk {
         Self { store: Store::Memory(vec![0; bytes as usize]), bytes }
     }
 
-    /// The blocks of a file, made as long as asked (a hole where the system has such).
+    /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
+    /// behind the last block stays.
     pub(super) fn in_file(file: File, bytes: u64) -> io::Result<Self> {
-        file.set_len(bytes)?;
+        if file.metadata()?.len() < bytes {
+            file.set_len(bytes)?;
+        }
         Ok(Self { store: Store::File(file), bytes })
     }
 

@@ -2,9 +2,13 @@
 
 use std::time::Instant;
 
+use super::reply::InReply;
 use super::target::{Target, WRITE_FAULT};
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
+
+/// No command that writes the flash carries more; what a host sends beyond it is lost, as in a buffer that is full.
+const MAX_HELD: usize = 2 * crate::firmware::MAX_FILE_LEN;
 
 /// Where a command's data is, or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,9 +79,12 @@ impl Exchange {
         self.moved >= self.limit
     }
 
-    /// Moves data to the host. `None` while there is none to move.
-    pub(super) fn fill(&mut self, target: &mut Target, buffer: &mut [u8]) -> Option<usize> {
-        let count = buffer.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
+    /// Moves data to the host, in packets of `max_packet` bytes. [`InReply::Silent`] while there is none to move.
+    ///
+    /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
+    pub(super) fn fill(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> InReply {
+        let left = self.limit - self.moved;
+        let count = buffer.len().min(left.try_into().unwrap_or(usize::MAX));
         let part = &mut buffer[..count];
         match self.plan {
             DataPlan::In => {
@@ -88,13 +95,18 @@ impl Exchange {
                 if target.read_disk(at + self.moved, part).is_err() {
                     self.ending = Ending::Check(Sense::UNRECOVERED_READ_ERROR);
                     self.limit = self.moved;
-                    return Some(0);
+                    return InReply::Data(0);
                 }
             }
-            _ => return None,
+            _ => return InReply::Silent,
+        }
+        let packets = count.next_multiple_of(max_packet.into()).max(max_packet.into()) as u64;
+        if left > count as u64 && packets != count as u64 {
+            self.moved += left.min(packets);
+            return InReply::Babble(count);
         }
         self.moved += count as u64;
-        Some(count)
+        InReply::Data(count)
     }
 
     /// Takes data from the host, and ends the command when it is all there. Returns the bytes taken.
@@ -102,7 +114,10 @@ impl Exchange {
         let count = data.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
         let part = &data[..count];
         match self.plan {
-            DataPlan::Out { .. } => self.data.extend_from_slice(part),
+            DataPlan::Out { .. } => {
+                let room = MAX_HELD.saturating_sub(self.data.len());
+                self.data.extend_from_slice(&part[..part.len().min(room)]);
+            }
             DataPlan::OutDisk { at, .. } => {
                 let written = target.write_disk(at + self.moved, part);
                 self.ending = if written.is_ok() { self.ending } else { Ending::Check(WRITE_FAULT) };

@@ -21,6 +21,7 @@ mod pages;
 mod pipes;
 mod port;
 mod power_on;
+mod recorded;
 mod replug;
 mod reply;
 mod scenario;

@@ -1,6 +1,6 @@
 //! A unit in a folder: its flash, its SSD, and what it was told, so that separate commands see the same unit.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,12 +13,16 @@ use super::nor::{FLASH_LEN, NorFlash};
 use super::replug::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};
 use super::unit::VirtualBridge;
+use crate::atomic::{self, AtomicWriteError};
 use crate::failure::{Exit, Failure};
+use crate::file;
 
 /// The SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
 /// The SSD's blocks.
 const SSD_FILE: &str = "ssd.bin";
+/// No scenario is longer, in bytes.
+const MAX_SCENARIO_LEN: usize = 1 << 20;
 /// What the unit is told.
 const SCENARIO_FILE: &str = "bridge.toml";
 
@@ -74,6 +78,10 @@ pub enum OpenError {
         #[source]
         source: ScenarioError,
     },
+    /// A new unit's flash could not be written.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Write(#[from] AtomicWriteError),
     /// The cells could not be filled.
     #[error("the new unit's flash cannot be filled: {0}")]
     #[diagnostic(
@@ -102,14 +110,14 @@ impl VirtualBridge {
     /// [`OpenError`].
     pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, OpenError> {
         let scenario_path = dir.join(SCENARIO_FILE);
-        let scenario = match fs::read_to_string(&scenario_path) {
+        let scenario = match file::read_regular_text(&scenario_path, MAX_SCENARIO_LEN) {
             Ok(text) => {
                 Scenario::parse(&text).map_err(|source| OpenError::Scenario { path: scenario_path.clone(), source })?
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Scenario::default(),
             Err(source) => return Err(OpenError::File { what: "read", path: scenario_path, source }),
         };
-        fs::create_dir_all(dir).map_err(file_error("make the folder", dir))?;
+        file::make_folder(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
         let requests = Requests::of(dir);
         let disk = match scenario.behind {
@@ -157,6 +165,10 @@ impl VirtualBridge {
 
 fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, OpenError> {
     let path = dir.join(FLASH_FILE);
+    if path.symlink_metadata().is_err() {
+        // Whole or not at all: half a flash would be no unit's.
+        atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
+    }
     let mut file = open(&path)?;
     match file.try_lock() {
         Ok(()) => {}
@@ -172,17 +184,22 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     if found != 0 {
         return Err(OpenError::FlashSize { path, found });
     }
-    let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let mut flash = NorFlash::erased();
-    factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
-        .map_err(|error| OpenError::Factory(error.to_string()))?;
-    let cells = flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
+    let cells = factory_cells(dir, scenario, image)?;
     file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
     Ok(NorFlash::holding(cells, Some(file)))
 }
 
+/// The cells of a unit that is new from the factory.
+fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, OpenError> {
+    let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let mut flash = NorFlash::erased();
+    factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
+        .map_err(|error| OpenError::Factory(error.to_string()))?;
+    Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
+}
+
 fn open(path: &Path) -> Result<File, OpenError> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(file_error("open", path))
+    file::open_own(path).map_err(file_error("open", path))
 }
 
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {

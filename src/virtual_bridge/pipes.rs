@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::descriptors::{LinkSpeed, STREAMS};
 use super::handle::SharedBridge;
+use super::recorded;
 use super::reply::{InReply, OutReply};
 use super::unit::{NoSuchAlternate, VirtualBridge};
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use crate::pcap::{Bus, Device, End, Urb};
 
 /// The alternate setting of UAS.
 const UAS: u8 = 1;
@@ -27,6 +29,10 @@ pub struct VirtualPipes {
     /// What is submitted, oldest first: on one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
+    /// Where its traffic is recorded.
+    bus: Option<Bus>,
+    /// The unit there, once something has moved.
+    recorder: Option<Device>,
 }
 
 /// A unit, and which of its times on the bus this is.
@@ -56,6 +62,8 @@ struct Flight {
     stream: u16,
     len: usize,
     moved: usize,
+    /// Where transfers are recorded.
+    urb: Option<Urb>,
 }
 
 impl VirtualPipes {
@@ -69,7 +77,15 @@ impl VirtualPipes {
             transfers: Vec::new(),
             submitted: VecDeque::new(),
             back: VecDeque::new(),
+            bus: None,
+            recorder: None,
         })
+    }
+
+    /// The same pipes, recorded as traffic on this bus.
+    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
+        self.bus = bus;
+        self
     }
 
     /// The same unit on its UAS alternate.
@@ -90,15 +106,28 @@ impl VirtualPipes {
         &self.attachment.unit
     }
 
+    /// The recorder. A host enumerates a unit before anything else moves.
+    fn recorder(&mut self) -> Option<&Device> {
+        if let (Some(bus), None) = (&self.bus, &self.recorder) {
+            let device = bus.attach();
+            recorded::enumeration(&device, self.unit().lock().descriptors(), self.alternate);
+            self.recorder = Some(device);
+        }
+        self.recorder.as_ref()
+    }
+
     /// Offers every transfer that may move to the unit, once. `true` where anything moved or came back.
     fn offer(&mut self) -> bool {
         let unit = self.attachment.lock();
         let mut has_moved = false;
         let Ok(mut unit) = unit else {
             for id in self.submitted.drain(..) {
-                let flight = self.transfers[id.0].flight.take();
+                let transfer = &mut self.transfers[id.0];
+                let flight = transfer.flight.take();
                 let moved = flight.map_or(0, |flight| flight.moved);
-                self.back.push_back(Reaped { transfer: id, moved, end: TransferEnd::Failed(PipeError::Disconnected) });
+                let end = TransferEnd::Failed(PipeError::Disconnected);
+                record_end(self.recorder.as_ref(), flight, &transfer.buffer, &end);
+                self.back.push_back(Reaped { transfer: id, moved, end });
                 has_moved = true;
             }
             return has_moved;
@@ -148,7 +177,7 @@ impl VirtualPipes {
             match end {
                 Some(end) => {
                     let moved = flight.moved;
-                    transfer.flight = None;
+                    record_end(self.recorder.as_ref(), transfer.flight.take(), &transfer.buffer, &end);
                     self.submitted.remove(at);
                     self.back.push_back(Reaped { transfer: id, moved, end });
                     has_moved = true;
@@ -185,11 +214,16 @@ impl Pipes for VirtualPipes {
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
         drop(self.attachment.lock()?);
+        self.recorder();
         let slot = &mut self.transfers[transfer.0];
         if slot.flight.is_some() || len > slot.buffer.len() {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
         }
-        slot.flight = Some(Flight { endpoint, stream, len, moved: 0 });
+        let urb = self.recorder.as_ref().map(|device| {
+            let (address, data) = (endpoint.address(), &slot.buffer[..len]);
+            device.submit_bulk(address, len, if address & 0x80 == 0 { data } else { &[] })
+        });
+        slot.flight = Some(Flight { endpoint, stream, len, moved: 0, urb });
         self.submitted.push_back(transfer);
         Ok(())
     }
@@ -214,7 +248,9 @@ impl Pipes for VirtualPipes {
     }
 
     fn cancel(&mut self, transfer: TransferId) {
-        if let Some(flight) = self.transfers[transfer.0].flight.take() {
+        let slot = &mut self.transfers[transfer.0];
+        if let Some(flight) = slot.flight.take() {
+            record_end(self.recorder.as_ref(), Some(flight), &slot.buffer, &TransferEnd::Cancelled);
             self.submitted.retain(|submitted| *submitted != transfer);
             self.back.push_back(Reaped { transfer, moved: flight.moved, end: TransferEnd::Cancelled });
         }
@@ -226,14 +262,39 @@ impl Pipes for VirtualPipes {
             return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
         }
         self.attachment.lock()?.clear_halt(endpoint);
+        if let Some(device) = self.recorder() {
+            recorded::clear_halt(device, endpoint);
+        }
         Ok(())
     }
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
-        if self.attachment.lock()?.mass_storage_reset() { Ok(()) } else { Err(PipeError::Stall) }
+        let is_done = self.attachment.lock()?.mass_storage_reset();
+        if let Some(device) = self.recorder() {
+            recorded::mass_storage_reset(device, if is_done { End::Done } else { End::Stall });
+        }
+        if is_done { Ok(()) } else { Err(PipeError::Stall) }
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        self.attachment.lock()?.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)
+        let mut unit = self.attachment.lock()?;
+        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)?;
+        if let Some(device) = &self.recorder {
+            recorded::enumeration(device, unit.descriptors(), self.alternate);
+        }
+        Ok(())
     }
+}
+
+/// Records the end of a transfer whose buffer this is.
+fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], end: &TransferEnd) {
+    let (Some(device), Some(Flight { endpoint, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
+    let end = match end {
+        TransferEnd::Completed => End::Done,
+        TransferEnd::Cancelled => End::Cancelled,
+        TransferEnd::Failed(PipeError::Stall) => End::Stall,
+        TransferEnd::Failed(PipeError::Overflow) => End::Babble,
+        TransferEnd::Failed(_) => End::Disconnected,
+    };
+    device.complete(urb, end, moved, if endpoint.address() & 0x80 == 0 { &[] } else { &buffer[..moved] });
 }

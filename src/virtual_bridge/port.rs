@@ -13,6 +13,7 @@ use super::unit::{BusEvent, VirtualBridge};
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Speed, Timeouts, Uas};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::pcap::{Bus, Capture};
 
 /// How often an interrupt is looked for while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
@@ -71,6 +72,8 @@ pub struct VirtualPort {
     unit: SharedBridge,
     /// The attachment that was last opened: a later one means that the unit has come back.
     opened: u64,
+    /// Where its traffic is recorded.
+    bus: Option<Bus>,
 }
 
 impl VirtualPort {
@@ -84,7 +87,12 @@ impl VirtualPort {
 
     /// The port of a unit; `device` is what messages call it.
     pub fn new(device: String, unit: VirtualBridge) -> Self {
-        Self { device, unit: SharedBridge::new(unit), opened: 0 }
+        Self { device, unit: SharedBridge::new(unit), opened: 0, bus: None }
+    }
+
+    /// Records what moves on the unit's bus from now on.
+    pub fn record(&mut self, capture: &Capture) {
+        self.bus = Some(capture.bus());
     }
 
     /// The unit.
@@ -124,7 +132,7 @@ impl VirtualPort {
         }
         self.opened = unit.attachments();
         drop(unit);
-        VirtualPipes::open(&self.unit).ok_or_else(|| self.absent())
+        VirtualPipes::open(&self.unit).map(|pipes| pipes.recorded(self.bus.clone())).ok_or_else(|| self.absent())
     }
 
     fn absent(&self) -> Absent {

@@ -34,6 +34,15 @@ pub enum InReply {
     Gone,
 }
 
+impl InReply {
+    /// A packet of its own, which ends the transfer.
+    pub(super) fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
+        let count = buffer.len().min(packet.len());
+        buffer[..count].copy_from_slice(&packet[..count]);
+        if count == packet.len() { Self::Data(count) } else { Self::Babble(count) }
+    }
+}
+
 /// What follows a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum After {

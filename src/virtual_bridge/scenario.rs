@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
 use super::nor::FlashTiming;
+use crate::toml_file;
 
 /// What sits behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -194,7 +195,7 @@ impl Scenario {
     /// [`ScenarioError`].
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         let scenario: Self =
-            toml::from_str(text).map_err(|error| ScenarioError::Toml(error.to_string().trim_end().to_owned()))?;
+            toml::from_str(text).map_err(|error| ScenarioError::Toml(toml_file::reason(text, &error)))?;
         if let Behind::Ssd { bytes } = scenario.behind
             && (bytes == 0 || bytes % 512 != 0 || bytes > 1 << 50)
         {

@@ -110,6 +110,8 @@ impl Target {
             },
             0x00 | 0x35 | 0x91 => check(Sense::MEDIUM_NOT_PRESENT),
             0x25 | 0x9E => self.capacity(cdb, data),
+            // RDPROTECT and WRPROTECT: the unit is formatted without protection information (SBC-4, READ and WRITE).
+            0x28 | 0x2A | 0x88 | 0x8A if cdb[1] & 0xE0 != 0 => check(Sense::INVALID_FIELD_IN_CDB),
             0x28 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
             0x2A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
             0x88 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),

@@ -82,6 +82,10 @@ impl Uas {
         *self = Self::new(self.speed);
     }
 
+    pub(super) fn halt(&mut self, endpoint: Endpoint) {
+        self.halted[slot(endpoint)] = true;
+    }
+
     pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
         self.halted[slot(endpoint)] = false;
     }
@@ -137,10 +141,7 @@ impl Uas {
             self.halted[slot(endpoint)] = true;
             return (InReply::Stall, After::Nothing);
         }
-        match task.exchange.fill(target, buffer) {
-            Some(count) => (InReply::Data(count), After::Nothing),
-            None => (InReply::Silent, After::Nothing),
-        }
+        (task.exchange.fill(target, buffer, self.speed.max_packet()), After::Nothing)
     }
 
     /// The task whose data moves on this stream now. With streams a task whose data has all been moved still answers,
@@ -287,11 +288,11 @@ impl Uas {
         let here = |tag: Tag| !streams || tag.0 == stream;
         if let Some(at) = self.responses.iter().position(|response| here(response.tag)) {
             let response = self.responses.remove(at).unwrap_or(Response { tag: Tag(stream), code: 0 });
-            return (send(buffer, &response_iu(response)), After::Nothing);
+            return (InReply::packet(buffer, &response_iu(response)), After::Nothing);
         }
         if let Some(at) = self.full.iter().position(|tag| here(*tag)) {
             let tag = self.full.remove(at).unwrap_or(Tag(stream));
-            return (send(buffer, &sense_iu(tag, TASK_SET_FULL, 0)), After::Nothing);
+            return (InReply::packet(buffer, &sense_iu(tag, TASK_SET_FULL, 0)), After::Nothing);
         }
         if !streams && let Some(reply) = self.announce(buffer) {
             return (reply, After::Nothing);
@@ -307,16 +308,16 @@ impl Uas {
         let (ending, code) = (task.exchange.ending, task.answered_code);
         self.drop_task(at);
         if let Some(code) = code {
-            return (send(buffer, &response_iu(Response { tag, code })), After::Nothing);
+            return (InReply::packet(buffer, &response_iu(Response { tag, code })), After::Nothing);
         }
         let reply = match ending {
             Ending::Check(sense) => {
                 let mut unit = [0; SENSE_IU_HEADER_LEN + SENSE_LEN];
                 unit[..SENSE_IU_HEADER_LEN].copy_from_slice(&sense_iu(tag, 0x02, SENSE_LEN as u8));
                 unit[SENSE_IU_HEADER_LEN..].copy_from_slice(&sense.to_fixed());
-                send(buffer, &unit)
+                InReply::packet(buffer, &unit)
             }
-            _ => send(buffer, &sense_iu(tag, 0x00, 0)),
+            _ => InReply::packet(buffer, &sense_iu(tag, 0x00, 0)),
         };
         let after = match ending {
             Ending::Reset(mode) => After::Leave(mode),
@@ -343,7 +344,7 @@ impl Uas {
                 let mut unit = [0; READY_IU_LEN];
                 unit[0] = id;
                 unit[2..4].copy_from_slice(&task.tag.0.to_be_bytes());
-                return Some(send(buffer, &unit));
+                return Some(InReply::packet(buffer, &unit));
             }
         }
         None
@@ -374,10 +375,4 @@ fn response_iu(response: Response) -> [u8; RESPONSE_IU_LEN] {
     unit[2..4].copy_from_slice(&response.tag.0.to_be_bytes());
     unit[7] = response.code;
     unit
-}
-
-fn send(buffer: &mut [u8], unit: &[u8]) -> InReply {
-    let count = buffer.len().min(unit.len());
-    buffer[..count].copy_from_slice(&unit[..count]);
-    InReply::Data(count)
 }

@@ -289,6 +289,16 @@ impl VirtualBridge {
         takes
     }
 
+    /// SET_FEATURE(ENDPOINT_HALT).
+    pub fn halt(&mut self, endpoint: Endpoint) {
+        match (self.alternate, endpoint) {
+            (0, Endpoint::DataIn) => self.bulk_only.halt(Direction::In),
+            (0, Endpoint::DataOut) => self.bulk_only.halt(Direction::Out),
+            (0, _) => {}
+            _ => self.uas.halt(endpoint),
+        }
+    }
+
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
         if let Some(whole) = &mut self.whole {
@@ -402,7 +412,9 @@ impl VirtualBridge {
             return reply;
         }
         let (reply, after) = match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.input(&mut self.target, buffer),
+            (0, Endpoint::DataIn) => {
+                self.bulk_only.input(&mut self.target, buffer, self.descriptors.speed.max_packet())
+            }
             (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
             _ => self.uas.input(&mut self.target, endpoint, stream, buffer),
         };

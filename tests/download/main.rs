@@ -379,6 +379,24 @@ fn a_server_that_trickles_for_ever_meets_the_deadline() {
     assert!(matches!(error, HttpError::Deadline { .. }), "{error}");
 }
 
+#[test]
+fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(|request, stream| {
+        let start = request.range_start().unwrap_or(0);
+        let status = if start == 0 { "200 OK" } else { "206 Partial" };
+        let range = format!("Content-Range: bytes {start}-59999999/60000000");
+        let length = 60_000_000 - start;
+        send(stream, &format!("{status}\r\n{range}\r\nETag: \"v1\"\r\nContent-Length: {length}"), b"x");
+    });
+    // Each attempt brings a byte, so that neither silence nor the number of attempts ends it.
+    let limits = Limits { deadline: Duration::from_millis(400), retries: u32::MAX, ..limits() };
+    let urls = [server.url("/one"), server.url("/two")];
+    let error = http_error(fetch_with(cache.path(), &urls, None, &limits, &mut Silent, Interrupt::never()));
+    assert!(matches!(error, HttpError::Deadline { .. }), "{error}");
+    assert!(server.requests().iter().all(|request| request.path != "/two"), "another mirror gets no more time");
+}
+
 /// Runs `answer` on one connection, without reading any HTTP first.
 fn raw_server(answer: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

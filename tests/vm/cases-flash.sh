@@ -75,6 +75,25 @@ flash_refuses_a_unit_whose_disk_is_mounted() {
   unplug 2
 }
 
+flash_refuses_a_unit_whose_disk_is_mounted_in_another_namespace() {
+  unit elsewhere "$ssd"
+  plug 2 elsewhere
+  until_true 20 has_disk 2
+  mkfs.minix "$(disk_of 2)"
+  mkdir -p disk
+  # In a chroot / is no mount point whose propagation could be changed.
+  unshare --mount --propagation unchanged \
+    sh -c 'mount -t minix "$1" disk && touch mounted && exec sleep 1000' sh "$(disk_of 2)" &
+  local holder=$! status=0
+  until_true 20 test -e mounted
+  [ "$(grep -c "$(disk_of 2) " /proc/self/mountinfo)" = 0 ]
+  "$asmpatch" flash patched.bin --device "$(port_path 2)" --yes || status=$?
+  kill "$holder"
+  wait "$holder" || true
+  [ "$status" = 5 ]
+  unplug 2
+}
+
 a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered() {
   unit torn 'power-loss-after = 40000
 back-after-ms = 500

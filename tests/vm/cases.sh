@@ -207,6 +207,7 @@ for case in \
   bench_proves_the_patched_unit_over_both_transports \
   restore_brings_the_unit_back_byte_for_byte \
   flash_refuses_a_unit_whose_disk_is_mounted \
+  flash_refuses_a_unit_whose_disk_is_mounted_in_another_namespace \
   a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered \
   a_unit_that_is_unplugged_before_the_second_e3_is_recovered_from_the_boot_loader \
   the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again \

@@ -40,6 +40,8 @@ pub struct Uas<P> {
     /// Without streams: the one transfer that every tag's status comes in.
     shared_status: Option<SharedStatus>,
     free: Vec<usize>,
+    /// Slots that have a stream: all of them, until a port reset leaves fewer.
+    depth: usize,
     in_flight: usize,
 }
 
@@ -57,6 +59,11 @@ struct SharedStatus {
     is_out: bool,
 }
 
+/// How many commands can be in flight. 0 streams are none at all.
+fn depth_with(streams: usize, most: usize) -> usize {
+    if streams == 0 { most } else { (streams - 1).clamp(1, most) }
+}
+
 impl<P: Pipes> Uas<P> {
     /// An engine over these pipes.
     ///
@@ -64,7 +71,7 @@ impl<P: Pipes> Uas<P> {
     /// [`PipeError`] where the transfers can't be had.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
         let streams = usize::from(pipes.streams());
-        let depth = if streams == 0 { MAX_DEPTH } else { (streams - 1).clamp(1, MAX_DEPTH) };
+        let depth = depth_with(streams, MAX_DEPTH);
         let mut roles = Vec::new();
         let mut add = |pipes: &mut P, role: Role, capacity: usize| -> Result<TransferId, PipeError> {
             let transfer = pipes.add_transfer(capacity)?;
@@ -87,7 +94,7 @@ impl<P: Pipes> Uas<P> {
         } else {
             None
         };
-        Ok(Self { pipes, slots, roles, shared_status, free: Vec::with_capacity(depth), in_flight: 0 })
+        Ok(Self { pipes, slots, roles, shared_status, free: Vec::with_capacity(depth), depth, in_flight: 0 })
     }
 
     /// The pipes, for what is not UAS's.
@@ -317,11 +324,11 @@ impl<P: Pipes> Transport for Uas<P> {
     }
 
     fn max_depth(&self) -> usize {
-        self.slots.len()
+        self.depth
     }
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        match self.run_queue(workload, depth.clamp(1, self.slots.len()), timeout) {
+        match self.run_queue(workload, depth.clamp(1, self.depth), timeout) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.failed(error)),
         }

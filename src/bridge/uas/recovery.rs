@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::slot::Pending;
-use super::{PROBE_TIMEOUT, Uas, lost};
+use super::{PROBE_TIMEOUT, Uas, depth_with, lost};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{PipeError, Pipes};
 use crate::bridge::single::Single;
@@ -42,11 +42,17 @@ impl<P: Pipes> Uas<P> {
         let resetting = |error| lost("resetting the port".to_owned(), error);
         self.pipes.reset_port().map_err(resetting)?;
         // What was not given back before comes back with the reset.
-        if self.drain() {
-            Ok(())
-        } else {
-            Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())))
+        if !self.drain() {
+            return Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())));
         }
+        if self.has_streams() {
+            let streams = usize::from(self.pipes.streams());
+            if streams == 0 {
+                return Err(resetting(PipeError::Other("the system gives no streams any more".to_owned())));
+            }
+            self.depth = depth_with(streams, self.slots.len());
+        }
+        Ok(())
     }
 
     /// Takes every transfer back. `false` where some did not come.

@@ -223,3 +223,15 @@ fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
     assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SHORT, .. })), "{outcome:?}");
     assert_eq!(engine.pipes_mut().resets(), 1);
 }
+
+#[test]
+fn after_a_port_reset_fewer_streams_than_before_are_enough() {
+    for (left, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
+        let mut engine = Uas::new(Liar::new(Plan { streams_after_reset: left, ..Plan::default() })).unwrap();
+        assert_eq!(engine.max_depth(), 31);
+        // The device answers nothing, so that its port is reset; what is sent then uses the streams that are left.
+        assert!(engine.recover().is_err());
+        assert!(engine.pipes_mut().resets() > 0);
+        assert_eq!((engine.kind(), engine.max_depth()), (TransportKind::UasStreams, depth));
+    }
+}

@@ -5,14 +5,13 @@ mod table;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fs, io};
 
 use indicatif::ProgressBar;
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, print};
+use super::{Context, input, output, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
@@ -146,21 +145,6 @@ impl Failure for CheckFailed {
     }
 }
 
-/// The baseline file can't be read.
-#[derive(Debug, Error, Diagnostic)]
-#[error("cannot read the baseline {}", path.display())]
-#[diagnostic(code(asmpatch::bench::baseline_file), help("write one with `asmpatch bench --json > before.json`"))]
-struct BaselineFile {
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl Failure for BaselineFile {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
-}
-
 /// The report and, with a baseline, what changed: the JSON of `--json`.
 #[derive(Serialize)]
 struct Json<'a> {
@@ -198,9 +182,11 @@ impl Args {
 /// # Errors
 /// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // Read first: a wrong file must not cost a whole run.
+    // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
-    let mut unit = args.device.open()?;
+    args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
+    let recording = args.device.pcap.start()?;
+    let mut unit = args.device.open(recording.capture())?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;
     let who = Unit {
@@ -233,7 +219,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
-    let text = fs::read_to_string(path).map_err(|source| BaselineFile { path: path.to_owned(), source })?;
+    let text = input::read_text(path)?;
     Ok(baseline::parse(&text)?)
 }
 

@@ -8,6 +8,7 @@ use owo_colors::OwoColorize as _;
 use crate::bench::baseline::Change;
 use crate::bench::verdict::SOURCE;
 use crate::bench::{Integrity, Outcome, Report, Row};
+use crate::escape::Escape as _;
 
 /// Columns that the longest bar of the chart takes.
 const BAR_WIDTH: usize = 40;
@@ -22,11 +23,11 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
     let _ = writeln!(
         text,
         "{} {} (serial {}), {}, behind it: {}",
-        unit.device.bold(),
-        unit.usb_id,
-        if unit.serial.is_empty() { "none" } else { &unit.serial },
+        unit.device.shown().bold(),
+        unit.usb_id.shown(),
+        if unit.serial.is_empty() { "none" } else { &unit.serial }.shown(),
         unit.transport,
-        unit.behind
+        unit.behind.shown()
     );
     if unit.is_virtual {
         let _ =

@@ -6,11 +6,13 @@ mod session;
 mod show;
 mod source;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use super::Context;
 use super::backup::BackupPlace;
 use super::known::PatchDirs;
+use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
@@ -18,6 +20,7 @@ use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
+use crate::shell;
 use crate::unit::Selector;
 
 pub use screen::Screen;
@@ -76,6 +79,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// Where their traffic is recorded.
+    pub pcap: PcapArgs,
 
     /// Do not ask. A change of the version's line needs --other-line beside it.
     #[arg(long, short)]
@@ -158,20 +165,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 impl Args {
     /// The options that choose what is written, to name the command again.
-    fn options(&self) -> Vec<String> {
+    fn options(&self) -> Vec<OsString> {
         let mut options = Vec::new();
-        let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
+        let mut add = |name: &str, path: &Path| options.extend([name.into(), shell::argument(path)]);
         if let Some(path) = &self.receipt {
-            add("--receipt", path.display().to_string());
+            add("--receipt", path);
         }
         for dir in self.patches.dirs() {
-            add("--patch-dir", dir.display().to_string());
+            add("--patch-dir", dir);
         }
         if let Some(serial) = &self.serial {
-            add("--serial", serial.clone());
+            options.push(format!("--serial={serial}").into());
         }
         if self.stock_identity {
-            options.push("--stock-identity".to_owned());
+            options.push("--stock-identity".into());
         }
         options
     }

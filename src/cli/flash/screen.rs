@@ -10,6 +10,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Context;
+use crate::escape::Escape as _;
 use crate::flash::progress::{Event, Observer};
 
 /// What the printing thread is told.
@@ -56,7 +57,7 @@ impl Screen {
     /// What reports on one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize, device: String) -> UnitProgress {
         let progress = UnitProgress { unit, sender: self.sender.clone() };
-        progress.send(Message::Begin { unit, device });
+        progress.send(Message::Begin { unit, device: device.shown().to_string() });
         progress
     }
 

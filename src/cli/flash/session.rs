@@ -10,6 +10,7 @@ use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
+use crate::cli::pcap::Recording;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
 use crate::flash::guard::Refusal;
@@ -19,7 +20,7 @@ use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
-use crate::unit;
+use crate::unit::{self, OpenError};
 
 /// How long a unit may take to come back by itself.
 const RETURN: Duration = Duration::from_secs(15);
@@ -55,6 +56,8 @@ pub struct Session<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
+    /// Ends with the session.
+    _recording: Recording<'a>,
     backup_into: Option<PathBuf>,
     choice: Choice,
     ports: Vec<Found>,
@@ -103,17 +106,20 @@ impl<'a> Session<'a> {
     /// No unit, several and no choice, no place for backups.
     pub fn open(args: &'a WritingArgs, choice: Choice, context: &'a Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
+        let recording = args.pcap.start()?;
+        let capture = recording.capture();
         let backup_into = match args.no_backup {
             true => None,
             false => Some(args.backup_place.folder()?),
         };
         let there = |port: Box<dyn Port>| (port.device(), Ok(port));
         let mut ports: Vec<Found> = match (args.device.as_slice(), choice.all) {
+            ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports()?.into_iter().map(there).collect(),
-            ([], false) => vec![there(unit::port(None)?)],
-            ([only], _) => vec![there(unit::port(Some(only))?)],
+            ([], false) => vec![there(unit::port(None, capture)?)],
+            ([only], _) => vec![there(unit::port(Some(only), capture)?)],
             (named, true) => {
-                let find = |selector| match unit::port(Some(selector)) {
+                let find = |selector| match unit::port(Some(selector), capture) {
                     Ok(port) => there(port),
                     Err(error) => (selector.to_string(), Err(error.into())),
                 };
@@ -127,7 +133,7 @@ impl<'a> Session<'a> {
         // Named twice, by its port and by its serial number, it is one unit.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        Ok(Self { args, context, interrupt, backup_into, choice, ports })
+        Ok(Self { args, context, interrupt, _recording: recording, backup_into, choice, ports })
     }
 
     /// Looks at all units, decides, shows, asks, writes those that are to be written all at once, and reports each.

@@ -9,6 +9,7 @@ use super::session::{Job, Outcome, Unit};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
+use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::UsbId;
 use crate::flash::decide::Terms;
@@ -19,18 +20,22 @@ use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
 use crate::flash::recovery::{Action, Left, restore};
 use crate::flash::run::Report;
+use crate::shell;
 
 /// Prints what will be written to one unit.
 pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
     let Attached { usb_id, serial, .. } = &plan.attached;
     let firmware = &job.subject.firmware;
-    let serial = if serial.is_empty() { String::new() } else { format!(", serial {serial}") };
-    outln!("{}: {} under {usb_id}{serial}", seen.device, seen.running.runs(&job.library));
+    let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
+    outln!("{}: {} under {usb_id}{serial}", seen.device.shown(), seen.running.runs(&job.library).to_string().shown());
     outln!("  image     {}", job.source);
+    if !seen.is_disk_checked {
+        outln!("  disk      no use seen; only root can check whether another namespace or a virtual machine uses it");
+    }
     outln!("  becomes   {firmware} under {}", identity_words(plan.usb_id));
-    outln!("  behind    {}", behind_words(&seen.running.behind, firmware));
+    outln!("  behind    {}", behind_words(&seen.running.behind, firmware).shown());
     match backup_into {
-        Some(folder) => outln!("  backup    first, into {}", folder.display()),
+        Some(folder) => outln!("  backup    first, into {}", folder.shown()),
         None => outln!("  backup    none"),
     }
     for block in &plan.blocks {
@@ -113,8 +118,8 @@ pub fn nothing(seen: &Observation, job: &Job) {
 pub fn done(report: &Report, unit: &Unit, job: &Job) {
     let firmware = &job.subject.firmware;
     match &report.after {
-        Some(after) => outln!("{}: done: {firmware} under {}", report.device, after.usb_id),
-        None => outln!("{}: done: {firmware} is written, and nothing is read back yet", report.device),
+        Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
+        None => outln!("{}: done: {firmware} is written, and nothing is read back yet", report.device.shown()),
     }
     if let Some(words) = power_words(report) {
         outln!("  {words}");
@@ -126,7 +131,7 @@ pub fn done(report: &Report, unit: &Unit, job: &Job) {
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
     if firmware.answers_writes() && !ssd && runs_it {
-        outln!("  next: `asmpatch bench --device {}` measures it", report.device);
+        outln!("  next: `asmpatch bench --device {}` measures it", shell::word(&report.device));
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Args;
 use crate::cli::input::{self, ImageFile};
+use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
@@ -57,8 +58,9 @@ impl Source {
             }
             None => Vec::new(),
         };
-        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
-        let words = format!("{}: {}, {made_of}, SHA-256 {}", file.display(), library.image_name(&base), read.sha256);
+        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ").shown()) };
+        let words =
+            format!("{}: {}, {made_of}, SHA-256 {}", file.shown(), library.image_name(&base).shown(), read.sha256);
         let (stock_identity, serial) = (args.stock_identity, args.serial.clone());
         Ok(Self { image: read.image, library, edits, stock_identity, serial, words })
     }

@@ -43,7 +43,7 @@ mod tests {
             fs::create_dir_all(devices.join(folder)).unwrap();
             symlink(peer, devices.join(folder).join("peer")).unwrap();
         }
-        let sysfs = Sysfs::at(root.path(), root.path());
+        let sysfs = Sysfs::at(root.path(), root.path(), root.path());
         let peer = |port: &str| sysfs.peer(&port.parse().unwrap()).map(|peer| peer.to_string());
         assert_eq!(peer("3-1").as_deref(), Some("4-1"));
         assert_eq!(peer("3-1.4.2").as_deref(), Some("4-1.4.2"));

@@ -1,5 +1,5 @@
-use super::{bulk_only, initialise, initialised, patched_unit, port, sense_of, unit};
-use crate::bridge::{Bridge, Endpoint, TransportError};
+use super::{TIMEOUT, bulk_only, initialise, initialised, patched_unit, port, sense_of, unit};
+use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
@@ -134,7 +134,7 @@ fn data_moves_in_whatever_pieces_the_host_makes() {
     let read = Command::Read16 { lba: 3, blocks: 8 }.cdb();
     assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
     let mut back = vec![0; 4096];
-    for piece in back.chunks_mut(1500) {
+    for piece in back.chunks_mut(2048) {
         assert_eq!(unit.bulk_in(IN, 0, piece), InReply::Data(piece.len()));
     }
     assert!(back == data);
@@ -275,4 +275,31 @@ fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more(engine: Engine) {
     let file = crate::practice::image().to_file();
     assert!(whole.starts_with(Part::Two.of(&file)));
     assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
+}
+
+#[test]
+fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
+    let mut unit = unit(Engine::Hybrid, "behind = { ssd = { bytes = 65536 } }");
+    let read = Command::Read16 { lba: 0, blocks: 8 }.cdb();
+    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 1500]), InReply::Babble(1500));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 2048]), InReply::Data(2048), "the packet's rest is lost");
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), InReply::Babble(12));
+}
+
+#[test]
+fn protection_information_is_refused_as_the_unit_has_none() {
+    let mut bridge = bulk_only(unit(Engine::Hybrid, "behind = { ssd = { bytes = 65536 } }"));
+    let lengths = [(0x28, 10), (0x2A, 10), (0x88, 16), (0x8A, 16)];
+    for (opcode, len) in lengths {
+        for protect in [0x20, 0x60, 0xE0] {
+            let cdb = Cdb::new(&[&[opcode, protect][..], &[0; 14][..len - 2]].concat()).unwrap();
+            let completion = bridge.transport_mut().execute(&cdb, DataPhase::None, TIMEOUT).unwrap();
+            assert_eq!(
+                completion.sense.unwrap().to_string(),
+                "5/24/00 (invalid field in CDB)",
+                "{opcode:#x} {protect:#x}"
+            );
+        }
+    }
 }

@@ -376,3 +376,37 @@ fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is
     drop(held);
     assert!(matches!(replug(&dir.path().join("nothing"), Interrupt::never()), Err(ReplugError::Open(_))));
 }
+
+#[cfg(unix)]
+#[test]
+fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
+    let dir = tempfile::tempdir().unwrap();
+    let (target, ssd, flash) = (dir.path().join("precious"), dir.path().join("ssd.bin"), dir.path().join("flash.bin"));
+    fs::write(&target, b"mine").unwrap();
+    std::os::unix::fs::symlink(&target, &ssd).unwrap();
+    fs::write(dir.path().join("bridge.toml"), "behind = { ssd = { bytes = 1048576 } }\n").unwrap();
+    let opened = || VirtualBridge::open(dir.path(), None).map(drop);
+    assert!(matches!(opened(), Err(OpenError::File { what: "open", path, .. }) if path == ssd));
+    assert_eq!(fs::read(&target).unwrap(), b"mine");
+
+    fs::remove_file(&ssd).unwrap();
+    let longer = (64 << 30) + 12345;
+    fs::File::create(&ssd).unwrap().set_len(longer).unwrap();
+    opened().unwrap();
+    assert_eq!(fs::metadata(&ssd).unwrap().len(), longer);
+
+    fs::rename(&flash, &target).unwrap();
+    std::os::unix::fs::symlink(&target, &flash).unwrap();
+    assert!(matches!(opened(), Err(OpenError::File { what: "open", .. })));
+    fs::remove_file(&flash).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&flash).status().unwrap().success());
+    assert!(matches!(opened(), Err(OpenError::File { what: "open", .. })));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_scenario_that_does_not_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::File { what: "read", .. })));
+}

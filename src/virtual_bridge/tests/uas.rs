@@ -28,6 +28,7 @@ fn good(tag: u16) -> Option<StatusIu> {
 }
 
 on_both_engines!(
+    a_status_longer_than_the_hosts_buffer_babbles,
     a_refused_command_brings_its_sense_with_its_status,
     selecting_bulk_only_forgets_what_uas_had_under_way
 );
@@ -158,4 +159,35 @@ fn selecting_bulk_only_forgets_what_uas_had_under_way(engine: Engine) {
     unit.set_alternate(1).unwrap();
     assert_eq!(status(&mut unit, 1), None);
     assert_eq!(unit.set_alternate(2).unwrap_err().0, 2);
+}
+
+#[test]
+fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
+    for (speed, packet) in [("super", 1024), ("high", 512)] {
+        let mut unit =
+            uas(unit(Engine::Hybrid, &format!("speed = \"{speed}\"\nbehind = {{ ssd = {{ bytes = 65536 }} }}")));
+        let stream = if speed == "super" { 5 } else { 0 };
+        send(&mut unit, 5, Cdb::of([0xE0, 0x50, 0, 0, 0, 0]));
+        if speed == "high" {
+            assert_eq!(status(&mut unit, 0), Some(StatusIu::ReadReady(Tag(5))));
+        }
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut [0; 64]), InReply::Babble(64));
+        assert_eq!(status(&mut unit, stream), good(5));
+
+        send(&mut unit, 5, Command::Read16 { lba: 0, blocks: 4 }.cdb());
+        if speed == "high" {
+            assert_eq!(status(&mut unit, 0), Some(StatusIu::ReadReady(Tag(5))));
+        }
+        let mut whole_packet = vec![0; packet];
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut whole_packet), InReply::Data(packet));
+        assert_eq!(status(&mut unit, stream), None, "a host may fetch the rest by another transfer");
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut vec![0; 2048 - packet]), InReply::Data(2048 - packet));
+        assert_eq!(status(&mut unit, stream), good(5));
+    }
+}
+
+fn a_status_longer_than_the_hosts_buffer_babbles(engine: Engine) {
+    let mut unit = uas(unit(engine, ""));
+    send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
+    assert_eq!(unit.bulk_in(Endpoint::Status, 9, &mut [0; 16]), InReply::Babble(16));
 }

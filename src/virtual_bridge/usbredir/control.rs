@@ -13,6 +13,8 @@ pub enum Answer {
     Data(Vec<u8>),
     /// Accepted, without data for the host.
     Accept,
+    /// SET_FEATURE(ENDPOINT_HALT).
+    Halt(Endpoint),
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     ClearHalt(Endpoint),
     /// Bulk-Only Mass Storage Reset.
@@ -45,6 +47,11 @@ mod request {
     pub(super) const MASS_STORAGE_RESET: u8 = 0xFF;
 }
 
+/// The number of the unit's only interface.
+const INTERFACE: u16 = 0;
+/// wValue of GET_STATUS; 1 would be the status of precision time measurement.
+const STANDARD_STATUS: u16 = 0;
+
 /// Feature selectors.
 mod feature {
     pub(super) const ENDPOINT_HALT: u16 = 0;
@@ -62,42 +69,60 @@ pub struct ControlState {
 }
 
 impl ControlState {
-    /// Decides on a request. `is_halted` tells of an endpoint whether it is.
+    /// Decides on a request. `is_halted` tells whether an endpoint of the selected alternate is halted; `None` where the
+    /// alternate has no such endpoint.
     pub fn decide(
         &mut self,
         setup: &Setup,
         descriptors: &Descriptors,
-        is_halted: impl FnOnce(Endpoint) -> bool,
+        is_halted: impl Fn(Endpoint) -> Option<bool>,
     ) -> Answer {
-        let [target, _] = setup.index.to_le_bytes();
+        let endpoint = u8::try_from(setup.index).ok().and_then(Endpoint::from_address);
+        let existing = endpoint.filter(|endpoint| is_halted(*endpoint).is_some());
+        let is_interface = setup.index == INTERFACE;
         match (setup.request_type, setup.request) {
             (request_type::FROM_DEVICE, request::GET_DESCRIPTOR) => {
                 descriptor(setup.value, descriptors).map_or(Answer::Stall, Answer::Data)
             }
-            (request_type::FROM_DEVICE, request::GET_STATUS) => {
+            (request_type::FROM_DEVICE, request::GET_STATUS) if setup.value == STANDARD_STATUS => {
                 const SELF_POWERED: u8 = 1;
                 Answer::Data(vec![SELF_POWERED | self.power_features, 0])
             }
-            (request_type::FROM_INTERFACE, request::GET_STATUS) => Answer::Data(vec![0, 0]),
-            (request_type::FROM_ENDPOINT, request::GET_STATUS) => match Endpoint::from_address(target) {
-                Some(endpoint) => Answer::Data(vec![is_halted(endpoint).into(), 0]),
-                None if target & 0x7F == 0 => Answer::Data(vec![0, 0]),
-                None => Answer::Stall,
-            },
+            (request_type::FROM_INTERFACE, request::GET_STATUS) if is_interface && setup.value == STANDARD_STATUS => {
+                Answer::Data(vec![0, 0])
+            }
+            (request_type::FROM_ENDPOINT, request::GET_STATUS) if setup.value == STANDARD_STATUS => {
+                match endpoint.and_then(is_halted) {
+                    Some(is_halted) => Answer::Data(vec![is_halted.into(), 0]),
+                    // Endpoint 0, in either direction.
+                    None if setup.index & !0x80 == 0 => Answer::Data(vec![0, 0]),
+                    None => Answer::Stall,
+                }
+            }
             (request_type::TO_DEVICE, request::SET_FEATURE) => self.set_power_feature(setup.value, true),
             (request_type::TO_DEVICE, request::CLEAR_FEATURE) => self.set_power_feature(setup.value, false),
             (request_type::TO_DEVICE, request::SET_SEL) if setup.length == 6 => Answer::Accept,
             (request_type::TO_DEVICE, request::SET_ISOCH_DELAY) => Answer::Accept,
             (request_type::TO_INTERFACE, request::SET_FEATURE | request::CLEAR_FEATURE)
-                if setup.value == feature::FUNCTION_SUSPEND =>
+                // The high byte of the index holds the suspend options.
+                if setup.value == feature::FUNCTION_SUSPEND && setup.index & 0xFF == INTERFACE =>
             {
                 Answer::Accept
             }
-            (request_type::TO_ENDPOINT, request::CLEAR_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
-                Endpoint::from_address(target).map_or(Answer::Stall, Answer::ClearHalt)
+            (request_type::TO_ENDPOINT, request::SET_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
+                existing.map_or(Answer::Stall, Answer::Halt)
             }
-            (request_type::CLASS_FROM_INTERFACE, request::GET_MAX_LUN) => Answer::Data(vec![0]),
-            (request_type::CLASS_TO_INTERFACE, request::MASS_STORAGE_RESET) => Answer::MassStorageReset,
+            (request_type::TO_ENDPOINT, request::CLEAR_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
+                existing.map_or(Answer::Stall, Answer::ClearHalt)
+            }
+            (request_type::CLASS_FROM_INTERFACE, request::GET_MAX_LUN) if is_interface && setup.value == 0 => {
+                Answer::Data(vec![0])
+            }
+            (request_type::CLASS_TO_INTERFACE, request::MASS_STORAGE_RESET)
+                if is_interface && setup.value == 0 && setup.length == 0 =>
+            {
+                Answer::MassStorageReset
+            }
             _ => Answer::Stall,
         }
     }
@@ -142,7 +167,11 @@ mod tests {
     fn ask(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> Answer {
         let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
         let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index, length };
-        ControlState::default().decide(&setup, &descriptors, |endpoint| endpoint == Endpoint::DataIn)
+        ControlState::default().decide(&setup, &descriptors, |endpoint| match endpoint {
+            Endpoint::DataIn => Some(true),
+            Endpoint::DataOut => Some(false),
+            Endpoint::Status | Endpoint::Command => None,
+        })
     }
 
     #[test]
@@ -160,11 +189,26 @@ mod tests {
     fn an_endpoints_status_says_whether_it_is_halted() {
         assert_eq!(ask(0x82, 0, 0, 0x81, 2), Answer::Data(vec![1, 0]));
         assert_eq!(ask(0x82, 0, 0, 0x02, 2), Answer::Data(vec![0, 0]));
-        assert_eq!(ask(0x82, 0, 0, 0x05, 2), Answer::Stall);
+        assert_eq!(ask(0x82, 0, 0, 0x80, 2), Answer::Data(vec![0, 0]));
     }
 
     #[test]
-    fn halts_are_cleared_for_endpoints_that_exist() {
+    fn what_does_not_exist_has_no_status() {
+        for endpoint in [0x05, 0x83, 0x04, 0x0181, 0x8000] {
+            assert_eq!(ask(0x82, 0, 0, endpoint, 2), Answer::Stall, "endpoint {endpoint:#x}");
+        }
+        for interface in [1, 0x0100, 0xFFFF] {
+            assert_eq!(ask(0x81, 0, 0, interface, 2), Answer::Stall, "interface {interface:#x}");
+        }
+        assert_eq!(ask(0x81, 0, 0, 0, 2), Answer::Data(vec![0, 0]));
+    }
+
+    #[test]
+    fn halts_are_set_and_cleared_for_endpoints_that_exist() {
+        assert_eq!(ask(0x02, 3, 0, 0x81, 0), Answer::Halt(Endpoint::DataIn));
+        assert_eq!(ask(0x02, 3, 0, 0x83, 0), Answer::Stall);
+        assert_eq!(ask(0x02, 3, 1, 0x81, 0), Answer::Stall);
+        assert_eq!(ask(0x02, 1, 0, 0x83, 0), Answer::Stall);
         assert_eq!(ask(0x02, 1, 0, 0x81, 0), Answer::ClearHalt(Endpoint::DataIn));
         assert_eq!(ask(0x02, 1, 0, 0x07, 0), Answer::Stall);
         assert_eq!(ask(0x02, 1, 1, 0x81, 0), Answer::Stall);
@@ -176,7 +220,7 @@ mod tests {
         let mut state = ControlState::default();
         let mut ask = |request_type: u8, request, value| {
             let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index: 0, length: 2 };
-            state.decide(&setup, &descriptors, |_| false)
+            state.decide(&setup, &descriptors, |_| Some(false))
         };
         assert_eq!(ask(0x00, 3, 48), Answer::Accept);
         assert_eq!(ask(0x80, 0, 0), Answer::Data(vec![0b101, 0]));
@@ -188,7 +232,11 @@ mod tests {
     #[test]
     fn bulk_onlys_class_requests_are_there() {
         assert_eq!(ask(0xA1, 0xFE, 0, 0, 1), Answer::Data(vec![0]));
+        assert_eq!(ask(0xA1, 0xFE, 0, 1, 1), Answer::Stall);
         assert_eq!(ask(0x21, 0xFF, 0, 0, 0), Answer::MassStorageReset);
+        for (value, index, length) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
+            assert_eq!(ask(0x21, 0xFF, value, index, length), Answer::Stall, "{value} {index} {length}");
+        }
         assert_eq!(ask(0x00, 48, 0, 0, 6), Answer::Accept);
         assert_eq!(ask(0x00, 48, 0, 0, 5), Answer::Stall);
     }

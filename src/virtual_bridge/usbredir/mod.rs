@@ -6,6 +6,7 @@
 
 mod control;
 mod protocol;
+mod recorder;
 mod reply;
 mod request;
 mod server;

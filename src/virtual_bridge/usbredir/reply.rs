@@ -3,6 +3,9 @@
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, Status, kind, slot};
 use super::request::{Bulk, Setup};
 
+/// Bytes of answers that wait for the guest to fetch them, before no more are made.
+pub(super) const OUTBOX_LIMIT: usize = 32 << 20;
+
 /// What `device_connect` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConnect {
@@ -35,7 +38,7 @@ pub struct EndpointInfo {
 /// put at its place in it.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Only grows; what lies behind `end` is stale.
+    /// Only grows, to twice the limit and one answer; what lies behind `end` is stale.
     bytes: Vec<u8>,
     end: usize,
     sent: usize,
@@ -48,11 +51,21 @@ impl Outbox {
         &self.bytes[self.sent..self.end]
     }
 
+    /// Whether the guest has so much to fetch that nothing more is answered until it has fetched some.
+    pub fn is_full(&self) -> bool {
+        self.end - self.sent >= OUTBOX_LIMIT
+    }
+
     /// `count` bytes of [`Outbox::unsent`] have gone.
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.end {
             self.end = 0;
+            self.sent = 0;
+        } else if self.sent >= OUTBOX_LIMIT {
+            // A guest that always leaves something must not make the buffer grow.
+            self.bytes.copy_within(self.sent..self.end, 0);
+            self.end -= self.sent;
             self.sent = 0;
         }
     }
@@ -294,6 +307,22 @@ mod tests {
         assert_eq!(full[96 + 2 * 19..][..2], [0, 4]);
         assert_eq!(full[160 + 4 * 19..][..4], [32, 0, 0, 0]);
         assert_eq!(body(Capabilities::default(), 12), full[..96]);
+    }
+
+    #[test]
+    fn a_guest_that_always_leaves_something_unread_does_not_make_the_buffer_grow() {
+        let mut out = agreed();
+        let answer = |out: &mut Outbox| out.bulk_in(9, &BULK, |data| Some((Status::Success, data.len())));
+        for _ in 0..1000 {
+            assert!(answer(&mut out) && answer(&mut out));
+            out.advance(out.unsent().len() - 1);
+            assert_eq!(out.unsent().len(), 1);
+        }
+        assert!(out.bytes.len() < 2 * OUTBOX_LIMIT, "{}", out.bytes.len());
+        while !out.is_full() {
+            answer(&mut out);
+        }
+        assert!(out.unsent().len() < OUTBOX_LIMIT + 0x2_0000 + 100);
     }
 
     #[test]

@@ -15,14 +15,13 @@ use super::session::{Event, Session};
 use super::socket::{Address, Listener};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
+use crate::pcap::Bus;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 
 /// A peer that owes the rest of a packet, or does not read what it asked for, is given up after this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a wait goes on before Ctrl-C is looked for.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// No more requests are read while the guest has so many bytes of answers to fetch.
-const OUTBOX_LIMIT: usize = 32 << 20;
 /// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 
@@ -103,7 +102,7 @@ impl Failure for ServeError {
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.
 ///
-/// Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
+/// `bus` is where the traffic is recorded. Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
 /// cable is pulled.
 ///
 /// # Errors
@@ -111,6 +110,7 @@ impl Failure for ServeError {
 pub fn serve(
     unit: &mut VirtualBridge,
     listener: &Listener,
+    bus: Option<&Bus>,
     once: bool,
     interrupt: Interrupt<'_>,
     report: &mut dyn FnMut(Report),
@@ -126,7 +126,7 @@ pub fn serve(
             unit.unplug();
             unit.plug_in();
         }
-        let ended = Connection::new(peer, unit).run(interrupt, report);
+        let ended = Connection::new(peer, unit, bus).run(interrupt, report);
         unit.unplug();
         match ended {
             Ok(()) => report(Report::Left),
@@ -149,10 +149,16 @@ struct Connection<'u> {
 }
 
 impl<'u> Connection<'u> {
-    fn new(peer: UnixStream, unit: &'u mut VirtualBridge) -> Self {
+    fn new(peer: UnixStream, unit: &'u mut VirtualBridge, bus: Option<&Bus>) -> Self {
         let mut outbox = Outbox::default();
         outbox.hello();
-        Self { peer, session: Session::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
+        Self {
+            peer,
+            session: Session::new(unit).recorded(bus.cloned()),
+            inbox: Inbox::default(),
+            outbox,
+            moved_at: Instant::now(),
+        }
     }
 
     /// Until the peer leaves, or Ctrl-C.
@@ -160,14 +166,13 @@ impl<'u> Connection<'u> {
         let mut tell = |event| report(Report::Unit(event));
         while !interrupt.is_requested() {
             self.write()?;
-            let received = if self.outbox.unsent().len() < OUTBOX_LIMIT { self.read()? } else { Received::Nothing };
+            let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
             match received {
-                Received::Bytes => {
-                    let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, &mut tell)?;
-                    self.inbox.consume(used);
-                }
+                Received::Bytes => self.work_off(&mut tell)?,
                 Received::Nothing => {
                     self.session.replug_where_asked();
+                    // What was left because the outbox was full.
+                    self.work_off(&mut tell)?;
                     let until = self.settle(&mut tell);
                     // What has just been said goes out before anything is waited for.
                     self.write()?;
@@ -178,6 +183,12 @@ impl<'u> Connection<'u> {
                 Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
             }
         }
+        Ok(())
+    }
+
+    fn work_off(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ConnectionError> {
+        let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
+        self.inbox.consume(used);
         Ok(())
     }
 
@@ -215,7 +226,9 @@ impl<'u> Connection<'u> {
     }
 
     fn check_patience(&self) -> Result<(), ConnectionError> {
-        let what = if !self.inbox.bytes().is_empty() {
+        let what = if self.outbox.is_full() {
+            "does not read what it asked for"
+        } else if !self.inbox.bytes().is_empty() {
             "owes the rest of a packet"
         } else if !self.outbox.unsent().is_empty() {
             "does not read what it asked for"
@@ -243,7 +256,7 @@ impl<'u> Connection<'u> {
     fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
         let unsent = self.outbox.unsent().len();
         let mut events = PollFlags::empty();
-        if unsent < OUTBOX_LIMIT {
+        if !self.outbox.is_full() {
             events |= PollFlags::IN;
         }
         if unsent > 0 {

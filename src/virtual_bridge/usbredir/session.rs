@@ -3,12 +3,21 @@
 use std::time::Duration;
 
 use super::control::{Answer, ControlState};
-use super::protocol::{Capabilities, Status, slot};
+use super::protocol::{Capabilities, MAX_DATA, Status, slot};
+use super::recorder::Recorder;
 use super::reply::{DeviceConnect, EndpointInfo, Outbox};
 use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
+use crate::pcap::{Bus, Urb};
 use crate::virtual_bridge::{ControlAnswer, InReply, LinkSpeed, OutReply, STREAMS, VirtualBridge};
+
+/// Data packets that can wait for the unit at once: more than any driver has in flight.
+const MAX_WAITING: usize = 1024;
+/// Bytes to the device that can wait: one packet of the greatest length, and as much beside it.
+const MAX_WAITING_DATA: usize = 2 * MAX_DATA;
+/// Larger buffers are not kept for packets to come.
+const MAX_SPARE: usize = 1 << 20;
 
 /// What the one who runs the server may want to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +48,8 @@ struct Waiting {
     /// Data to the device, of which the first `moved` bytes are taken. Empty for the other direction.
     data: Vec<u8>,
     moved: usize,
+    /// Where the traffic is recorded.
+    urb: Option<Urb>,
 }
 
 /// Control requests without an answer that are kept for the guest to cancel. A guest that sends more has them stalled.
@@ -73,6 +84,7 @@ pub struct Session<'u> {
     silent: Vec<(u64, Setup)>,
     /// Buffers of packets that have been answered, for those to come.
     spare: Vec<Vec<u8>>,
+    recorder: Recorder,
 }
 
 impl<'u> Session<'u> {
@@ -87,7 +99,14 @@ impl<'u> Session<'u> {
             waiting: Vec::new(),
             silent: Vec::new(),
             spare: Vec::new(),
+            recorder: Recorder::default(),
         }
+    }
+
+    /// The same session, recorded as traffic on this bus.
+    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
+        self.recorder = Recorder::new(bus);
+        self
     }
 
     /// Whether the guest has said hello.
@@ -95,7 +114,7 @@ impl<'u> Session<'u> {
         self.plug != Plug::NoGuest
     }
 
-    /// Works off every whole packet in `bytes`; returns the bytes that those took.
+    /// Works off every whole packet in `bytes`, until `out` is full; returns the bytes that those took.
     ///
     /// # Errors
     /// [`PacketError`]: the connection is of no more use.
@@ -106,7 +125,9 @@ impl<'u> Session<'u> {
         tell: &mut dyn FnMut(Event),
     ) -> Result<usize, PacketError> {
         let mut used = 0;
-        while let Some((request, len)) = self.parser.next(&bytes[used..])? {
+        while !out.is_full()
+            && let Some((request, len)) = self.parser.next(&bytes[used..])?
+        {
             self.handle(request, out, tell);
             used += len;
         }
@@ -160,6 +181,7 @@ impl<'u> Session<'u> {
                 } else {
                     Status::Stall
                 };
+                self.recorder.set_configuration(value, status);
                 out.configuration_status(id, status, self.configuration);
             }
             Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
@@ -172,6 +194,7 @@ impl<'u> Session<'u> {
                 } else {
                     Status::Stall
                 };
+                self.recorder.set_interface(interface, alternate, status);
                 out.alternate_status(id, status, interface, self.unit.alternate());
             }
             Request::GetAlternate { id, interface } => {
@@ -186,7 +209,7 @@ impl<'u> Session<'u> {
             Request::Cancel { id } => {
                 if let Some(at) = self.silent.iter().position(|(silent, _)| *silent == id) {
                     let (id, setup) = self.silent.remove(at);
-                    out.control(id, &setup, Status::Cancelled, &[], 0);
+                    self.answer_control(id, &setup, Status::Cancelled, &[], &[], out);
                 } else if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
                     self.conclude(waiting, Status::Cancelled, out);
@@ -202,47 +225,76 @@ impl<'u> Session<'u> {
         match self.unit.control(setup.to_bytes(), data) {
             Some(ControlAnswer::Done(mut bytes)) => {
                 bytes.truncate(setup.length.into());
-                let moved = if setup.is_in() { bytes.len() } else { data.len() };
-                return out.control(id, setup, Status::Success, &bytes, moved as u16);
+                return self.answer_control(id, setup, Status::Success, data, &bytes, out);
             }
-            Some(ControlAnswer::Stall) => return out.control(id, setup, Status::Stall, &[], 0),
+            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
             // Firmware that does not answer: the guest gives up by itself, and cancels.
             Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
-            Some(ControlAnswer::Silent) => return out.control(id, setup, Status::Stall, &[], 0),
+            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
             None => {}
         }
-        let answer = self.control.decide(setup, self.unit.descriptors(), |endpoint| self.unit.is_halted(endpoint));
+        let unit = &*self.unit;
+        let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
+        let answer = self.control.decide(setup, unit.descriptors(), is_halted);
+        let mut back = Vec::new();
+        let mut status = Status::Success;
         match answer {
-            Answer::Data(mut bytes) => {
-                bytes.truncate(setup.length.into());
-                out.control(id, setup, Status::Success, &bytes, bytes.len() as u16);
-                return;
+            Answer::Data(bytes) => {
+                back = bytes;
+                back.truncate(setup.length.into());
             }
-            Answer::Stall => return out.control(id, setup, Status::Stall, &[], 0),
             Answer::Accept => {}
+            Answer::Halt(endpoint) => self.unit.halt(endpoint),
             Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
             Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
-            Answer::MassStorageReset => return out.control(id, setup, Status::Stall, &[], 0),
+            Answer::MassStorageReset | Answer::Stall => status = Status::Stall,
         }
-        out.control(id, setup, Status::Success, &[], data.len() as u16);
+        self.answer_control(id, setup, status, data, &back, out);
+    }
+
+    /// `data` came from the guest, `back` goes to it.
+    fn answer_control(&self, id: u64, setup: &Setup, status: Status, data: &[u8], back: &[u8], out: &mut Outbox) {
+        let moved = match status {
+            Status::Success if !setup.is_in() => data,
+            _ => back,
+        };
+        self.recorder.control(setup, moved, status);
+        out.control(id, setup, status, back, moved.len() as u16);
     }
 
     fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
+        let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
-            Some(endpoint) if self.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
-            _ => return out.bulk(id, &bulk, Status::Invalid, 0),
+            Some(endpoint) if has(self.unit, endpoint) && bulk.stream <= STREAMS.into() => endpoint,
+            _ => {
+                self.recorder.ended(urb, Status::Invalid, 0, &[]);
+                return out.bulk(id, &bulk, Status::Invalid, 0);
+            }
         };
         let is_in = bulk.endpoint & 0x80 != 0;
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
-            Some(status) => out.bulk(id, &bulk, status, moved as u32),
+            Some(status) => {
+                self.recorder.ended(urb, status, moved, &[]);
+                out.bulk(id, &bulk, status, moved as u32);
+            }
+            // As a host system that has no memory left for a transfer.
+            None if !self.has_room_for(data) => {
+                self.recorder.ended(urb, Status::IoError, moved, &[]);
+                out.bulk(id, &bulk, Status::IoError, moved as u32);
+            }
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
-                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved });
+                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved, urb });
             }
         }
+    }
+
+    fn has_room_for(&self, data: &[u8]) -> bool {
+        let held: usize = self.waiting.iter().map(|waiting| waiting.data.len()).sum();
+        self.waiting.len() < MAX_WAITING && held + data.len() <= MAX_WAITING_DATA
     }
 
     /// Gives data to the unit until it has all, or stalls (a status), or wants no more for now (none).
@@ -291,24 +343,29 @@ impl<'u> Session<'u> {
 
     /// Tries one packet that waits; when it is answered it is taken off the list.
     fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
-        let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
+        if out.is_full() {
+            return false;
+        }
+        let Waiting { id, bulk, endpoint, urb, .. } = self.waiting[at];
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
-            let unit = &mut *self.unit;
+            let (unit, recorder) = (&mut *self.unit, &self.recorder);
             let part = &mut self.waiting[at].data;
             let answered = out.bulk_in(id, &bulk, |buffer| {
                 let (before, rest) = buffer.split_at_mut_checked(part.len())?;
                 before.copy_from_slice(part);
-                match unit.bulk_in(endpoint, stream, rest) {
-                    InReply::Data(count) => Some((Status::Success, part.len() + count)),
-                    InReply::Babble(count) => Some((Status::Babble, part.len() + count)),
-                    InReply::Stall => Some((Status::Stall, part.len())),
+                let (status, count) = match unit.bulk_in(endpoint, stream, rest) {
+                    InReply::Data(count) => (Status::Success, part.len() + count),
+                    InReply::Babble(count) => (Status::Babble, part.len() + count),
+                    InReply::Stall => (Status::Stall, part.len()),
                     InReply::Part(count) => {
                         part.extend_from_slice(&rest[..count]);
-                        None
+                        return None;
                     }
-                    InReply::Silent | InReply::Gone => None,
-                }
+                    InReply::Silent | InReply::Gone => return None,
+                };
+                recorder.ended(urb, status, count, &buffer[..count]);
+                Some((status, count))
             });
             if answered {
                 self.waiting.remove(at);
@@ -333,12 +390,13 @@ impl<'u> Session<'u> {
     }
 
     fn conclude(&mut self, waiting: Waiting, status: Status, out: &mut Outbox) {
+        self.recorder.ended(waiting.urb, status, waiting.moved, &[]);
         out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
         self.keep(waiting.data);
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() > 0 && self.spare.len() < usize::from(STREAMS) {
+        if (1..=MAX_SPARE).contains(&buffer.capacity()) && self.spare.len() < usize::from(STREAMS) {
             buffer.clear();
             self.spare.push(buffer);
         }
@@ -359,7 +417,10 @@ impl<'u> Session<'u> {
         if let Plug::In { attachment } = self.plug
             && now != Some(attachment)
         {
-            self.waiting.clear();
+            for waiting in std::mem::take(&mut self.waiting) {
+                self.recorder.ended(waiting.urb, Status::IoError, waiting.moved, &[]);
+            }
+            self.recorder.detached();
             self.silent.clear();
             out.device_disconnect();
             let acknowledges =
@@ -385,6 +446,7 @@ impl<'u> Session<'u> {
                 release: descriptors.identity.release,
             });
             self.plug = Plug::In { attachment };
+            self.recorder.attached();
             tell(Event::Plugged { id: descriptors.identity.id, state: descriptors.state });
         }
         self.plug != before
@@ -406,10 +468,6 @@ impl<'u> Session<'u> {
         out.ep_info(&pipes);
     }
 
-    fn has(&self, endpoint: Endpoint) -> bool {
-        self.unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
-    }
-
     /// Whether all of these endpoints have streams now.
     fn can_stream(&self, endpoints: u32) -> bool {
         let setting = self.unit.descriptors().setting(self.unit.alternate());
@@ -417,6 +475,11 @@ impl<'u> Session<'u> {
         let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
         endpoints & !mask == 0
     }
+}
+
+/// Whether the selected alternate has this endpoint.
+fn has(unit: &VirtualBridge, endpoint: Endpoint) -> bool {
+    unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
 }
 
 /// A pipe: the endpoint's slot, and its stream's bit. Streams above 63 are refused before they get here.

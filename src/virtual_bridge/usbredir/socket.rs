@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -85,11 +85,13 @@ impl Failure for ListenError {
     }
 }
 
-/// A socket that listens; its file goes away with it.
+/// A socket that listens; its file goes away with it, unless another server has put its own there meanwhile.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
     address: Address,
+    /// The file's device and inode, which is not given to another file while the socket is open.
+    file: Option<(u64, u64)>,
 }
 
 impl Listener {
@@ -111,7 +113,7 @@ impl Listener {
         }
         let socket = UnixListener::bind(&address.0).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        Ok(Self { socket, address: address.clone() })
+        Ok(Self { socket, address: address.clone(), file: file_at(&address.0) })
     }
 
     /// Where it listens.
@@ -141,7 +143,13 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Nothing is lost where it is gone already.
-        let _ = std::fs::remove_file(&self.address.0);
+        if self.file.is_some() && file_at(&self.address.0) == self.file {
+            // Nothing is lost where it is gone already.
+            let _ = std::fs::remove_file(&self.address.0);
+        }
     }
+}
+
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -272,7 +272,8 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     let mut unit = VirtualBridge::open(&folder, None).unwrap();
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope
+            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
         let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
         guest.write_all(&hello()).unwrap();
@@ -305,7 +306,8 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     let mut unit = unit(Behind::Nothing);
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope.spawn(|| serve(&mut unit, &listener, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope
+            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
         let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
 
         let mut dying = UnixStream::connect(address.path()).unwrap();
@@ -383,4 +385,104 @@ fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let wrapper = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
     let answers = guest.send(&bulk(5, 0x02, 0, 31, &wrapper.to_bytes()));
     assert_eq!(bulk_parts(&answers[0]).0, Status::Success as u8);
+}
+
+#[test]
+fn a_guest_that_asks_without_end_is_refused_what_is_more_than_a_host_would_hold() {
+    let mut unit = unit(Behind::Gpu);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let asked: Vec<u8> = (0..5000).flat_map(|id| bulk(id, 0x81, 0, 16 << 20, &[])).collect();
+    let answers = guest.send(&asked);
+    assert_eq!(answers.len(), 5000 - 1024);
+    assert!(answers.iter().all(|answer| bulk_parts(answer).0 == Status::IoError as u8));
+    assert_eq!(answers[0].1, 1024, "the first ones wait");
+}
+
+#[test]
+fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
+    let mut unit = unit(Behind::Gpu);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    // No command was sent: nothing takes this data.
+    let data = vec![0; MAX_DATA / 4];
+    let held = (0..20).take_while(|id| guest.send(&bulk(*id, 0x02, 1, data.len() as u32, &data)).is_empty()).count();
+    assert_eq!(held, 8, "twice what one packet can carry");
+}
+
+#[test]
+fn answers_that_nobody_fetches_hold_the_requests_back() {
+    let mut unit = unit(Behind::Gpu);
+    let mut session = Session::new(&mut unit);
+    let mut out = Outbox::default();
+    let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
+    // GET_DESCRIPTOR of the whole configuration, over and over.
+    let setup = [0x80, 6, 0x80, 0, 0, 2, 0, 0, 0xFF, 0];
+    let request = packet(kind::CONTROL, 1, &setup);
+    let burst = request.repeat(10_000);
+    let mut most = 0;
+    for _ in 0..100 {
+        let used = session.receive(&burst, &mut out, &mut |_| {}).unwrap();
+        most = most.max(out.unsent().len());
+        if used < burst.len() {
+            break;
+        }
+    }
+    assert!(out.is_full());
+    assert!(most < (32 << 20) + 4096, "{most}");
+    out.advance(out.unsent().len());
+    assert!(session.receive(&request, &mut out, &mut |_| {}).unwrap() > 0);
+}
+
+#[test]
+fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
+    assert_eq!(set[0].2[3], Status::Success as u8);
+    let halted = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
+    assert_eq!(halted[0].2[10..], [1, 0]);
+    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x81, 0, 13, &[]))[0]).0, Status::Stall as u8);
+    guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
+    assert_eq!(guest.send(&bulk(5, 0x81, 0, 13, &[])), [], "it waits for a status again");
+    guest.use_uas();
+    guest.send(&packet(kind::CONTROL, 6, &[0, 3, 0x02, 0, 0, 0, 0x83, 0, 0, 0]));
+    assert_eq!(bulk_parts(&guest.send(&bulk(7, 0x83, 1, 96, &[]))[0]).0, Status::Stall as u8);
+}
+
+#[test]
+fn an_endpoint_of_the_other_alternate_has_no_status() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    let ask = packet(kind::CONTROL, 1, &[0x80, 0, 0x82, 0, 0, 0, 0x83, 0, 2, 0]);
+    assert_eq!(guest.send(&ask)[0].2[3], Status::Stall as u8);
+    guest.use_uas();
+    assert_eq!(guest.send(&ask)[0].2[10..], [0, 0]);
+}
+
+#[test]
+fn a_guest_that_asks_for_less_than_a_packet_is_told_of_the_babble() {
+    let mut unit = unit(Behind::Nothing);
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    let cdb = Cdb::of([0xE0, 0x50, 0, 0, 0, 0]);
+    let iu = HostIu::Command(CommandIu { tag: Tag(5), lun: 0, cdb });
+    guest.send(&bulk(1, 0x81, 5, 64, &[]));
+    let answers = guest.send(&bulk(2, 0x04, 0, 32, &command_iu(&iu)));
+    let data = answers.iter().find(|answer| answer.1 == 1).unwrap();
+    assert_eq!((bulk_parts(data).0, bulk_parts(data).1), (Status::Babble as u8, 64));
+    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x83, 5, 96, &[]))[0]).2[..4], [0x03, 0, 0, 5]);
+}
+
+#[test]
+fn a_server_that_ends_leaves_its_successors_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("socket");
+    let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+    let first = Listener::bind(&address).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let second = Listener::bind(&address).unwrap();
+    drop(first);
+    assert!(UnixStream::connect(&path).is_ok());
+    drop(second);
+    assert!(!path.exists());
 }

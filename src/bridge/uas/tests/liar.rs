@@ -11,11 +11,13 @@ pub(super) struct Plan {
     pub data: Option<Vec<u8>>,
     pub status: Option<Vec<u8>>,
     pub streams: u16,
+    /// How many streams there are after a port reset.
+    pub streams_after_reset: u16,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { data: None, status: None, streams: 32 }
+        Self { data: None, status: None, streams: 32, streams_after_reset: 32 }
     }
 }
 
@@ -61,7 +63,8 @@ impl Pipes for Liar {
         &mut self.buffers[transfer.0]
     }
 
-    fn submit(&mut self, id: TransferId, endpoint: Endpoint, _stream: u16, len: usize) -> Result<(), PipeError> {
+    fn submit(&mut self, id: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        assert!(stream <= self.plan.streams, "stream {stream} is not there");
         let answer = match endpoint {
             Endpoint::Command => {
                 self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
@@ -105,6 +108,7 @@ impl Pipes for Liar {
     fn reset_port(&mut self) -> Result<(), PipeError> {
         assert_eq!(self.in_flight(), 0, "a port is reset with transfers in flight");
         self.resets += 1;
+        self.plan.streams = self.plan.streams_after_reset;
         Ok(())
     }
 }

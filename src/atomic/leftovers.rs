@@ -1,0 +1,179 @@
+//! Temporary files and folders that don't outlive the run that needs them for longer than until the next run.
+//!
+//! Each is locked as long as its process lives. What has such a name, belongs to the same user and is not locked was left
+//! by a process that was killed, and is removed by the next one that works in the same folder.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::file;
+
+/// What every temporary name of ours begins with; six random letters and digits end it.
+const PREFIX: &str = ".asmpatch-";
+const RANDOM_LEN: usize = 6;
+/// Between prefix and random letters, for folders.
+const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
+
+/// A new file, locked, in a folder that has been tidied. The umask says who may use it, but the owner always may.
+pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
+    loop {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX).rand_bytes(RANDOM_LEN);
+        ordinary(&mut builder);
+        let file = builder.tempfile_in(folder)?;
+        file::owner_may(file.as_file(), 0o600)?;
+        if stays(file.as_file()) {
+            remove_in(folder, file.as_file());
+            return Ok(file);
+        }
+    }
+}
+
+#[cfg(unix)]
+fn ordinary(builder: &mut tempfile::Builder<'_, '_>) {
+    use std::os::unix::fs::PermissionsExt;
+    // tempfile's own default is 0600; what the user asked for is an ordinary file, under their umask.
+    builder.permissions(fs::Permissions::from_mode(0o666));
+}
+
+#[cfg(not(unix))]
+fn ordinary(_builder: &mut tempfile::Builder<'_, '_>) {}
+
+/// A folder that is filled under a temporary name, locked; dropping it removes it.
+#[derive(Debug)]
+pub struct StagedFolder {
+    folder: TempDir,
+    _lock: Option<File>,
+}
+
+impl StagedFolder {
+    /// A new folder for a backup in `parent`, which has been tidied.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn for_backup(parent: &Path) -> io::Result<Self> {
+        Self::new(parent, FOLDER_KINDS[0])
+    }
+
+    /// A new folder for a demonstration among the system's temporary files.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn for_demo() -> io::Result<Self> {
+        Self::new(&std::env::temp_dir(), FOLDER_KINDS[1])
+    }
+
+    fn new(parent: &Path, kind: &str) -> io::Result<Self> {
+        loop {
+            let folder = tempfile::Builder::new()
+                .prefix(&format!("{PREFIX}{kind}"))
+                .rand_bytes(RANDOM_LEN)
+                .tempdir_in(parent)?;
+            file::owner_may_use(folder.path())?;
+            // Only Unix opens folders.
+            let lock = if cfg!(unix) { Some(File::open(folder.path())?) } else { None };
+            if lock.as_ref().is_none_or(stays) {
+                if let Some(lock) = &lock {
+                    remove_in(parent, lock);
+                }
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Gives the folder its name, for good.
+    ///
+    /// # Errors
+    /// The system's; the folder is then removed.
+    pub fn persist(self, name: &Path) -> io::Result<()> {
+        fs::rename(self.folder.path(), name)?;
+        // It is no longer under its temporary name: there is nothing left to remove.
+        let _ = self.folder.keep();
+        Ok(())
+    }
+}
+
+/// Locks a new file or folder. `false` where another process took it for a leftover before it was locked.
+#[cfg(unix)]
+fn stays(new: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // A file system without locks has no process that finds it unlocked either.
+    let _ = new.lock();
+    new.metadata().map_or(true, |metadata| metadata.nlink() > 0)
+}
+
+#[cfg(not(unix))]
+fn stays(_new: &File) -> bool {
+    true
+}
+
+/// Removes what killed runs of the user who owns `own` left in a folder. What can't be removed stays.
+#[cfg(unix)]
+fn remove_in(folder: &Path, own: &File) {
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+
+    let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(wants_folder) = name.to_str().and_then(is_folder_of_ours) else { continue };
+        let path = entry.path();
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let Ok(left) = fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
+        let is_ours = left.metadata().is_ok_and(|found| {
+            found.uid() == own.uid()
+                && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })
+        });
+        if is_ours && left.try_lock().is_ok() {
+            let _ = if wants_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn remove_in(_folder: &Path, _own: &File) {}
+
+/// Whether a temporary name of ours is a folder's; `None` for any other name.
+#[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
+fn is_folder_of_ours(name: &str) -> Option<bool> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let kind = FOLDER_KINDS.iter().find_map(|kind| rest.strip_prefix(kind));
+    let random = kind.unwrap_or(rest);
+    let is_random = random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_random.then_some(kind.is_some())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_goes_and_what_a_running_one_needs_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at(".asmpatch-aB3dE6"), "left").unwrap();
+        fs::create_dir(at(".asmpatch-backup-aB3dE6")).unwrap();
+        fs::write(at(".asmpatch-backup-aB3dE6/part-1.bin"), "left").unwrap();
+        let mine = [".asmpatch-notes.txt", ".asmpatch-", "asmpatch-aB3dE6", ".asmpatch-backup-xy", "photo.jpg"];
+        for name in mine {
+            fs::write(at(name), "the user's").unwrap();
+        }
+        std::os::unix::fs::symlink(at("photo.jpg"), at(".asmpatch-linked")).unwrap();
+        let running = new_file(folder.path()).unwrap();
+        let backup = StagedFolder::for_backup(folder.path()).unwrap();
+        let another = new_file(folder.path()).unwrap();
+        assert!(!at(".asmpatch-aB3dE6").exists() && !at(".asmpatch-backup-aB3dE6").exists());
+        assert!(running.path().exists() && backup.path().exists() && another.path().exists());
+        assert!(mine.iter().all(|name| at(name).exists()) && at(".asmpatch-linked").is_symlink());
+        drop((running, backup, another));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), mine.len() + 1);
+    }
+}

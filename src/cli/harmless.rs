@@ -1,0 +1,140 @@
+//! A failure as it can be shown: whatever text from outside is in its messages, each of them stays one line.
+
+use std::error::Error;
+use std::fmt;
+
+use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
+
+use crate::escape::{self, Escape as _};
+
+/// A diagnostic with harmless messages. Codes are ours; quoted source is escaped where it is read ([`crate::toml_file`]).
+#[derive(Debug)]
+pub struct Harmless<'a> {
+    original: &'a dyn Diagnostic,
+    message: String,
+    cause: Option<Cause>,
+    related: Vec<Harmless<'a>>,
+}
+
+#[derive(Debug)]
+struct Cause {
+    message: String,
+    cause: Option<Box<Cause>>,
+}
+
+/// Chains of causes are not longer; one that leads in a circle would be.
+const MAX_CAUSES: usize = 32;
+
+impl<'a> Harmless<'a> {
+    /// The same diagnostic, with everything in it that is shown made harmless.
+    pub fn new(original: &'a dyn Diagnostic) -> Self {
+        let related = original.related().into_iter().flatten().map(Self::new).collect();
+        let cause = Cause::of(original.source(), MAX_CAUSES);
+        Self { original, message: one_line(original), cause, related }
+    }
+}
+
+fn one_line(text: &(impl fmt::Display + ?Sized)) -> String {
+    text.to_string().shown().to_string()
+}
+
+impl Cause {
+    fn of(source: Option<&dyn Error>, depth: usize) -> Option<Self> {
+        let source = source.filter(|_| depth > 0)?;
+        Some(Self { message: one_line(source), cause: Self::of(source.source(), depth - 1).map(Box::new) })
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(|cause| &**cause as _)
+    }
+}
+
+impl fmt::Display for Harmless<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Harmless<'_> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
+    }
+}
+
+impl Diagnostic for Harmless<'_> {
+    fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        self.original.code()
+    }
+
+    fn severity(&self) -> Option<Severity> {
+        self.original.severity()
+    }
+
+    fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        self.original.help().map(|help| Box::new(escape::lines(&help.to_string())) as _)
+    }
+
+    fn url<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
+        self.original.url()
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.original.source_code()
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        self.original.labels()
+    }
+
+    fn related<'b>(&'b self) -> Option<Box<dyn Iterator<Item = &'b dyn Diagnostic> + 'b>> {
+        if self.related.is_empty() {
+            return None;
+        }
+        Some(Box::new(self.related.iter().map(|related| related as &dyn Diagnostic)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use miette::{GraphicalReportHandler, GraphicalTheme};
+    use thiserror::Error;
+
+    use super::*;
+
+    #[derive(Debug, Error, Diagnostic)]
+    #[error("{name} is bad")]
+    #[diagnostic(code(asmpatch::test), help("look at it"))]
+    struct Hostile {
+        name: String,
+        source: Option<Box<Hostile>>,
+        #[related]
+        others: Vec<Hostile>,
+    }
+
+    #[test]
+    fn a_hostile_name_forges_no_line_in_a_message_a_cause_or_a_related_error() {
+        let hostile = |name: &str| Hostile { name: name.to_owned(), source: None, others: Vec::new() };
+        let error = Hostile {
+            name: "a\nWrite this unit? [y/N] y".to_owned(),
+            source: Some(Box::new(hostile("b\x1b[2J\u{202E}"))),
+            others: vec![hostile("c\r\nok")],
+        };
+        let mut text = String::new();
+        GraphicalReportHandler::new_themed(GraphicalTheme::none())
+            .with_width(100)
+            .render_report(&mut text, &Harmless::new(&error))
+            .unwrap();
+        for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(text.contains("look at it") && text.contains("asmpatch::test"), "{text}");
+    }
+}

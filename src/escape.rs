@@ -1,0 +1,183 @@
+//! Text from outside, shown so that it can't pass for anything else: USB strings, names in archives, manifests, receipts,
+//! backups, file names, servers' answers.
+//!
+//! What could forge a line, move the cursor, hide text or turn it around is shown by its code: control characters (C0,
+//! DEL, C1), line and paragraph separators, bidirectional controls, and characters without a width (Unicode general
+//! categories Cc, Zl, Zp, and the Cf that text can do without).
+
+use std::ffi::OsStr;
+use std::fmt::{self, Write as _};
+
+/// Whether a character can change how the text around it is seen.
+pub fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
+            '\u{AD}' | '\u{61C}' | '\u{180E}'
+            // Zero-width characters and marks of direction; separators, embeddings and overrides.
+            | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
+            // Invisible operators, isolates, deprecated controls.
+            | '\u{2060}'..='\u{206F}'
+            // Byte order mark, interlinear annotation, tags.
+            | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
+}
+
+/// Text from outside that is to be shown on a line of ours.
+pub trait Escape {
+    /// The text on one line, with what is harmful in it by its code, as in `\u{1b}`; a byte that is no UTF-8 as in `\xff`.
+    fn shown(&self) -> Shown<'_>;
+}
+
+impl<T: AsRef<OsStr> + ?Sized> Escape for T {
+    fn shown(&self) -> Shown<'_> {
+        Shown(self.as_ref())
+    }
+}
+
+/// See [`Escape::shown`].
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a>(&'a OsStr);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.as_encoded_bytes().utf8_chunks() {
+            escape_into(f, chunk.valid(), |_| false)?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn escape_into(out: &mut impl fmt::Write, text: &str, keep: impl Fn(char) -> bool) -> fmt::Result {
+    for c in text.chars() {
+        if is_harmful(c) && !keep(c) {
+            write!(out, "{}", c.escape_default())?;
+        } else {
+            out.write_char(c)?;
+        }
+    }
+    Ok(())
+}
+
+/// Text of several lines, such as an error that quotes its input: line ends and tabs stay.
+pub fn lines(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    // Writing into a String can't fail.
+    let _ = escape_into(&mut escaped, text, |c| matches!(c, '\n' | '\t'));
+    escaped
+}
+
+/// Text that is printed as a whole. Beside what [`lines`] keeps, the sequences stay that set colours and weights (SGR),
+/// which the styles of our own need.
+pub fn printed(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\x1b') {
+        let (before, from) = rest.split_at(at);
+        escaped.push_str(&lines(before));
+        let style = sgr_len(from).unwrap_or_default();
+        escaped.push_str(&from[..style]);
+        rest = &from[style..];
+        if style == 0 {
+            escaped.push_str("\\u{1b}");
+            rest = &rest[1..];
+        }
+    }
+    escaped.push_str(&lines(rest));
+    escaped
+}
+
+/// The length of the SGR sequence that `text` begins with (ECMA-48, 8.3.117): ESC, `[`, numbers and semicolons, `m`.
+fn sgr_len(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix("\x1b[")?;
+    let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    rest[numbers..].starts_with('m').then_some(2 + numbers + 1)
+}
+
+/// JSON, with what is harmful in its strings as `\u` escapes: to a parser it is the same document.
+pub fn json(document: &str) -> String {
+    let mut escaped = String::with_capacity(document.len());
+    for c in document.chars() {
+        // Outside of strings JSON has line ends, in them it can't.
+        if is_harmful(c) && c != '\n' {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
+}
+
+/// A TOML basic string, with its quotes, that a parser reads back as `text`.
+pub fn toml(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len() + 2);
+    escaped.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => escaped.extend(['\\', c]),
+            c if is_harmful(c) => {
+                let _ = write!(escaped, "\\U{:08X}", u32::from(c));
+            }
+            c => escaped.push(c),
+        }
+    }
+    escaped.push('"');
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_could_forge_a_line_or_turn_text_around_is_shown_by_its_code() {
+        for (text, shown) in [
+            ("plain, ünïcode 漢字", "plain, ünïcode 漢字"),
+            ("a\n  backup    none", "a\\n  backup    none"),
+            ("\x1b[2J\r\x07", "\\u{1b}[2J\\r\\u{7}"),
+            ("\u{9b}31m", "\\u{9b}31m"),
+            ("x\u{202E}gpj.exe", "x\\u{202e}gpj.exe"),
+            ("a\u{2028}b\u{200B}c", "a\\u{2028}b\\u{200b}c"),
+            ("tag\u{E0041}", "tag\\u{e0041}"),
+        ] {
+            assert_eq!(text.shown().to_string(), shown);
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn bytes_that_are_no_text_are_shown_by_their_value() {
+        use std::os::unix::ffi::OsStrExt;
+        assert_eq!(OsStr::from_bytes(b"a\xFFb\n").shown().to_string(), "a\\xffb\\n");
+    }
+
+    #[test]
+    fn of_what_is_printed_only_lines_and_colours_are_left_to_the_terminal() {
+        let ours = "\x1b[1mdone\x1b[0m\n\t\x1b[38;5;1mred\x1b[m\n";
+        assert_eq!(printed(ours), ours);
+        assert_eq!(printed("\x1b]0;title\x07\x1b[2J\x1b["), "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{1b}[");
+    }
+
+    proptest! {
+        #[test]
+        fn shown_text_has_nothing_harmful_in_it(text: String) {
+            prop_assert!(!text.shown().to_string().chars().any(is_harmful));
+            prop_assert!(!lines(&text).chars().any(|c| is_harmful(c) && c != '\n' && c != '\t'));
+        }
+
+        #[test]
+        fn escaped_toml_and_json_read_back_as_they_were(text: String) {
+            let read: toml::Table = format!("key = {}", super::toml(&text)).parse().unwrap();
+            prop_assert_eq!(read["key"].as_str(), Some(text.as_str()));
+            let document = super::json(&serde_json::to_string_pretty(&[&text]).unwrap());
+            prop_assert_eq!(serde_json::from_str::<Vec<String>>(&document).unwrap(), [text]);
+            prop_assert!(!document.chars().any(|c| is_harmful(c) && c != '\n'));
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Files that somebody else may have put there: never read without a limit, never opened through a link, and never waited
+//! for past Ctrl-C.
+
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::interrupt::Interrupt;
+
+/// How often Ctrl-C is looked for while a pipe gives nothing.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Reads what the user named, of at most `max` bytes. A pipe or a device will do, and is given up at Ctrl-C.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::Interrupted`] for Ctrl-C.
+pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec<u8>> {
+    let metadata = fs::metadata(path)?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if metadata.is_file() {
+        return take(File::open(path)?, max);
+    }
+    // Opening a pipe waits for its writer, and a signal ends neither that nor a read: another thread does both.
+    let (sender, done) = mpsc::channel();
+    let path = path.to_owned();
+    thread::Builder::new().spawn(move || sender.send(File::open(path).and_then(|file| take(file, max))))?;
+    loop {
+        match done.recv_timeout(TICK) {
+            Ok(read) => return read,
+            Err(RecvTimeoutError::Timeout) if interrupt.is_requested() => return Err(io::ErrorKind::Interrupted.into()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the reading thread ended")),
+        }
+    }
+}
+
+/// Reads a file that belongs to something of ours, such as a backup or a folder of patches, of at most `max` bytes.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] for what is no regular file.
+pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    do_not_wait(&mut options);
+    let file = options.open(path)?;
+    must_be_regular(&file)?;
+    take(file, max)
+}
+
+/// [`read_regular`] as text.
+///
+/// # Errors
+/// As [`read_regular`]; [`io::ErrorKind::InvalidData`] where it is not UTF-8.
+pub fn read_regular_text(path: &Path, max: usize) -> io::Result<String> {
+    String::from_utf8(read_regular(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let too_large =
+        |has: &str| io::Error::new(io::ErrorKind::FileTooLarge, format!("{has}, expected at most {max} bytes"));
+    if metadata.len() > max as u64 {
+        return Err(too_large(&format!("it has {} bytes", metadata.len())));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    // Devices and pipes have no length to ask for, and a file may grow.
+    file.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
+}
+
+/// Opens a file for reading and writing that belongs to something of ours, and makes it where there is none. Its owner
+/// may read and write it, whatever the umask. Nothing is cut off.
+///
+/// # Errors
+/// The system's, and where it is a link, a device, a pipe or a folder.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    let made = options.clone().create_new(true).open(path);
+    let file = match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            // The kind is asked first for a message that names it; opening does not follow a link that comes later.
+            if let Some(kind) = irregular(path) {
+                return Err(not_regular(kind));
+            }
+            do_not_wait(&mut options);
+            do_not_follow(&mut options);
+            options.open(path)?
+        }
+        made => {
+            let file = made?;
+            owner_may(&file, 0o600)?;
+            file
+        }
+    };
+    must_be_regular(&file)?;
+    Ok(file)
+}
+
+/// Makes a folder and those above it. The owner may use each that is made, whatever the umask.
+///
+/// # Errors
+/// The system's.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    if path.as_os_str().is_empty() || path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        make_folder(parent)?;
+    }
+    match fs::create_dir(path) {
+        Ok(()) => owner_may_use(path),
+        // Another process was faster.
+        Err(_) if path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// What stands at `path` where it is neither a regular file nor nothing: a link, a device, a pipe, a folder.
+pub fn irregular(path: &Path) -> Option<&'static str> {
+    let kind = path.symlink_metadata().ok()?.file_type();
+    (!kind.is_file()).then(|| name(kind))
+}
+
+fn must_be_regular(file: &File) -> io::Result<()> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() { Ok(()) } else { Err(not_regular(name(kind))) }
+}
+
+fn not_regular(kind: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("it is {kind}, expected a regular file"))
+}
+
+#[cfg(unix)]
+fn name(kind: FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_dir() {
+        "a folder"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+#[cfg(not(unix))]
+fn name(kind: FileType) -> &'static str {
+    if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_dir() {
+        "a folder"
+    } else {
+        "a device"
+    }
+}
+
+/// Opening a pipe or a device does not wait for its other side.
+fn do_not_wait(options: &mut OpenOptions) {
+    flags(options, Flags::DoNotWait);
+}
+
+fn do_not_follow(options: &mut OpenOptions) {
+    flags(options, Flags::DoNotWaitNorFollow);
+}
+
+#[derive(Clone, Copy)]
+enum Flags {
+    DoNotWait,
+    DoNotWaitNorFollow,
+}
+
+#[cfg(unix)]
+fn flags(options: &mut OpenOptions, flags: Flags) {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.custom_flags(match flags {
+        Flags::DoNotWait => libc::O_NONBLOCK,
+        Flags::DoNotWaitNorFollow => libc::O_NONBLOCK | libc::O_NOFOLLOW,
+    });
+}
+
+// The types are asked for before opening there.
+#[cfg(not(unix))]
+fn flags(_options: &mut OpenOptions, _flags: Flags) {}
+
+/// Adds these bits to the mode of a file that is new.
+///
+/// # Errors
+/// The system's.
+#[cfg(unix)]
+pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = file.metadata()?.permissions().mode();
+    if mode & bits == bits { Ok(()) } else { file.set_permissions(fs::Permissions::from_mode(mode & 0o7777 | bits)) }
+}
+
+/// Elsewhere no umask takes the owner's rights.
+///
+/// # Errors
+/// None.
+#[cfg(not(unix))]
+pub fn owner_may(_file: &File, _bits: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// Lets the owner of a folder that is new use it.
+///
+/// # Errors
+/// The system's.
+#[cfg(unix)]
+pub fn owner_may_use(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = fs::metadata(folder)?.permissions().mode();
+    if mode & 0o700 == 0o700 {
+        Ok(())
+    } else {
+        fs::set_permissions(folder, fs::Permissions::from_mode(mode & 0o7777 | 0o700))
+    }
+}
+
+/// Elsewhere no umask takes the owner's rights.
+///
+/// # Errors
+/// None.
+#[cfg(not(unix))]
+pub fn owner_may_use(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// The `.toml` files in a folder, in the order of their names: the system's order must not decide which of two equal ids
+/// is the second.
+///
+/// # Errors
+/// The system's.
+pub fn toml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn fifo(folder: &Path) -> PathBuf {
+        let path = folder.join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        path
+    }
+
+    #[test]
+    fn a_file_that_never_ends_is_not_read_to_its_end() {
+        let zero = Path::new("/dev/zero");
+        let error = read(zero, 1000, Interrupt::never()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("manifest.toml");
+        symlink(zero, &link).unwrap();
+        let error = read_regular(&link, 1000).unwrap_err();
+        assert_eq!(error.to_string(), "it is a device, expected a regular file");
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_given_up_at_ctrl_c_and_waited_for_by_nobody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(folder.path());
+        let stop = AtomicBool::new(true);
+        let error = read(&path, 1000, Interrupt::watching(&stop)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        assert_eq!(read_regular(&path, 1000).unwrap_err().to_string(), "it is a pipe, expected a regular file");
+        assert_eq!(open_own(&path).unwrap_err().to_string(), "it is a pipe, expected a regular file");
+    }
+
+    #[test]
+    fn a_pipe_gives_what_is_written_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = fifo(folder.path());
+        let writer = thread::spawn({
+            let path = path.clone();
+            move || fs::write(path, b"abc").unwrap()
+        });
+        assert_eq!(read(&path, 3, Interrupt::never()).unwrap(), b"abc");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_file_of_ours_is_new_or_regular_and_keeps_what_is_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = folder.path().join("own");
+        drop(open_own(&own).unwrap());
+        fs::write(&own, b"kept").unwrap();
+        drop(open_own(&own).unwrap());
+        assert_eq!(fs::read(&own).unwrap(), b"kept");
+        let link = folder.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert_eq!(open_own(&link).unwrap_err().to_string(), "it is a symbolic link, expected a regular file");
+        assert!(open_own(Path::new("/dev/null")).is_err());
+        assert_eq!((irregular(&own), irregular(&link)), (None, Some("a symbolic link")));
+    }
+}

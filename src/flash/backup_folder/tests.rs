@@ -1,0 +1,105 @@
+//! Backups in folders.
+
+use super::super::backup::tests::sample_backup;
+use super::*;
+
+#[test]
+fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("units").join("one");
+    let backup = sample_backup();
+    assert_eq!(save(&backup, &folder).unwrap(), Saved::New(folder.clone()));
+    assert_eq!(load(&folder).unwrap(), backup);
+    assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
+    assert_eq!(save(&backup, &folder).unwrap(), Saved::AlreadyThere(folder.clone()));
+    let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["one"], "nothing temporary stays");
+}
+
+#[test]
+fn a_backup_never_takes_the_place_of_something_else() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let mut other = sample_backup();
+    other.parts[0][3000] ^= 1;
+    assert!(matches!(save(&other, &folder), Err(BackupFolderError::Exists { .. })));
+    assert_eq!(load(&folder).unwrap(), sample_backup());
+    let file = home.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    assert!(matches!(save(&other, &file), Err(BackupFolderError::Exists { .. })));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
+    for name in ["config-0.bin", "config-1.bin", "firmware.bin", "part-1.bin", "part-2.bin"] {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        save(&sample_backup(), &folder).unwrap();
+        let path = folder.join(name);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[77] ^= 0x10;
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name}");
+        bytes.pop();
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name} short");
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name} missing");
+    }
+}
+
+#[test]
+fn a_manifest_is_read_strictly() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    save(&sample_backup(), &folder).unwrap();
+    let path = folder.join("backup.toml");
+    let good = fs::read_to_string(&path).unwrap();
+    let with = |text: String| {
+        fs::write(&path, text).unwrap();
+        load(&folder).unwrap_err()
+    };
+    assert!(matches!(with(good.replace("format = 1", "format = 2")), BackupFolderError::Format { found: 2, .. }));
+    assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
+    assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
+    assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));
+    assert!(matches!(load(home.path()), Err(BackupFolderError::Io { .. })));
+}
+
+#[test]
+fn a_flash_without_firmware_is_backed_up_raw() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    let mut backup = sample_backup();
+    backup.parts = Part::ALL.map(|part| vec![0xFF; part.max_len()]);
+    save(&backup, &folder).unwrap();
+    assert!(!folder.join("firmware.bin").exists());
+    assert_eq!(load(&folder).unwrap(), backup);
+}
+
+#[test]
+fn what_a_unit_says_of_itself_reads_back_as_it_was_and_stands_escaped_in_the_manifest() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("one");
+    let mut backup = sample_backup();
+    backup.unit.product = "dock\"\n[[file]]\u{202E}\u{9b}2J".into();
+    save(&backup, &folder).unwrap();
+    assert_eq!(load(&folder).unwrap(), backup);
+    let text = fs::read_to_string(folder.join("backup.toml")).unwrap();
+    assert!(text.chars().all(|c| c == '\n' || !escape::is_harmful(c)), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backup_whose_files_do_not_end_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["backup.toml", "part-1.bin"] {
+        let folder = home.path().join(name);
+        save(&sample_backup(), &folder).unwrap();
+        fs::remove_file(folder.join(name)).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.join(name)).unwrap();
+        assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Records a unit's transfers as a host's monitor of its bus sees them: each URB when it is submitted, and when it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::capture::Capture;
+use super::usbmon::{Event, Transfer};
+
+/// -EINPROGRESS, the status of an URB that has been submitted.
+const IN_PROGRESS: i32 = -115;
+
+/// A bus with one unit on it.
+#[derive(Debug, Clone)]
+pub struct Bus {
+    pub(super) capture: Capture,
+    pub(super) number: u16,
+    /// Addresses given so far.
+    pub(super) attached: Arc<AtomicU64>,
+}
+
+impl Bus {
+    /// The unit as a device that the host has just found. It gets the next address each time.
+    pub fn attach(&self) -> Device {
+        const ADDRESSES: u64 = 127;
+        let address = (self.attached.fetch_add(1, Ordering::Relaxed) % ADDRESSES + 1) as u8;
+        Device { capture: self.capture.clone(), bus: self.number, address }
+    }
+}
+
+/// A device on its bus, whose transfers are recorded.
+#[derive(Debug, Clone)]
+pub struct Device {
+    capture: Capture,
+    pub(super) bus: u16,
+    pub(super) address: u8,
+}
+
+/// An URB that has been submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Urb {
+    pub(super) id: u64,
+    pub(super) transfer: Transfer,
+    pub(super) endpoint: u8,
+}
+
+/// How a transfer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All of it moved, or a short packet ended it.
+    Done,
+    /// The endpoint is halted, or endpoint 0 refuses the request.
+    Stall,
+    /// The host took it back.
+    Cancelled,
+    /// The device sent more than was asked for.
+    Babble,
+    /// The device has left the bus.
+    Disconnected,
+    /// The host refused it: there is no such endpoint.
+    NoEndpoint,
+}
+
+impl End {
+    /// Linux's error numbers (Documentation/driver-api/usb/error-codes.rst).
+    const fn status(self) -> i32 {
+        match self {
+            Self::Done => 0,
+            Self::Stall => -32,
+            Self::Cancelled | Self::NoEndpoint => -2,
+            Self::Babble => -75,
+            Self::Disconnected => -108,
+        }
+    }
+}
+
+/// One event of an URB, with what follows its header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Record<'a> {
+    pub(super) event: Event,
+    pub(super) status: i32,
+    pub(super) setup: Option<[u8; 8]>,
+    /// Bytes asked for, or moved.
+    pub(super) length: usize,
+    pub(super) data: &'a [u8],
+}
+
+impl Device {
+    /// A bulk transfer is submitted. `length` bytes are asked for, or are to go; `data` are those that go.
+    pub fn submit_bulk(&self, endpoint: u8, length: usize, data: &[u8]) -> Urb {
+        self.submit(Transfer::Bulk, endpoint, None, length, data)
+    }
+
+    /// A transfer has ended; `length` bytes moved. `data` are those that came from the device.
+    pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
+        let event = if end == End::NoEndpoint { Event::SubmissionError } else { Event::Completion };
+        self.capture.record(self, &urb, &Record { event, status: end.status(), setup: None, length, data });
+    }
+
+    /// A control transfer from its setup packet to its status. `data` are the bytes that moved, whichever way.
+    pub fn control(&self, setup: [u8; 8], data: &[u8], end: End) {
+        let is_in = setup[0] & 0x80 != 0;
+        let length = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+        let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };
+        let urb = self.submit(Transfer::Control, setup[0] & 0x80, Some(setup), length, out);
+        let moved = if end == End::Done || is_in { data.len() } else { 0 };
+        self.complete(urb, end, moved, back);
+    }
+
+    fn submit(&self, transfer: Transfer, endpoint: u8, setup: Option<[u8; 8]>, length: usize, data: &[u8]) -> Urb {
+        let urb = Urb { id: self.capture.next_urb(), transfer, endpoint };
+        let record = Record { event: Event::Submission, status: IN_PROGRESS, setup, length, data };
+        self.capture.record(self, &urb, &record);
+        urb
+    }
+}

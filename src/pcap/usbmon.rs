@@ -1,0 +1,139 @@
+//! The header that Linux's usbmon puts before each packet, 64 bytes.
+//!
+//! Source: `struct usbmon_packet` in the Linux kernel's Documentation/usb/usbmon.rst, and tcpdump.org's page of
+//! LINKTYPE_USB_LINUX_MMAPPED. The fields have the byte order of the file's section, which is little-endian here.
+
+use std::time::Duration;
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 64;
+
+/// What kind of transfer an URB is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Transfer {
+    /// On endpoint 0.
+    Control = 2,
+    /// On a bulk endpoint.
+    Bulk = 3,
+}
+
+/// What happened to an URB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// The host asks.
+    Submission,
+    /// The transfer has ended.
+    Completion,
+    /// The host controller's driver refused the URB.
+    SubmissionError,
+}
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The URB's number: the same in its submission and its completion.
+    pub id: u64,
+    /// What happened.
+    pub event: Event,
+    /// The kind of transfer.
+    pub transfer: Transfer,
+    /// bEndpointAddress; bit 7 is the direction of a control transfer's data, too.
+    pub endpoint: u8,
+    /// The device's address.
+    pub device: u8,
+    /// The bus's number.
+    pub bus: u16,
+    /// The setup packet of a control transfer's submission.
+    pub setup: Option<[u8; 8]>,
+    /// When, since 1970.
+    pub time: Duration,
+    /// 0, or a negative error number of Linux.
+    pub status: i32,
+    /// Bytes asked for (submission) or moved (completion).
+    pub length: u32,
+    /// Bytes of data that follow the header.
+    pub captured: u32,
+}
+
+impl Header {
+    /// Whether data of such an event follow its header: what the host sends when it is submitted, what the device sent
+    /// when it has ended.
+    pub const fn has_data(event: Event, endpoint: u8) -> bool {
+        matches!((event, endpoint & 0x80 != 0), (Event::Submission, false) | (Event::Completion, true))
+    }
+
+    /// The header's bytes.
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        const URB_DIR_IN: u32 = 0x200;
+        let is_in = self.endpoint & 0x80 != 0;
+        let kind = match self.event {
+            Event::Submission => b'S',
+            Event::Completion => b'C',
+            Event::SubmissionError => b'E',
+        };
+        let no_data = match is_in {
+            _ if Self::has_data(self.event, self.endpoint) => 0,
+            true => b'<',
+            false => b'>',
+        };
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&self.id.to_le_bytes());
+        bytes[8..12].copy_from_slice(&[kind, self.transfer as u8, self.endpoint, self.device]);
+        bytes[12..14].copy_from_slice(&self.bus.to_le_bytes());
+        bytes[14..16].copy_from_slice(&[if self.setup.is_some() { 0 } else { b'-' }, no_data]);
+        bytes[16..24].copy_from_slice(&self.time.as_secs().to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.time.subsec_micros().to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.status.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.length.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.captured.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.setup.unwrap_or_default());
+        // Interval and start frame (48 to 55) are for periodic transfers, as is the count of descriptors (60 to 63).
+        bytes[56..60].copy_from_slice(&(if is_in { URB_DIR_IN } else { 0 }).to_le_bytes());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        id: 0x1122_3344_5566_7788,
+        event: Event::Submission,
+        transfer: Transfer::Control,
+        endpoint: 0x80,
+        device: 5,
+        bus: 0x0203,
+        setup: Some([0x80, 6, 0, 1, 0, 0, 18, 0]),
+        time: Duration::new(0x6543_2100, 999_999_999),
+        status: -115,
+        length: 18,
+        captured: 0,
+    };
+
+    #[test]
+    fn a_control_submission_carries_its_setup_packet() {
+        #[rustfmt::skip]
+        let expected = [
+            0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, b'S', 2, 0x80, 5, 3, 2, 0, b'<',
+            0x00, 0x21, 0x43, 0x65, 0, 0, 0, 0, 0x3F, 0x42, 0x0F, 0, 0x8D, 0xFF, 0xFF, 0xFF,
+            18, 0, 0, 0, 0, 0, 0, 0, 0x80, 6, 0, 1, 0, 0, 18, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(HEADER.to_bytes(), expected);
+    }
+
+    #[test]
+    fn data_follow_where_they_have_just_come_or_are_about_to_go() {
+        let flags = |event, endpoint| {
+            let bytes = Header { event, endpoint, transfer: Transfer::Bulk, setup: None, ..HEADER }.to_bytes();
+            (bytes[8], bytes[14], bytes[15])
+        };
+        assert_eq!(flags(Event::Submission, 0x02), (b'S', b'-', 0));
+        assert_eq!(flags(Event::Completion, 0x02), (b'C', b'-', b'>'));
+        assert_eq!(flags(Event::Submission, 0x81), (b'S', b'-', b'<'));
+        assert_eq!(flags(Event::Completion, 0x81), (b'C', b'-', 0));
+        assert_eq!(flags(Event::SubmissionError, 0x81), (b'E', b'-', b'<'));
+    }
+}

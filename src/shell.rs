@@ -1,0 +1,97 @@
+//! Words of a command that is printed for the user to run: whatever is in them, a shell passes them on whole.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::escape::is_harmful;
+
+/// A word as a POSIX shell takes it.
+///
+/// What can't be printed as it is stands in `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh have long had it).
+pub fn word(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    match word.to_str() {
+        Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
+        Some(text) if !text.chars().any(is_harmful) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => dollar_quoted(word),
+    }
+}
+
+/// A path as an argument: it never begins like an option.
+pub fn path(path: impl AsRef<Path>) -> String {
+    word(argument(path.as_ref()))
+}
+
+/// A path that a command does not take for an option.
+pub fn argument(path: &Path) -> OsString {
+    if path.as_os_str().as_encoded_bytes().starts_with(b"-") {
+        Path::new(".").join(path).into_os_string()
+    } else {
+        path.as_os_str().to_owned()
+    }
+}
+
+fn dollar_quoted(word: &OsStr) -> String {
+    let mut quoted = "$'".to_owned();
+    for chunk in word.as_encoded_bytes().utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => quoted.extend(['\\', c]),
+                // Three octal digits: unlike hexadecimal ones they end where they should in every shell.
+                c if is_harmful(c) => octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => quoted.push(c),
+            }
+        }
+        octal(&mut quoted, chunk.invalid());
+    }
+    quoted.push('\'');
+    quoted
+}
+
+fn octal(out: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        // Writing into a String can't fail.
+        let _ = write!(out, "\\{byte:03o}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_need_no_quotes_have_none() {
+        assert_eq!(word("virtual:/tmp/u_1"), "virtual:/tmp/u_1");
+        assert_eq!(word(""), "''");
+        assert_eq!(word("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(path("-x"), "./-x");
+        assert_eq!(path("--yes please"), "'./--yes please'");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn any_file_name_reaches_a_command_through_a_shell_as_it_is() {
+        use std::os::unix::ffi::OsStrExt;
+        let Some(bash) = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|path| Path::new(path).exists()) else {
+            return;
+        };
+        for name in [
+            &b"plain.bin"[..],
+            b"-x",
+            b"a b\tc",
+            b"it's \"quoted\" $HOME `id` \\n",
+            b"line\nend\n",
+            b"\xFF1\xFE'\\",
+            "x\u{202E}1 \u{7f}2".as_bytes(),
+            b"!;&|<>*?[]{}~#",
+        ] {
+            let name = OsStr::from_bytes(name);
+            let script = format!("printf %s {}", path(Path::new(name)));
+            let out = std::process::Command::new(bash).arg("-c").arg(&script).output().unwrap();
+            assert_eq!(out.stdout, argument(Path::new(name)).as_bytes(), "{script}");
+            assert!(!script.chars().any(is_harmful), "{script:?}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Keeps the kernel from suspending a unit, or a hub above it, while the unit is open.
+//!
+//! Source: the kernel's `Documentation/driver-api/usb/power-management.rst`: `on` in `power/control` forbids runtime
+//! suspend, `auto` allows it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::bridge::PortPath;
+
+const CONTROL: &str = "power/control";
+
+/// The devices whose setting was changed: how many need it, and the device number, which another device at the same
+/// port does not have.
+static CHANGED: Mutex<BTreeMap<PathBuf, (usize, String)>> = Mutex::new(BTreeMap::new());
+
+/// A unit that does not fall asleep. Dropping it gives each device its setting back.
+#[derive(Debug)]
+pub(super) struct Awake(Vec<PathBuf>);
+
+impl Awake {
+    /// The unit at this port and the hubs above it. Without the permission to change them they stay as they are.
+    pub(super) fn of(port: &PortPath) -> Self {
+        Self::under(Path::new("/sys/bus/usb/devices"), port)
+    }
+
+    fn under(devices: &Path, port: &PortPath) -> Self {
+        let mut changed = changed();
+        let paths = names(port).map(|name| devices.join(name));
+        Self(paths.filter(|path| hold(&mut changed, path)).collect())
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        let mut changed = changed();
+        for path in &self.0 {
+            match changed.get_mut(path) {
+                Some((needed, _)) if *needed > 1 => *needed -= 1,
+                Some(_) => {
+                    if let Some((_, number)) = changed.remove(path) {
+                        give_back(path, &number);
+                    }
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// Gives every device its setting back, where the process ends without unwinding.
+pub(super) fn give_all_back() {
+    for (path, (_, number)) in std::mem::take(&mut *changed()) {
+        give_back(&path, &number);
+    }
+}
+
+fn changed() -> MutexGuard<'static, BTreeMap<PathBuf, (usize, String)>> {
+    CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `3-1.2`, `3-1`, `usb3`: the unit, the hubs on the way, the root hub.
+fn names(port: &PortPath) -> impl Iterator<Item = String> {
+    let (bus, ports) = (port.bus(), port.ports());
+    let above = (1..=ports.len()).rev().filter_map(move |len| PortPath::new(bus, ports[..len].to_vec()));
+    above.map(|path| path.to_string()).chain([format!("usb{bus}")])
+}
+
+/// Whether the device is now one of ours to give back.
+fn hold(changed: &mut BTreeMap<PathBuf, (usize, String)>, path: &Path) -> bool {
+    if let Some((needed, _)) = changed.get_mut(path) {
+        *needed += 1;
+        return true;
+    }
+    let holds = read(&path.join(CONTROL)) == "auto" && fs::write(path.join(CONTROL), "on").is_ok();
+    if holds {
+        changed.insert(path.to_owned(), (1, read(&path.join("devnum"))));
+    }
+    holds
+}
+
+fn give_back(path: &Path, number: &str) {
+    if read(&path.join("devnum")) == number && read(&path.join(CONTROL)) == "on" {
+        // A device that has just left needs nothing any more.
+        let _ = fs::write(path.join(CONTROL), "auto");
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_and_the_hubs_above_it_stay_awake_until_the_last_who_needs_them_is_done() {
+        let devices = tempfile::tempdir().unwrap();
+        let control = |name: &str| devices.path().join(name).join(CONTROL);
+        for (name, value) in [("3-1.2", "auto"), ("3-1.3", "auto"), ("3-1", "auto"), ("usb3", "on")] {
+            fs::create_dir_all(devices.path().join(name).join("power")).unwrap();
+            fs::write(control(name), format!("{value}\n")).unwrap();
+            fs::write(devices.path().join(name).join("devnum"), "7\n").unwrap();
+        }
+        let is = |name: &str| read(&control(name));
+        let one = Awake::under(devices.path(), &"3-1.2".parse().unwrap());
+        let other = Awake::under(devices.path(), &"3-1.3".parse().unwrap());
+        assert!(["3-1.2", "3-1.3", "3-1", "usb3"].iter().all(|name| is(name) == "on"));
+        drop(one);
+        assert_eq!((is("3-1.2"), is("3-1")), ("auto".to_owned(), "on".to_owned()));
+        // Another device came to this port: its setting is its own.
+        fs::write(devices.path().join("3-1.3/devnum"), "8\n").unwrap();
+        drop(other);
+        assert_eq!((is("3-1.3"), is("3-1"), is("usb3")), ("on".to_owned(), "auto".to_owned(), "on".to_owned()));
+    }
+
+    #[test]
+    fn what_can_not_be_changed_is_left_alone() {
+        let devices = tempfile::tempdir().unwrap();
+        assert!(Awake::under(devices.path(), &"3-1".parse().unwrap()).0.is_empty());
+    }
+}

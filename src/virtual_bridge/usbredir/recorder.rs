@@ -1,0 +1,70 @@
+//! What a guest and its unit say to each other, recorded as traffic on a bus; without a bus nothing is.
+
+use super::protocol::Status;
+use super::request::{Bulk, Setup};
+use crate::pcap::{Bus, Device, End, Urb};
+use crate::virtual_bridge::recorded;
+
+/// Records one connection.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    bus: Option<Bus>,
+    /// The unit on that bus, while it is plugged in.
+    device: Option<Device>,
+}
+
+impl Recorder {
+    pub(super) fn new(bus: Option<Bus>) -> Self {
+        Self { bus, device: None }
+    }
+
+    pub(super) fn attached(&mut self) {
+        self.device = self.bus.as_ref().map(Bus::attach);
+    }
+
+    pub(super) fn detached(&mut self) {
+        self.device = None;
+    }
+
+    /// `data` are the bytes that moved, whichever way.
+    pub(super) fn control(&self, setup: &Setup, data: &[u8], status: Status) {
+        if let Some(device) = &self.device {
+            device.control(setup.to_bytes(), data, end_of(status));
+        }
+    }
+
+    pub(super) fn set_configuration(&self, value: u8, status: Status) {
+        if let Some(device) = &self.device {
+            recorded::set_configuration(device, value, end_of(status));
+        }
+    }
+
+    pub(super) fn set_interface(&self, interface: u8, alternate: u8, status: Status) {
+        if let Some(device) = &self.device {
+            recorded::set_interface(device, interface, alternate, end_of(status));
+        }
+    }
+
+    /// `data` are those to the device.
+    pub(super) fn submitted(&self, bulk: &Bulk, data: &[u8]) -> Option<Urb> {
+        self.device.as_ref().map(|device| device.submit_bulk(bulk.endpoint, bulk.length as usize, data))
+    }
+
+    /// `data` are those from the device.
+    pub(super) fn ended(&self, urb: Option<Urb>, status: Status, moved: usize, data: &[u8]) {
+        if let (Some(device), Some(urb)) = (&self.device, urb) {
+            device.complete(urb, end_of(status), moved, data);
+        }
+    }
+}
+
+const fn end_of(status: Status) -> End {
+    match status {
+        Status::Success => End::Done,
+        Status::Cancelled => End::Cancelled,
+        Status::Invalid => End::NoEndpoint,
+        Status::IoError => End::Disconnected,
+        Status::Stall => End::Stall,
+        Status::Babble => End::Babble,
+    }
+}

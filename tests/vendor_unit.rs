@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port, Transport, TransportError};
+use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port, TransportError};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
@@ -19,27 +19,6 @@ fn vendor_file() -> Vec<u8> {
 }
 
 const ENGINES: [Engine; 2] = [Engine::Chip, Engine::Hybrid];
-
-/// What the GPU runtime writes before its first WRITE(16): without it the firmware has no medium.
-const INITIALISATION: [(u16, u8); 10] = [
-    (0x054B, 0x20),
-    (0x054E, 0x04),
-    (0x05A8, 0x02),
-    (0x05F8, 0x04),
-    (0x07EC, 0x01),
-    (0x07ED, 0x00),
-    (0x07EE, 0x00),
-    (0x07EF, 0x00),
-    (0xC422, 0x02),
-    (0x0000, 0x33),
-];
-
-/// The hybrid takes writes without.
-fn initialise<T: Transport>(engine: Engine, bridge: &mut Bridge<T>) {
-    for (addr, value) in INITIALISATION.into_iter().filter(|_| engine == Engine::Chip) {
-        bridge.xdata_write(XdataAddress::main(addr), value).unwrap();
-    }
-}
 
 /// A unit that left its maker with the vendor's image.
 fn stock_unit(engine: Engine, scenario: &str) -> VirtualPort {
@@ -81,7 +60,7 @@ fn runs_the_vendors_code(engine: Engine) {
 fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
     for engine in ENGINES {
         let mut bridge = stock_unit(engine, "behind = \"gpu\"").open().unwrap();
-        initialise(engine, &mut bridge);
+        bridge.initialise().unwrap();
         let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
         assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{engine:?}: {error}");
         assert!(bridge.inquiry().is_ok(), "{engine:?}: it answers again once it was recovered");
@@ -131,11 +110,11 @@ fn answers_writes_once_it_is_flashed(engine: Engine) {
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
     // The status byte is on UAS's way alone.
-    initialise(engine, &mut bridge);
+    bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
-    initialise(engine, &mut bridge);
+    bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();
     let mut window = [0; 255];
     bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();

@@ -37,7 +37,9 @@ pub enum BenchError {
     #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
     #[diagnostic(
         code(asmpatch::bench::unknown_behind),
-        help("unplug the unit, wait five seconds, plug it in and try again; `--path e4-255` measures without writing")
+        help(
+            "nothing was written. `--restart` restarts the unit before it is asked; or unplug it, wait five seconds, plug it in and try again. `--path e4-255` measures without writing"
+        )
     )]
     CannotTell {
         /// Why not.

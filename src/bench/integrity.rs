@@ -1,4 +1,4 @@
-//! First of all: what WRITE(16) writes must come back the same, through the E4 window and through READ(16).
+//! First of all: what WRITE(16) writes must come back the same through the E4 window.
 
 use std::time::Duration;
 
@@ -7,12 +7,10 @@ use super::path::{Path, WINDOW_AT};
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
 use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError};
-use crate::scsi::{Command, DataLength, ScsiStatus, XdataAddress};
+use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// Bytes that E4 reads in one command on any firmware.
 const E4_STEP: usize = 255;
-/// Bytes a READ(16) or WRITE(16) of the check moves.
-const STEP: usize = 0x1_0000;
 
 /// How one exchange ended.
 pub(super) enum Exchange {
@@ -60,7 +58,11 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
     recovered.map_err(|source| BenchError::NotRecovered { path: path.to_string(), source })
 }
 
-/// Writes the pattern through WRITE(16) and reads it back by both ways.
+/// Writes the pattern through WRITE(16), 4 KiB at a time, and reads each piece back through E4 before the next is sent.
+/// Leaves the pattern's first 4 KiB in the window.
+///
+/// Nothing is assumed of the LBA: each WRITE(16) takes the SRAM's next free slot, and the slots are freed after it as a
+/// GPU runtime does. So every piece lands where XDATA 0xF000 shows it.
 ///
 /// # Errors
 /// Where the wire failed. That a path does not answer, refuses or brings other bytes is a result.
@@ -70,55 +72,52 @@ pub fn check<T: Transport>(
     timeout: Duration,
 ) -> Result<Integrity, BenchError> {
     let mut integrity = Integrity::default();
-    for (step, chunk) in pattern.bytes().chunks(STEP).enumerate() {
-        let (command, _) = Path::Write16.command(step as u64, chunk.len());
-        match exchange(bridge, Path::Write16, command, DataPhase::Out(chunk), timeout)? {
-            Exchange::Moved(moved) if moved == chunk.len() => {}
+    let pieces = pattern.bytes().chunks(WINDOW_LEN);
+    let again = pattern.bytes().chunks(WINDOW_LEN).take(1);
+    for (index, piece) in pieces.enumerate().chain(again.map(|piece| (0, piece))) {
+        let (command, _) = Path::Write16.command(0, piece.len());
+        match exchange(bridge, Path::Write16, command, DataPhase::Out(piece), timeout)? {
+            Exchange::Moved(moved) if moved == piece.len() => {}
             other => {
-                integrity.write16 = Some(outcome(other, chunk.len(), timeout));
+                integrity.write16 = Some(outcome(other, piece.len(), timeout));
                 return Ok(integrity);
             }
         }
+        integrity.write16 = Some(Outcome::Same);
+        let found = read_back(bridge, piece, index * WINDOW_LEN, timeout)?;
+        let goes_on = found == Outcome::Same;
+        integrity.e4 = Some(found);
+        bridge.free_slots(piece.len())?;
+        if !goes_on {
+            break;
+        }
     }
-    integrity.write16 = Some(Outcome::Same);
-
-    let mut window = vec![0; WINDOW_LEN];
-    integrity.e4 = Some(read_back(bridge, Path::E4Stock, E4_STEP, &mut window, pattern, timeout)?);
-    let mut buffer = vec![0; pattern.bytes().len()];
-    integrity.read16 = Some(read_back(bridge, Path::Read16, STEP, &mut buffer, pattern, timeout)?);
     Ok(integrity)
 }
 
-/// Reads `into.len()` bytes from the start of the data buffer and compares them with the pattern.
+/// Reads the window and compares it with `piece`, which stands at `offset` of the pattern.
 fn read_back<T: Transport>(
     bridge: &mut Bridge<T>,
-    path: Path,
-    step: usize,
-    into: &mut [u8],
-    pattern: &Pattern,
+    piece: &[u8],
+    offset: usize,
     timeout: Duration,
 ) -> Result<Outcome, BenchError> {
-    let mut at = 0;
-    for chunk in into.chunks_mut(step) {
-        let command = match path {
-            Path::Read16 | Path::Write16 => path.command((at / step) as u64, chunk.len()).0,
-            Path::E4Stock | Path::E4Extended => {
-                Command::XdataRead { from: XdataAddress::main(WINDOW_AT + at as u16), len: chunk.len() as u16 }
-            }
-        };
-        debug_assert_eq!(command.data(), DataLength::In(chunk.len() as u32));
-        let expected = chunk.len();
-        match exchange(bridge, path, command, DataPhase::In(chunk), timeout)? {
-            Exchange::Moved(moved) if moved == expected => {}
-            other => return Ok(outcome(other, expected, timeout)),
+    let mut buffer = [0; E4_STEP];
+    for (step, expected) in piece.chunks(E4_STEP).enumerate() {
+        let at = step * E4_STEP;
+        let found = &mut buffer[..expected.len()];
+        let from = XdataAddress::main(WINDOW_AT + at as u16);
+        let command = Command::XdataRead { from, len: expected.len() as u16 };
+        match exchange(bridge, Path::E4Stock, command, DataPhase::In(found), timeout)? {
+            Exchange::Moved(moved) if moved == expected.len() => {}
+            other => return Ok(outcome(other, expected.len(), timeout)),
         }
-        at += expected;
+        if let Some(differs) = found.iter().zip(expected).position(|(found, expected)| found != expected) {
+            let (expected, found) = (expected[differs], found[differs]);
+            return Ok(Outcome::Differs { offset: offset + at + differs, expected, found });
+        }
     }
-    let differs = into.iter().zip(pattern.bytes()).position(|(found, expected)| found != expected);
-    Ok(match differs {
-        None => Outcome::Same,
-        Some(at) => Outcome::Differs { offset: at, expected: pattern.bytes()[at], found: into[at] },
-    })
+    Ok(Outcome::Same)
 }
 
 fn outcome(exchange: Exchange, expected: usize, timeout: Duration) -> Outcome {

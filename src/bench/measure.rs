@@ -1,5 +1,6 @@
 //! Times one path at one size and depth: a warm-up, then repetitions.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -9,9 +10,10 @@ use super::integrity;
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{Figures, Outcome, Spread};
-use crate::bridge::{Bridge, Completion, Job, Transport, TransportError, Workload};
+use crate::bridge::{Bridge, Completion, Job, JobData, Transport, TransportError, Workload};
 use crate::interrupt::Interrupt;
-use crate::scsi::ScsiStatus;
+use crate::scsi::runtime::freeing;
+use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// How long and how often to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct Effort {
     /// How long one command may take.
     pub timeout: Duration,
 }
+
+/// The job that frees slots: its data is none of the path's.
+const FREEING: u64 = u64::MAX;
 
 /// What one row measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +51,8 @@ struct Stream<'a> {
     until: Instant,
     interrupt: Interrupt<'a>,
     number: u64,
+    /// What frees the slots of the last WRITE(16), still to be sent.
+    freeing: VecDeque<(u16, u8)>,
     bytes: u64,
     commands: u64,
     mismatches: u64,
@@ -69,17 +76,25 @@ impl Workload for Stream<'_> {
     }
 
     fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
-        if self.trouble.is_some() || Instant::now() >= self.until || self.interrupt.is_requested() {
+        if self.trouble.is_some() {
+            return None;
+        }
+        // The slots are freed in the same queue, and to the last one: a WRITE(16) that finds none is never answered.
+        if let Some((at, value)) = self.freeing.pop_front() {
+            let command = Command::XdataWrite { at: XdataAddress::main(at), value };
+            return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
+        }
+        if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
         let (command, at) = self.path.command(self.number, self.size);
         if self.path.writes() {
-            // The path that writes is measured last, so it need not leave the pattern in order: each slot's buffer is
-            // filled once and sent again and again, and the host copies nothing per command.
+            // Each slot's buffer is filled once and sent again and again: the host copies nothing per command.
             let head = self.size.min(16);
             if buffer[..head] != self.pattern.bytes()[..head] {
                 buffer[..self.size].copy_from_slice(&self.pattern.bytes()[..self.size]);
             }
+            self.freeing.extend(freeing(self.size));
         }
         self.number += 1;
         Some(Job { cdb: command.cdb(), data: self.path.job_data(self.size), id: at as u64 })
@@ -93,6 +108,9 @@ impl Workload for Stream<'_> {
             };
             self.trouble.get_or_insert(Outcome::Refused { reason });
             return false;
+        }
+        if job.id == FREEING {
+            return true;
         }
         if completion.transferred != self.size {
             self.trouble.get_or_insert(Outcome::Short { expected: self.size, found: completion.transferred });
@@ -110,7 +128,10 @@ impl Workload for Stream<'_> {
     }
 }
 
-/// Measures one path. `compare` says whether the data buffer holds the pattern.
+/// Measures one path. `compare` says whether the window holds the pattern.
+///
+/// A WRITE(16) is measured as a GPU runtime uses it: behind each, in the same queue, go the E5 that free its slots.
+/// They count in the time; throughput, rate and latency are those of the WRITE(16) alone.
 ///
 /// # Errors
 /// Where the wire failed or Ctrl-C was pressed. No answer, a refusal and short data are outcomes.
@@ -127,10 +148,11 @@ pub fn measure<T: Transport>(
         path,
         size,
         pattern,
-        compare: compare && !path.writes(),
+        compare: compare && path.reads_window(),
         until: Instant::now(),
         interrupt,
         number: 0,
+        freeing: VecDeque::new(),
         bytes: 0,
         commands: 0,
         mismatches: 0,

@@ -6,12 +6,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::pattern::{DATA_BUFFER_LEN, WINDOW_LEN};
+use super::pattern::WINDOW_LEN;
 use crate::bridge::JobData;
 use crate::scsi::{Command, XdataAddress};
 
 /// Where XDATA shows the first 4 KiB of the data buffer. Source: the reference's XDATA map.
 pub(super) const WINDOW_AT: u16 = 0xF000;
+/// Bytes that READ(16) goes round in.
+const READ_REACH: usize = 0x8_0000;
 
 /// A way for data through the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,9 +33,9 @@ pub enum Path {
 }
 
 impl Path {
-    /// All, in the order in which they are measured: those that write come last, so that the others can compare what
-    /// they read with the pattern that the integrity check left in the data buffer.
-    pub const ALL: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Read16, Self::Write16];
+    /// All, in the order in which they are measured: E4 first, which can compare what it reads with the pattern that the
+    /// integrity check left, and READ(16) last, which hangs a unit without an SSD.
+    pub const ALL: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
 
     /// Its name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -48,6 +50,11 @@ impl Path {
     /// Whether it changes what is behind the bridge.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write16)
+    }
+
+    /// Whether it reads the window in which E4 sees the SRAM.
+    pub const fn reads_window(self) -> bool {
+        matches!(self, Self::E4Stock | Self::E4Extended)
     }
 
     /// The most bytes a command moves. 64 KiB is what tinygrad uses; the others are the firmware's own limits.
@@ -77,11 +84,13 @@ impl Path {
         }
     }
 
-    /// The `number`th command of a stream of commands of `len` bytes, and the byte of the data buffer that it begins
-    /// at. The stream goes round in what the path reaches: the data buffer, or its window.
+    /// The `number`th command of a stream of commands of `len` bytes, and the byte of the window or the LBA's byte that
+    /// it begins at. The stream goes round in 512 KiB, or in the window. WRITE(16) always names LBA 0: the SRAM's free
+    /// slots decide where its data goes.
     pub(super) fn command(self, number: u64, len: usize) -> (Command, usize) {
         let reach = match self {
-            Self::Write16 | Self::Read16 => DATA_BUFFER_LEN,
+            Self::Write16 => len,
+            Self::Read16 => READ_REACH,
             Self::E4Stock | Self::E4Extended => WINDOW_LEN,
         };
         let places = (reach / len).max(1) as u64;

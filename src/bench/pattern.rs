@@ -1,18 +1,18 @@
 //! The bytes that the integrity check writes: no two blocks alike, so that a misplaced one shows.
 
-/// Bytes of the data buffer that answer: tinygrad's probing of hardware found 0x00200000 to 0x0027FFFF.
-pub(super) const DATA_BUFFER_LEN: usize = 512 * 1024;
-/// Bytes of it that XDATA shows at 0xF000.
+/// Bytes of the pattern: the most that a WRITE(16) moves.
+pub(super) const PATTERN_LEN: usize = 0x1_0000;
+/// Bytes of the data buffer that XDATA shows at 0xF000.
 pub(super) const WINDOW_LEN: usize = 4096;
 
-/// What the whole data buffer shall hold.
+/// What is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<u8>);
 
 impl Pattern {
     /// The pattern of this seed. Two seeds differ in every block, so what an earlier run left is no match.
     pub fn new(seed: u64) -> Self {
-        let words = (0..DATA_BUFFER_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
+        let words = (0..PATTERN_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
         Self(words.collect())
     }
 
@@ -41,6 +41,6 @@ mod tests {
         let count = blocks.len();
         blocks.sort_unstable();
         blocks.dedup();
-        assert_eq!((blocks.len(), one.bytes().len()), (count, DATA_BUFFER_LEN));
+        assert_eq!((blocks.len(), one.bytes().len()), (count, PATTERN_LEN));
     }
 }

@@ -10,7 +10,7 @@ use super::pattern::Pattern;
 use super::report::{Outcome, Report, Row, SCHEMA, Unit};
 use super::verdict;
 use crate::bridge::survey::{behind, has_e4_extension};
-use crate::bridge::{Behind, Bridge, Transport};
+use crate::bridge::{Behind, Bridge, Transport, TransportKind};
 use crate::interrupt::Interrupt;
 
 /// What to measure.
@@ -24,6 +24,8 @@ pub struct Plan {
     pub depths: Vec<usize>,
     /// Every size at every depth.
     pub sweep: bool,
+    /// Measure READ(16) without an SSD, too, which the vendor's firmware never answers: the unit is recovered then.
+    pub reads_without_ssd: bool,
     /// How long and how often.
     pub effort: Effort,
     /// Seeds the pattern: another each run, so that what an earlier run left is no match.
@@ -63,6 +65,8 @@ impl Plan {
 pub enum Progress {
     /// The survey and the integrity check.
     Checking,
+    /// The unit is about to be initialised as a GPU runtime does: it should be restarted in the end.
+    Initialising,
     /// A row begins.
     Row {
         /// Its number, from 0.
@@ -74,7 +78,27 @@ pub enum Progress {
     },
 }
 
+/// WRITE(16) goes one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before it has its
+/// data: executed on 240417, with several in flight one ends with good status and no data moved.
+fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
+    if path.writes() { &[1] } else { depths }
+}
+
+/// Why a path is left out on this unit.
+fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
+    match path {
+        // Executed: the vendor's drain of WRITE(16) over Bulk-Only ends neither before nor after the initialisation.
+        Path::Write16 if kind == TransportKind::BulkOnly => {
+            Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
+        }
+        Path::Read16 if !has_ssd && !plan.reads_without_ssd => Some("no SSD"),
+        _ => None,
+    }
+}
+
 /// Runs the plan on a unit. `unit` tells who it is; its `transport` and `behind` are filled in here.
+///
+/// A unit that [`Progress::Initialising`] was told of is initialised as by a GPU runtime when this ends, well or not.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
@@ -89,7 +113,9 @@ pub fn run<T: Transport>(
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
     let writes = plan.paths.iter().any(|path| path.writes());
-    unit.behind = match behind(bridge)? {
+    let behind = behind(bridge)?;
+    let has_ssd = matches!(behind, Behind::Ssd(_));
+    unit.behind = match behind {
         Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
         Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
         Behind::Ssd(what) => what,
@@ -98,10 +124,22 @@ pub fn run<T: Transport>(
     };
     interrupt.check()?;
 
-    let pattern = Pattern::new(plan.seed);
-    let integrity = if writes { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
-    let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
+    let left_out = |path| left_out(path, plan, kind, has_ssd);
+    let runs = |path: &Path| plan.paths.contains(path) && left_out(*path).is_none();
+    let initialises = !has_ssd && [Path::Write16, Path::Read16].iter().any(runs);
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
+    if initialises {
+        if !bridge.has_no_medium()? {
+            let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
+            return Err(BenchError::CannotTell { why });
+        }
+        progress(Progress::Initialising);
+        bridge.initialise()?;
+    }
+    let pattern = Pattern::new(plan.seed);
+    let integrity =
+        if runs(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+    let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
     interrupt.check()?;
 
     let depths = plan.depths_for(bridge.transport_mut().max_depth());
@@ -109,7 +147,7 @@ pub fn run<T: Transport>(
         .into_iter()
         .filter(|path| plan.paths.contains(path) && (*path != Path::E4Extended || e4_extension))
         .flat_map(|path| plan.sizes_of(path).into_iter().map(move |size| (path, size)))
-        .flat_map(|(path, size)| depths.iter().map(move |&depth| Point { path, size, depth }))
+        .flat_map(|(path, size)| depths_of(path, &depths).iter().map(move |&depth| Point { path, size, depth }))
         .collect();
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
@@ -121,9 +159,17 @@ pub fn run<T: Transport>(
             let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
             before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. }))
         });
-        let outcome = match known {
-            Some(outcome) => outcome.clone(),
-            None => measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?,
+        let outcome = match (left_out(path), known) {
+            (Some(reason), _) => Outcome::NotRun { reason: reason.to_owned() },
+            (None, Some(outcome)) => outcome.clone(),
+            (None, None) => {
+                let outcome = measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?;
+                // What recovers a unit clears its initialisation.
+                if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
+                    bridge.initialise()?;
+                }
+                outcome
+            }
         };
         rows.push(Row { path, size, depth, outcome });
     }

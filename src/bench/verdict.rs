@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
-use super::report::Row;
+use super::report::{Outcome, Row};
 
 /// Where the numbers come from.
 pub const SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
@@ -34,10 +34,10 @@ const fn needed(path: Path) -> f64 {
     }
 }
 
-/// One verdict a path, in the order of the rows.
+/// One verdict a path that was run, in the order of the rows.
 pub fn judge(rows: &[Row]) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = Vec::new();
-    for row in rows {
+    for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
         let median = row.figures().map(|figures| figures.mb_per_s.median);
         let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
             let needed_mb_per_s = needed(row.path);

@@ -80,6 +80,11 @@ impl<T: Transport> Bridge<T> {
         Self { transport, timeouts }
     }
 
+    /// How long each kind of command may take.
+    pub const fn timeouts(&self) -> Timeouts {
+        self.timeouts
+    }
+
     /// The transport, for streams of commands.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport

@@ -10,6 +10,7 @@ mod command_error;
 mod error;
 mod pipes;
 mod port;
+mod runtime;
 mod single;
 pub mod survey;
 mod transport;

@@ -12,7 +12,7 @@ use crate::scsi::{Capacity, Command, ScsiStatus, XdataAddress};
 
 /// What a GPU runtime's initialisation writes, and what reads 0 before it. On a unit that is initialised, E6 is never
 /// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
-const INITIALISED_AT: [XdataAddress; 3] =
+pub(super) const INITIALISED_AT: [XdataAddress; 3] =
     [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
 /// The start of the data buffer's window: what a test of E4's length may read.
 const WINDOW_AT: XdataAddress = XdataAddress::main(0xF000);

@@ -125,7 +125,12 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn restart(port: &mut dyn Port, state: BridgeState, interrupt: Interrupt<'_>) -> Result<Attached, AnyFailure> {
+/// Restarts the unit by E8 mode 0x50 and waits until it is back.
+pub(super) fn restart(
+    port: &mut dyn Port,
+    state: BridgeState,
+    interrupt: Interrupt<'_>,
+) -> Result<Attached, AnyFailure> {
     let device = port.device();
     if state != BridgeState::Vendor {
         return Err(ResetError::NoFirmware { device, state }.into());

@@ -250,6 +250,7 @@ impl<'a> Demo<'a> {
             sizes: Vec::new(),
             depths: Vec::new(),
             sweep: false,
+            reads_without_ssd: false,
             effort,
             seed: 1,
         };

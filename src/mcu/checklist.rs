@@ -6,6 +6,7 @@ use super::firmware_cpu::{FirmwareCpu, Reply, Wire};
 use super::spi_flash::MemoryFlash;
 use crate::firmware::Image;
 use crate::scsi::bot::Direction;
+use crate::scsi::runtime::INITIALISATION;
 use crate::scsi::{Cdb, Sense};
 
 /// Which patches' effects an image must show.
@@ -162,9 +163,25 @@ impl List<'_> {
         }
     }
 
+    /// What a GPU runtime writes before its first WRITE(16), by the image's own E5: one entry, the first that fails.
+    fn initialise(&mut self, unit: &mut Unit) {
+        let mut last = None;
+        for (at, value) in INITIALISATION {
+            let [high, low] = at.to_be_bytes();
+            let what = "E5 writes what a GPU runtime begins with";
+            self.check(unit, what, &[0xE5, value, 0x50, high, low, 0], Reply::Good, &[]);
+            last = self.checked.pop();
+            if !last.as_ref().is_some_and(Checked::holds) {
+                break;
+            }
+        }
+        self.checked.extend(last);
+    }
+
     fn transfers(&mut self, status_patch: bool) {
         let mut unit = self.unit();
-        unit.believe_in_nvme();
+        unit.bring_link_up();
+        self.initialise(&mut unit);
         let mut cdb = [0; 16];
         cdb[13] = 8;
         let written = if status_patch { Reply::Good } else { Reply::Queued(Direction::Out) };

@@ -89,27 +89,12 @@ impl<F: SpiFlash> FirmwareCpu<F> {
         self.machine.xdata_mut().registers_mut().flash_mut()
     }
 
-    /// Makes the firmware believe that an NVMe device sits behind a live PCIe link: what a GPU runtime writes with E5
-    /// before its first WRITE(16) (0x054B to 0xC422, as tinygrad's `usb.py` does), and the two registers that tell of the
-    /// link. Without it 240417 answers READ and WRITE with status 0x0B, which keeps them waiting for the device.
-    pub fn believe_in_nvme(&mut self) {
+    /// Sets the two registers that tell of a PCIe link that is up, which the start-up code would do. Without it 240417
+    /// answers READ and WRITE with status 0x0B, whatever a GPU runtime has initialised.
+    pub fn bring_link_up(&mut self) {
         let page = self.machine.xdata_mut().memory_mut().main_mut();
-        for (addr, value) in [
-            (0x054B, 0x20),
-            (0x054E, 0x04),
-            (0x05A8, 0x02),
-            (0x05F8, 0x04),
-            (0x07EC, 0x01),
-            (0x07ED, 0x00),
-            (0x07EE, 0x00),
-            (0x07EF, 0x00),
-            (0xC422, 0x02),
-            (0x0000, 0x33),
-            (0xB480, 0x01),
-            (0xC656, 0x20),
-        ] {
-            page[addr] = value;
-        }
+        page[0xB480] = 0x01;
+        page[0xC656] = 0x20;
     }
 
     /// Instructions that each call of [`FirmwareCpu::begin`], and each packet of [`FirmwareCpu::give`], may take.

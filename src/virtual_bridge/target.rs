@@ -162,6 +162,10 @@ impl Target {
         {
             return check(LBA_OUT_OF_RANGE);
         }
+        // Over Bulk-Only a write waits before the initialisation, too.
+        if self.disk.is_none() && !self.is_initialised() && (host_len.is_none() || direction == Direction::In) {
+            return check(Sense::MEDIUM_NOT_PRESENT);
+        }
         let (at, len) = (lba.saturating_mul(BLOCK_LEN), blocks.saturating_mul(BLOCK_LEN));
         let status = match host_len {
             None => self.firmware.queue_transfer(&mut self.chip, direction),
@@ -175,6 +179,13 @@ impl Target {
             (Direction::Out, TransferStatus::AnswerNow, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Good),
             (Direction::Out, TransferStatus::Queued, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Silent),
         }
+    }
+
+    /// Whether a GPU runtime has written what makes firmware take READ and WRITE without an SSD. Source: 240417 executed
+    /// from its reset vector.
+    fn is_initialised(&self) -> bool {
+        let page = self.chip.memory.main();
+        (page[0x054B], page[0x05A8], page[0x05F8]) == (0x20, 0x02, 0x04)
     }
 
     /// E6 carries an NVMe admin command to the SSD. The CDB's layout is the one that smartmontools' `sntasmedia` sends.

@@ -16,13 +16,16 @@ use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
 use crate::failure::{AnyFailure, Exit, Failure};
-use crate::{atomic, interrupt};
+use crate::interrupt::Interrupt;
+use crate::pcap::Capture;
+use crate::{atomic, interrupt, unit};
 
 /// Measure what a bridge does, after proving that it does it right.
 ///
-/// Asks what is behind the bridge, writes a pattern through WRITE(16) and reads it back through E4 and READ(16), then
-/// measures each path: MB/s, commands a second, latency percentiles. Never writes where an SSD could be behind the
-/// bridge. A path that does not answer is timed out, the unit recovered, and its row says so.
+/// Asks what is behind the bridge, writes a pattern through WRITE(16) and reads it back through E4, then measures each
+/// path: MB/s, commands a second, latency percentiles. Never writes where an SSD could be behind the bridge. Without
+/// one it initialises the bridge as a GPU runtime does, and restarts it in the end. A path that does not answer is
+/// timed out, the unit recovered, and its row says so. READ(16) needs an SSD, or `--path read16`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
@@ -59,6 +62,10 @@ pub struct Args {
     /// Fail with status 1 unless the path's best row reaches N MB/s.
     #[arg(long = "min-mb-s", value_name = "PATH=N")]
     floors: Vec<Floor>,
+
+    /// Restart the unit first (E8 mode 0x50): for one that a GPU runtime has initialised.
+    #[arg(long)]
+    restart: bool,
 
     /// Print JSON.
     #[arg(long)]
@@ -171,6 +178,7 @@ impl Args {
             sizes: self.sizes.clone(),
             depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
             sweep: self.sweep,
+            reads_without_ssd: self.paths.contains(&Path::Read16),
             effort,
             seed,
         }
@@ -186,6 +194,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
     let recording = args.device.pcap.start()?;
+    if args.restart {
+        restart(args, recording.capture(), interrupt::install())?;
+    }
     let mut unit = args.device.open(recording.capture())?;
     let info = unit.info();
     bench::runs_firmware(info.state)?;
@@ -199,9 +210,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.enable_steady_tick(Duration::from_millis(120));
-    let report =
-        bench::run(unit.bridge(), who, &args.plan(), interrupt::install(), &mut |progress| show(&bar, progress));
+    let mut is_initialised = false;
+    let report = bench::run(unit.bridge(), who, &args.plan(), interrupt::install(), &mut |progress| {
+        is_initialised |= progress == Progress::Initialising;
+        show(&bar, progress);
+    });
     bar.finish_and_clear();
+    // What is virtual loses its power with this process.
+    let is_left_initialised = is_initialised && !unit.info().is_virtual();
+    drop(unit);
+    let restarted = if is_left_initialised { restart(args, recording.capture(), Interrupt::never()) } else { Ok(()) };
+    if restarted.is_err() {
+        errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
+    }
     let report = report?;
 
     let changes = before.map(|before| baseline::compare(&before, &report));
@@ -218,6 +239,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
+/// Restarts the unit and waits until it is back.
+fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
+    let mut port = unit::port(args.device.device.as_ref(), capture)?;
+    let state = port.attached()?.state;
+    super::reset::restart(&mut *port, state, interrupt).map(drop)
+}
+
 fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
     let text = input::read_text(path)?;
     Ok(baseline::parse(&text)?)
@@ -225,6 +253,7 @@ fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
 
 fn show(bar: &ProgressBar, progress: Progress) {
     match progress {
+        Progress::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
         Progress::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
         Progress::Row { index, of, point: Point { path, size, depth } } => {
             bar.set_message(format!("{}/{of}: {path}, {size} bytes, {depth} in flight", index + 1));

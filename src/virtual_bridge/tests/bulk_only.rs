@@ -1,4 +1,4 @@
-use super::{TIMEOUT, bulk_only, initialise, initialised, patched_unit, port, sense_of, unit};
+use super::{TIMEOUT, bulk_only, patched_unit, port, sense_of, unit};
 use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
@@ -95,7 +95,7 @@ on_both_engines!(
     what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery,
     a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives,
     e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end,
-    with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never,
+    with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never,
     with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not,
     with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas,
     inquiry_carries_the_names_in_the_configuration_block,
@@ -199,16 +199,18 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     assert_eq!(&bridge.identify().unwrap()[24..44], b"asmpatch virtual SSD");
 }
 
-fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never(engine: Engine) {
+fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never(
+    engine: Engine,
+) {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
-        let mut port = port(patched_unit(engine, behind));
-        let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+        let mut bridge = Bridge::new(port(patched_unit(engine, behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());
         assert_eq!(bridge.read_capacity().unwrap(), None);
         assert!(bridge.identify().is_err());
-        drop(bridge);
-        let mut bridge = initialised(&mut port);
         let data: Vec<u8> = (0..4096u32).map(|i| (i ^ (i >> 4)) as u8).collect();
+        assert!(sense_of(bridge.write16(0, &data)).starts_with("2/3A/00"));
+        assert!(sense_of(bridge.read16(0, &mut [0; 512])).starts_with("2/3A/00"));
+        bridge.initialise().unwrap();
         bridge.write16(0, &data).unwrap();
         let mut window = [0; 255];
         bridge.xdata_read(XdataAddress::main(0xF000 + 1000), &mut window).unwrap();
@@ -223,7 +225,7 @@ fn with_a_gpu_behind_it_a_patched_unit_answers_writes_from_its_buffer_over_uas_a
 fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(engine: Engine) {
     for unit in [unit(engine, "behind = \"gpu\""), patched_unit(engine, "behind = \"gpu\"")] {
         let mut bridge = bulk_only(unit);
-        initialise(&mut bridge);
+        bridge.initialise().unwrap();
         let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
         assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
         let mut window = [0; 4];
@@ -233,7 +235,8 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
 }
 
 fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas(engine: Engine) {
-    let mut bridge = initialised(&mut port(unit(engine, "behind = \"gpu\"")));
+    let mut bridge = Bridge::new(port(unit(engine, "behind = \"gpu\"")).uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
     let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
     assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
 }

@@ -28,10 +28,9 @@ mod uas;
 use std::time::Duration;
 
 use super::{Engine, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
-use crate::bridge::{AnyTransport, Bridge, BulkOnly, CommandError, Port, Transport};
+use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
-use crate::scsi::XdataAddress;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -47,21 +46,6 @@ fn patched_unit(engine: Engine, scenario: &str) -> VirtualBridge {
 fn unit_with(engine: Engine, scenario: &str, image: &Image) -> VirtualBridge {
     let scenario = Scenario { engine, ..Scenario::parse(scenario).unwrap() };
     VirtualBridge::in_memory(scenario, b"a unit", Some(&image.to_file())).unwrap()
-}
-
-/// Tells the unit as a GPU runtime does that it takes writes: without that the practice image has no medium, as the
-/// vendor's has none. SET_INTERFACE undoes it.
-fn initialise<T: Transport>(bridge: &mut Bridge<T>) {
-    for (addr, value) in [(0x054B, 0x20), (0x054E, 0x04), (0x05A8, 0x02), (0x05F8, 0x04), (0x07EF, 0x00)] {
-        bridge.xdata_write(XdataAddress::main(addr), value).unwrap();
-    }
-}
-
-/// The bridge over UAS, initialised.
-fn initialised(port: &mut VirtualPort) -> Bridge<AnyTransport> {
-    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
-    initialise(&mut bridge);
-    bridge
 }
 
 fn patched_image() -> Image {

@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{TIMEOUT, bulk_only, initialised, patched_image, port, returned, sense_of, unit};
+use super::{TIMEOUT, bulk_only, patched_image, port, returned, sense_of, unit};
 use crate::bridge::{Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use crate::interrupt::Interrupt;
@@ -322,7 +322,9 @@ fn flash_and_reset(port: &mut VirtualPort, image: &Image) {
 
 /// Whether the status patch is in the code that runs: with it a write is answered at once.
 fn runs_patched_code(port: &mut VirtualPort) -> bool {
-    initialised(port).write16(0, &[0; 512]).is_ok()
+    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
+    bridge.write16(0, &[0; 512]).is_ok()
 }
 
 fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says(engine: Engine) {

@@ -1,7 +1,8 @@
 use super::{patched_unit, unit};
 use crate::bridge::Endpoint;
+use crate::scsi::runtime::INITIALISATION;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
-use crate::scsi::{Cdb, Command, ScsiStatus};
+use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
 use crate::virtual_bridge::{Engine, InReply, OutReply, STREAMS, VirtualBridge};
 
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
@@ -36,6 +37,10 @@ on_both_engines!(
 #[test]
 fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
     let mut unit = uas(patched_unit(Engine::Hybrid, ""));
+    for (at, value) in INITIALISATION {
+        send(&mut unit, 1, Command::XdataWrite { at: XdataAddress::main(at), value }.cdb());
+        assert_eq!(status(&mut unit, 1), good(1));
+    }
     for tag in 1..=STREAMS {
         send(&mut unit, tag, Command::Write16 { lba: u64::from(tag), blocks: 1 }.cdb());
     }
@@ -107,7 +112,7 @@ fn a_logical_unit_reset_ends_every_command_without_a_status() {
     unit.bulk_out(Endpoint::Command, 0, &reset.to_bytes());
     assert_eq!(status(&mut unit, 20), Some(StatusIu::Response { tag: Tag(20), code: 0 }));
     for tag in 1..=4 {
-        send(&mut unit, tag, Command::XdataWrite { at: crate::scsi::XdataAddress::main(0), value: 1 }.cdb());
+        send(&mut unit, tag, Command::XdataWrite { at: XdataAddress::main(0), value: 1 }.cdb());
         assert_eq!(status(&mut unit, tag), good(tag));
     }
 }

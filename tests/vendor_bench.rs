@@ -1,0 +1,152 @@
+//! `bench` on a unit where the vendor's code alone answers: patched 240417 with a GPU behind it.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+mod chip_images;
+
+use std::time::Duration;
+
+use asmpatch::bench::measure::Effort;
+use asmpatch::bench::{self, Outcome, Path, Plan, Progress, Report, Unit};
+use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
+use asmpatch::firmware::Image;
+use asmpatch::interrupt::Interrupt;
+use asmpatch::scsi::{ResetMode, XdataAddress};
+use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use chip_images::{patched, vendor};
+
+fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
+    let scenario = Scenario { engine: Engine::Chip, speed, ..Scenario::default() };
+    let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
+    VirtualPort::new("virtual:bench".to_owned(), unit)
+}
+
+fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
+    Bridge::new(port.uas().unwrap().unwrap())
+}
+
+fn plan(paths: &[Path], depth: Vec<usize>) -> Plan {
+    let moment = Duration::from_millis(50);
+    // The model's time-outs come as soon as nothing can happen any more.
+    let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
+    let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
+    let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
+    Plan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
+}
+
+/// The report, and whether the unit was initialised.
+fn run(bridge: &mut Bridge<AnyTransport>, plan: &Plan) -> (Report, bool) {
+    let text = String::new;
+    let (device, usb_id, serial) = (text(), text(), text());
+    let who = Unit { device, is_virtual: true, usb_id, serial, transport: text(), behind: text() };
+    let mut initialised = false;
+    let report = bench::run(bridge, who, plan, Interrupt::never(), &mut |progress| {
+        initialised |= progress == Progress::Initialising;
+    });
+    (report.unwrap(), initialised)
+}
+
+fn outcome(report: &Report, path: Path) -> &Outcome {
+    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+}
+
+fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
+    let mut byte = [0];
+    bridge.xdata_read(XdataAddress::main(0x05A8), &mut byte).unwrap();
+    byte != [0]
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_uas_every_byte_survives_and_the_unit_is_as_it_was_found() {
+    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+        let mut port = port(&patched(), speed);
+        let mut bridge = uas(&mut port);
+        let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, vec![1, 31]));
+        assert!(initialised && report.unit.behind == "no medium");
+        let integrity = report.integrity.as_ref().unwrap();
+        assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+        let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
+        assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
+        assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
+        for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
+            let figures = row.figures().unwrap_or_else(|| panic!("{speed:?}: {row:?}"));
+            assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
+        }
+        assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
+
+        assert!(is_initialised(&mut bridge));
+        bridge.reset(ResetMode::CpuReset).unwrap();
+        drop(bridge);
+        port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+        let mut bridge = uas(&mut port);
+        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+        assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
+    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+        let mut port = port(&patched(), speed);
+        let mut bridge = port.open().unwrap();
+        let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, Vec::new()));
+        assert!(!initialised && !is_initialised(&mut bridge) && report.integrity.is_none());
+        assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+        for path in [Path::Write16, Path::Read16] {
+            assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
+        }
+        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_read_that_was_asked_for_has_no_answer_and_the_unit_does_again() {
+    for over_uas in [true, false] {
+        let mut port = port(&patched(), LinkSpeed::Super);
+        let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
+        let (report, initialised) = run(&mut bridge, &plan(&[Path::Read16], Vec::new()));
+        assert!(initialised);
+        assert!(matches!(outcome(&report, Path::Read16), Outcome::NoAnswer { .. }), "{report:?}");
+        assert!(bridge.inquiry().is_ok() && is_initialised(&mut bridge));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn on_a_stock_unit_write16_has_no_answer_and_the_unit_does_again() {
+    let mut port = port(&vendor(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:?}");
+    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_unit_that_a_runtime_has_initialised_is_asked_no_e6() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    assert!(bridge.has_no_medium().unwrap());
+    bridge.initialise().unwrap();
+    assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::CannotTell(_)));
+    assert!(!bridge.has_no_medium().unwrap());
+    assert!(bridge.inquiry().is_ok(), "E6 would have stopped it");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_bulk_only_a_write_has_no_answer_before_or_after_the_initialisation() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = port.open().unwrap();
+    for is_initialised in [false, true] {
+        if is_initialised {
+            bridge.initialise().unwrap();
+        }
+        let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
+        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+        assert!(bridge.inquiry().is_ok());
+    }
+}

@@ -346,7 +346,11 @@ mod tests {
     #[test]
     fn the_practice_image_queues_transfers_and_resets() {
         let mut unit = unit();
-        unit.believe_in_nvme();
+        for (at, value) in crate::scsi::runtime::INITIALISATION {
+            let [high, low] = at.to_be_bytes();
+            assert_eq!(run(&mut unit, UAS, &[0xE5, value, 0x50, high, low, 0]).0, Reply::Good);
+        }
+        unit.bring_link_up();
         let mut transfer = [0; 16];
         transfer[13] = 8;
         transfer[0] = 0x8A;

@@ -16,7 +16,7 @@ use asmpatch::flash::{backup_folder, read};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
-use asmpatch::virtual_bridge::VirtualPort;
+use asmpatch::virtual_bridge::{OpenError, VirtualPort};
 use serde_json::json;
 
 /// A unit in a folder, and a place for its backups.
@@ -46,7 +46,14 @@ impl Rig {
 
     /// The unit with power, as a new command finds it.
     fn port(&self) -> VirtualPort {
-        VirtualPort::open_dir(&self.dir()).unwrap()
+        // A process that another test starts holds this unit's lock, too, until it runs its own program.
+        for _ in 0..100 {
+            match VirtualPort::open_dir(&self.dir()) {
+                Err(OpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
+                opened => return opened.unwrap(),
+            }
+        }
+        panic!("the unit stays busy")
     }
 
     fn cells(&self) -> Vec<u8> {

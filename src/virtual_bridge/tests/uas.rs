@@ -24,6 +24,13 @@ fn status(unit: &mut VirtualBridge, stream: u16) -> Option<StatusIu> {
     }
 }
 
+fn initialise(unit: &mut VirtualBridge) {
+    for (at, value) in INITIALISATION {
+        send(unit, 1, Command::XdataWrite { at: XdataAddress::main(at), value }.cdb());
+        assert_eq!(status(unit, 1), good(1));
+    }
+}
+
 fn good(tag: u16) -> Option<StatusIu> {
     Some(StatusIu::Sense { tag: Tag(tag), status: ScsiStatus::Good, sense: Vec::new() })
 }
@@ -37,10 +44,7 @@ on_both_engines!(
 #[test]
 fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
     let mut unit = uas(patched_unit(Engine::Hybrid, ""));
-    for (at, value) in INITIALISATION {
-        send(&mut unit, 1, Command::XdataWrite { at: XdataAddress::main(at), value }.cdb());
-        assert_eq!(status(&mut unit, 1), good(1));
-    }
+    initialise(&mut unit);
     for tag in 1..=STREAMS {
         send(&mut unit, tag, Command::Write16 { lba: u64::from(tag), blocks: 1 }.cdb());
     }
@@ -88,6 +92,7 @@ fn a_refused_command_brings_its_sense_with_its_status(engine: Engine) {
 #[test]
 fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
     let mut unit = uas(patched_unit(Engine::Hybrid, "behind = \"gpu\""));
+    initialise(&mut unit);
     send(&mut unit, 3, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     send(&mut unit, 4, Command::Inquiry { len: 36 }.cdb());
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 4096]), InReply::Silent);

@@ -437,6 +437,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
 fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
     let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
     assert_eq!(set[0].2[3], Status::Success as u8);
     let halted = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));

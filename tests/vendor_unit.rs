@@ -60,6 +60,8 @@ fn runs_the_vendors_code(engine: Engine) {
 fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
     for engine in ENGINES {
         let mut bridge = stock_unit(engine, "behind = \"gpu\"").open().unwrap();
+        // Over Bulk-Only 240417 takes no WRITE(16) before an INQUIRY: it answers 2/3A.
+        bridge.inquiry().unwrap();
         bridge.initialise().unwrap();
         let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
         assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{engine:?}: {error}");
@@ -110,6 +112,7 @@ fn answers_writes_once_it_is_flashed(engine: Engine) {
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
     // The status byte is on UAS's way alone.
+    bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");

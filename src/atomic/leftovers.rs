@@ -72,9 +72,13 @@ impl StagedFolder {
                 .prefix(&format!("{PREFIX}{kind}"))
                 .rand_bytes(RANDOM_LEN)
                 .tempdir_in(parent)?;
-            file::owner_may_use(folder.path())?;
             // Only Unix opens folders.
-            let lock = if cfg!(unix) { Some(File::open(folder.path())?) } else { None };
+            let open = || if cfg!(unix) { File::open(folder.path()).map(Some) } else { Ok(None) };
+            let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {
+                // Taken for a leftover before it could be locked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
             if lock.as_ref().is_none_or(stays) {
                 if let Some(lock) = &lock {
                     remove_in(parent, lock);
@@ -154,6 +158,21 @@ fn is_folder_of_ours(name: &str) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn units_that_are_backed_up_at_once_do_not_take_each_others_folders_for_leftovers() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let staged = StagedFolder::for_backup(parent.path()).unwrap();
+                        fs::write(staged.path().join("part-1.bin"), "kept").unwrap();
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn what_a_killed_run_left_goes_and_what_a_running_one_needs_stays() {

@@ -1,6 +1,7 @@
 //! `asmpatch backup`.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use etcetera::BaseStrategy as _;
@@ -56,6 +57,14 @@ pub struct BackupPlace {
 }
 
 impl BackupPlace {
+    /// The option, to name it again; `None` where it was not given.
+    pub fn option(&self) -> Option<OsString> {
+        let folder = self.backup_dir.as_ref()?;
+        let mut option = OsString::from("--backup-dir=");
+        option.push(folder);
+        Some(option)
+    }
+
     /// The folder: what the option names, else the environment, else the one of this system's user.
     ///
     /// # Errors

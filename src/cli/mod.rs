@@ -12,6 +12,7 @@ mod bench;
 mod bridge;
 mod completions;
 mod context;
+mod deadlines;
 mod demo;
 mod device;
 mod disasm;

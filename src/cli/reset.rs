@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::deadlines::Deadlines;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
@@ -14,9 +15,6 @@ use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
 use crate::scsi::ResetMode;
 use crate::unit::{self, Selector};
-
-/// How long a unit may take to come back: it takes about 3 s.
-const RETURN: Duration = Duration::from_secs(15);
 
 /// Restart a bridge: its CPU is reset and its link is trained anew.
 ///
@@ -51,12 +49,12 @@ enum ResetError {
     )]
     NoFirmware { device: String, state: BridgeState },
     /// It is not back.
-    #[error("{device}: the unit has not come back within {RETURN:?}")]
+    #[error("{device}: the unit has not come back within {deadline:?}")]
     #[diagnostic(
         code(asmpatch::reset::not_back),
         help("nothing was written to it; unplug it, wait five seconds, plug it in again, then `asmpatch list`")
     )]
-    NotBack { device: String },
+    NotBack { device: String, deadline: Duration },
     /// Its flash holds no firmware.
     #[error(
         "{device}: the unit came back in its boot loader: its flash holds no firmware that passes the chip's checks"
@@ -143,14 +141,15 @@ pub(super) fn restart(
         Err(refused) => return Err(refused.into()),
     }
     // Given back only after it has left: see `flash`.
-    let back = port.wait_for_return(RETURN, interrupt);
+    let deadline = Deadlines::of_this_run().come_back;
+    let back = port.wait_for_return(deadline, interrupt);
     drop(bridge);
     match back? {
         Some(found) if found.state == BridgeState::BootLoader => Err(ResetError::BootLoader { device }.into()),
         Some(found) => Ok(found),
         None => {
             interrupt.check()?;
-            Err(ResetError::NotBack { device }.into())
+            Err(ResetError::NotBack { device, deadline }.into())
         }
     }
 }

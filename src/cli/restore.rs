@@ -55,7 +55,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             unit.state.shown(),
             unit.serial.shown()
         ),
-        origin: Origin::Restore { folder: args.folder.clone() },
+        origin: Origin::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
     };
     session.run(&job, |attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))
 }

@@ -74,7 +74,8 @@ impl fmt::Display for Unproven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotExecuted => {
-                "the image's code can't be executed here, so it is not proven that the unit would take firmware again"
+                "the image does not boot on the chip model, which may not know enough of its version: that the unit would \
+                 take firmware again is not proven"
             }
             Self::Practice => {
                 "the practice image has never run on silicon, and a real chip would not enumerate with it"
@@ -162,7 +163,7 @@ impl Candidate<'_> {
         let seen = self.seen;
         let device = || seen.device.clone();
         if let Rewritable::No(failed) = &subject.rewritable {
-            return Err(Refusal::NotRewritable { device: device(), failed: failed.join(", ") });
+            return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
         }
         if !allowed.force && self.is_there_already(subject) {
             return Ok(Decision::Nothing);

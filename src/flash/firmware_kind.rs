@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use crate::chip::boot;
 use crate::digest::Sha256Digest;
 use crate::firmware::{BridgeState, FirmwareVersion, Image};
-use crate::mcu::checklist::{self, Checked, Expected};
+use crate::mcu::conventions;
 use crate::patch::{Expectations, Library, verify};
 use crate::practice;
 
@@ -89,22 +90,26 @@ impl fmt::Display for Firmware {
 /// holds, so firmware whose E1 does nothing can never be replaced over USB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewritable {
-    /// Its own code was executed, and reads, writes and restarts as it must.
+    /// It boots on the chip model, answers, takes new firmware and restarts.
     Yes,
-    /// Its own code was executed, and these commands fail.
-    No(Vec<&'static str>),
-    /// Its code can't be executed here.
+    /// It does not, for this reason.
+    No(String),
+    /// Nobody can tell here: a version that the chip model may not know enough for, or firmware that is not written over
+    /// SCSI.
     Unknown,
 }
 
 impl Rewritable {
-    /// Executes what writes a unit again on the image's own code: E0 to E3, E8.
+    /// Boots the image from the reset vector and lets it be written again, over both transports.
     pub fn of(image: &Image) -> Self {
-        let Some(checked) = checklist::run(image, Expected::default()) else { return Self::Unknown };
-        let writes = |check: &&Checked| matches!(check.cdb.opcode(), 0xE0..=0xE3 | 0xE8);
-        let failed = checked.iter().filter(writes).filter(|check| !check.holds());
-        let failed: Vec<_> = failed.map(|check| check.what).collect();
-        if failed.is_empty() { Self::Yes } else { Self::No(failed) }
+        let report = boot::check(image);
+        match (report.failure(), report.state) {
+            // What keeps 240417's routines is known to boot on the model: there, that it does not is the image's fault.
+            (Some(_), None) if !conventions::are_kept_by(image) => Self::Unknown,
+            (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
+            (None, Some(BridgeState::Vendor)) => Self::Yes,
+            (None, _) => Self::Unknown,
+        }
     }
 }
 
@@ -165,6 +170,8 @@ mod tests {
         // E1's entry point, as docs/firmware.md lists it, replaced by a RET.
         let mut broken = practice::image();
         assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
-        assert!(matches!(Rewritable::of(&broken), Rewritable::No(failed) if failed.contains(&"E1 asks for block 0")));
+        assert!(
+            matches!(Rewritable::of(&broken), Rewritable::No(failed) if failed.contains("takes a configuration block (E1) over Bulk-Only"))
+        );
     }
 }

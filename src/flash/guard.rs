@@ -39,18 +39,18 @@ pub enum Refusal {
         state: BridgeState,
     },
     /// The image would be the last one that the unit ever takes.
-    #[error("{device}: executed on the image's own code, these commands fail: {failed}")]
+    #[error("{device}: the image fails on a model of the chip, where it {failed}")]
     #[diagnostic(
         code(asmpatch::flash::not_rewritable),
         help(
             "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
-             image's container holds. `asmpatch verify --execute FILE` shows what each command does. Nothing was written"
+             image's container holds. `asmpatch verify --boot FILE` shows what it does. Nothing was written"
         )
     )]
     NotRewritable {
         /// The port.
         device: String,
-        /// The checks that fail.
+        /// What it fails at, and how.
         failed: String,
     },
     /// Nobody has seen it work.

@@ -21,7 +21,8 @@ use crate::shell;
 pub enum Left {
     /// Nothing was written.
     Untouched,
-    /// Writing was begun, which erases everything first; not all was written.
+    /// Writing was begun, which erases everything first; its end was not seen. How much of it the unit has done can't be
+    /// told: a command whose status is lost may have been carried out, or not even begun.
     Incomplete,
     /// The unit took everything; not all was seen to read back.
     Complete,
@@ -42,8 +43,8 @@ impl fmt::Display for Left {
         f.write_str(match self {
             Self::Untouched => "nothing was written: the unit is as it was",
             Self::Incomplete => {
-                "its flash was erased and holds no whole firmware: it runs on as long as it has power, and comes up in \
-                 its boot loader after that, which takes firmware all the same"
+                "writing was begun, and its end was not seen: the flash may hold no whole firmware. The unit runs on as \
+                 long as it has power, and may come up in its boot loader after that, which takes firmware all the same"
             }
             Self::Complete => {
                 "everything was written, but it is not known to be right: the unit may come up in its boot loader \
@@ -73,11 +74,15 @@ pub enum Origin {
         options: Vec<OsString>,
         /// The backup that gave the configuration blocks, where one did.
         config_from: Option<PathBuf>,
+        /// The options that say what becomes of the backup, as given: `--no-backup`, `--backup-dir=D`.
+        backup: Vec<OsString>,
     },
     /// `asmpatch restore DIR`.
     Restore {
         /// The backup.
         folder: PathBuf,
+        /// As for `flash`.
+        backup: Vec<OsString>,
     },
 }
 
@@ -103,7 +108,10 @@ pub fn actions(
     gone: bool,
 ) -> Vec<Action> {
     let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
-    let list = |purpose| command(purpose, vec!["asmpatch list".into()]);
+    // A virtual bridge is listed only where it is named.
+    let named =
+        if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
+    let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
     let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
     let back = backup.zip(carried.back.as_ref()).map(|(folder, options)| {
         command("or go back to what it was", vec![restore(folder, device, options), "--no-backup".into()])
@@ -139,20 +147,26 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 /// loader, which gives neither a backup nor the unit's own configuration blocks.
 fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
     let mut words = Vec::new();
-    match origin {
-        Origin::Flash { file, options, config_from } => {
+    let as_given = match origin {
+        Origin::Flash { file, options, config_from, backup: as_given } => {
             words.extend(["asmpatch flash".to_owned(), shell::path(file)]);
             words.extend(options.iter().map(shell::word));
             if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
                 words.extend(["--config-from".to_owned(), shell::path(folder)]);
             }
+            as_given
         }
-        Origin::Restore { folder } => words.extend(["asmpatch restore".to_owned(), shell::path(folder)]),
-    }
+        Origin::Restore { folder, backup: as_given } => {
+            words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
+            as_given
+        }
+    };
     words.extend(["--device".to_owned(), shell::word(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
+    } else {
+        words.extend(as_given.iter().map(shell::word));
     }
     words
 }
@@ -245,7 +259,7 @@ mod tests {
     use super::*;
 
     fn flash() -> Origin {
-        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None }
+        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None, backup: Vec::new() }
     }
 
     fn commands(left: Left, origin: &Origin, backup: Option<&str>) -> Vec<String> {
@@ -290,9 +304,19 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &Origin::Restore { folder: "b".into() }, None),
+            commands(Left::Untouched, &Origin::Restore { folder: "b".into(), backup: Vec::new() }, None),
             ["asmpatch restore b --device 1-2.3"]
         );
+    }
+
+    #[test]
+    fn what_was_said_of_the_backup_is_said_again() {
+        for option in ["--no-backup", "--backup-dir=my backups"] {
+            let origin = Origin::Restore { folder: "b".into(), backup: vec![option.into()] };
+            let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
+            assert_eq!(commands(Left::Untouched, &origin, None), [again]);
+            assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
+        }
     }
 
     #[test]
@@ -305,6 +329,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_virtual_unit_is_listed_by_its_name() {
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, false);
+        assert_eq!(actions[1].command.as_deref(), Some("asmpatch list --device 'virtual:my unit'"));
+    }
+
     #[cfg(unix)]
     #[test]
     fn the_commands_name_any_file_so_that_a_shell_gives_it_back() {
@@ -315,6 +345,7 @@ mod tests {
             file: "--all".into(),
             options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
             config_from: Some("-dir\nrm -r x".into()),
+            backup: Vec::new(),
         };
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b c"))[0],

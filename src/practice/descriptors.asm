@@ -1,5 +1,229 @@
 ; Bank 0: what the unit says of itself. USB 3.2, section 9.6; UAS-3, clause 5.
 
+; --- GET_DESCRIPTOR: type R4, index R5. The tables are at the end.
+get_descriptor:
+	cjne	r7, #0x80, 5$
+	mov	a, r4
+	lcall	CASE
+	.dw	device
+	.db	1
+	.dw	configuration
+	.db	2
+	.dw	string
+	.db	3
+	.dw	qualifier
+	.db	6
+	.dw	bos
+	.db	15
+	.dw	0x0000
+	.dw	stall
+5$:	ljmp	stall
+
+bos:	mov	dptr, #bos_descriptor
+	mov	r7, #bos_end - bos_descriptor
+reply_table:
+	cjne	r5, #0, 5$
+	lcall	copy_table
+	ljmp	reply
+5$:	ljmp	stall
+
+stall_3:
+	ljmp	stall
+
+; The configuration descriptor with all that follows it, from its list. R7: where the next byte goes.
+configuration:
+	cjne	r5, #0, stall_3
+	mov	dptr, #configuration_list
+	mov	r7, #0
+next_entry:
+	clr	a
+	movc	a, @a+dptr
+	inc	dptr
+	mov	r6, a
+	jz	pipe
+	inc	a
+	jz	configuration_ends
+1$:	clr	a			; a descriptor as it is
+	movc	a, @a+dptr
+	inc	dptr
+	lcall	emit
+	djnz	r6, 1$
+	sjmp	next_entry
+pipe:	mov	a, #7
+	lcall	emit
+	mov	a, #0x05
+	lcall	emit
+	clr	a
+	movc	a, @a+dptr		; address
+	lcall	emit
+	mov	a, #0x02		; bulk
+	lcall	emit
+	clr	a
+	lcall	emit
+	lcall	super_or_not
+	mov	a, #0x04		; 0x400 bytes a packet
+	jc	2$
+	mov	a, #0x02		; 0x200
+2$:	lcall	emit
+	clr	a
+	lcall	emit
+	lcall	super_or_not
+	jnc	3$
+	mov	a, #6
+	lcall	emit
+	mov	a, #0x30
+	lcall	emit
+	mov	a, #1
+	movc	a, @a+dptr		; burst
+	lcall	emit
+	mov	a, #2
+	movc	a, @a+dptr		; streams
+	lcall	emit
+	clr	a
+	lcall	emit
+	clr	a
+	lcall	emit
+3$:	mov	a, #3
+	movc	a, @a+dptr		; pipe ID
+	jz	4$
+	mov	r6, a
+	mov	a, #4
+	lcall	emit
+	mov	a, #0x24
+	lcall	emit
+	mov	a, r6
+	lcall	emit
+	clr	a
+	lcall	emit
+4$:	inc	dptr
+	inc	dptr
+	inc	dptr
+	inc	dptr
+	sjmp	next_entry
+configuration_ends:
+	mov	dptr, #EP0_REPLY + 2	; wTotalLength
+	mov	a, r7
+	movx	@dptr, a
+	ljmp	reply
+; A to the reply. Keeps DPTR.
+emit:	push	dpl
+	push	dph
+	mov	dph, #>EP0_REPLY
+	mov	dpl, r7
+	movx	@dptr, a
+	inc	r7
+	pop	dph
+	pop	dpl
+	ret
+
+; is_super, which keeps DPTR.
+super_or_not:
+	push	dpl
+	push	dph
+	lcall	is_super
+	pop	dph
+	pop	dpl
+	ret
+
+; What it would be at full speed: the same, with smaller packets.
+qualifier:
+	lcall	is_super
+	jc	5$
+	mov	dptr, #qualifier_descriptor
+	mov	r7, #10
+	ljmp	reply_table
+5$:	ljmp	stall
+
+device:	cjne	r5, #0, 5$
+	mov	dptr, #device_descriptor
+	mov	r7, #18
+	lcall	copy_table
+	lcall	is_super
+	jc	1$
+	mov	dptr, #EP0_REPLY + 2
+	mov	a, #0x10		; bcdUSB 2.10
+	movx	@dptr, a
+	inc	dptr
+	mov	a, #0x02
+	movx	@dptr, a
+	mov	dptr, #EP0_REPLY + 7
+	mov	a, #64			; bytes of a packet; 9 is an exponent
+	movx	@dptr, a
+	; idVendor, idProduct, bcdDevice: six bytes in the configuration block
+1$:	mov	r6, #8
+	mov	r1, #0x74
+2$:	lcall	CONFIG_BYTE
+	mov	dph, #>EP0_REPLY
+	mov	dpl, r6
+	movx	@dptr, a
+	inc	r1
+	inc	r6
+	cjne	r6, #14, 2$
+	mov	r7, #18
+	ljmp	reply
+5$:	ljmp	stall
+
+; R7 bytes of code at DPTR to EP0_REPLY.
+copy_table:
+	mov	r1, #0
+1$:	mov	a, r1
+	movc	a, @a+dptr
+	push	dpl
+	push	dph
+	mov	dph, #>EP0_REPLY
+	mov	dpl, r1
+	movx	@dptr, a
+	pop	dph
+	pop	dpl
+	inc	r1
+	mov	a, r1
+	xrl	a, r7
+	jnz	1$
+	ret
+
+; --- Strings: the languages, and three texts of the configuration block, in UTF-16.
+string:	cjne	r5, #0, 1$
+	mov	dptr, #languages
+	mov	r7, #4
+	lcall	copy_table
+	ljmp	reply
+1$:	mov	r1, #0x04
+	mov	r6, #20
+	cjne	r5, #1, 2$
+	sjmp	4$
+2$:	mov	r1, #0x18
+	mov	r6, #36
+	cjne	r5, #2, 3$
+	sjmp	4$
+3$:	mov	r1, #0x44
+	mov	r6, #32
+	cjne	r5, #3, 5$
+4$:	mov	r7, #2
+6$:	lcall	CONFIG_BYTE
+	mov	r5, a
+	inc	a
+	jz	7$			; FF ends the text
+	mov	a, r5
+	jz	7$
+	mov	dph, #>EP0_REPLY
+	mov	dpl, r7
+	movx	@dptr, a
+	inc	dptr
+	clr	a
+	movx	@dptr, a
+	inc	r7
+	inc	r7
+	inc	r1
+	djnz	r6, 6$
+7$:	mov	dptr, #EP0_REPLY
+	mov	a, r7
+	movx	@dptr, a
+	inc	dptr
+	mov	a, #3
+	movx	@dptr, a
+	ljmp	reply
+5$:	ljmp	stall
+
 device_descriptor:
 	.db	18, 0x01, 0x20, 0x03	; USB 3.2
 	.db	0, 0, 0			; class: the interface's

@@ -41,7 +41,7 @@ mod tests {
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "9435f25a3fa8dffbbb2975f1bf425018ee9b29ec0d4b4b8d115caeeb0e9340f1";
+    const SHA256: &str = "01fe155a25571a1e60274dd0d152d1ef723219d9f0a19737bd711bd41a996c41";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

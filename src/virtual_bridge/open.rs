@@ -3,6 +3,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -170,7 +172,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
     }
     let mut file = open(&path)?;
-    match file.try_lock() {
+    match lock(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::Busy { dir: dir.to_owned() }),
         Err(TryLockError::Error(source)) => return Err(OpenError::File { what: "lock", path, source }),
@@ -196,6 +198,20 @@ fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Resul
     factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
         .map_err(|error| OpenError::Factory(error.to_string()))?;
     Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
+}
+
+/// Locks a unit's flash, with a little patience: a process that another one has just started holds what that one had
+/// open until its own program is loaded.
+fn lock(file: &File) -> Result<(), TryLockError> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 0..TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            settled => return settled,
+        }
+    }
+    file.try_lock()
 }
 
 fn open(path: &Path) -> Result<File, OpenError> {

@@ -162,6 +162,8 @@ pub struct Scenario {
     pub serial: Option<String>,
     /// The unit loses its power once so many bytes of flash have been programmed since it was opened.
     pub power_loss_after: Option<u64>,
+    /// The unit is unplugged so many microseconds after it was opened, whatever it is busy with.
+    pub unplug_after_us: Option<u64>,
     /// Milliseconds until a unit that disappeared through a fault is back; without it, it stays away.
     pub back_after_ms: Option<u64>,
     /// Times.
@@ -260,6 +262,7 @@ mod tests {
             factory = "erased"
             serial = "0123456789AB"
             power-loss-after = 4096
+            unplug-after-us = 2500
             back-after-ms = 100
             [timing]
             erase-sector-ms = 45

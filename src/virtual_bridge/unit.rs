@@ -94,6 +94,8 @@ pub struct VirtualBridge {
     /// bConfigurationValue, as the host has set it.
     configuration: u8,
     presence: Presence,
+    /// When the scenario unplugs it.
+    unplugged_at: Option<Instant>,
     /// What the code memory holds; `None` where what runs is not the image's.
     running: Option<Image>,
     /// The image boots, and its firmware answers no host.
@@ -126,6 +128,7 @@ impl VirtualBridge {
             bulk_only: BulkOnly::new(),
             uas: Uas::new(scenario.speed),
             faults: FaultPlan::new(&scenario.faults),
+            unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             gate: Gate::of(came_up.descriptors.state),
             configuration: 0,
             presence: Presence::Away { back: None },
@@ -171,6 +174,7 @@ impl VirtualBridge {
     /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
     /// back in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
+        self.unplug_when_told();
         if self.is_attached() {
             self.follow_chip();
         }
@@ -190,7 +194,7 @@ impl VirtualBridge {
     /// Asked *before* transfers are offered again: a moment that passes in between then costs one more round, not an
     /// answer.
     pub fn wake_in(&self) -> Option<Duration> {
-        let away = match self.presence {
+        let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached => match &self.whole {
                 Some(whole) => whole.ready_at(),
@@ -198,7 +202,9 @@ impl VirtualBridge {
                 None => self.uas.ready_at(),
             },
         };
-        away.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
+        // What is busy until after it is unplugged is answered never.
+        let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
+        ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
     /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`]. What its flash is
@@ -376,6 +382,7 @@ impl VirtualBridge {
     /// Under Bulk-Only a transfer is one CBW, or any piece of the command's data; under UAS one IU, or any piece of the
     /// stream's data.
     pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
+        self.unplug_when_told();
         if !self.is_attached() {
             return OutReply::Gone;
         }
@@ -400,6 +407,7 @@ impl VirtualBridge {
 
     /// The host asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 where there are no streams.
     pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        self.unplug_when_told();
         if !self.is_attached() {
             return InReply::Gone;
         }
@@ -500,10 +508,25 @@ impl VirtualBridge {
         }
     }
 
+    /// Unplugs the unit where the scenario's moment has come.
+    fn unplug_when_told(&mut self) {
+        if self.is_attached()
+            && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
+        {
+            self.lose_power_at(at);
+            let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
+            self.leave(self.scenario.back_after_ms.map(back));
+        }
+    }
+
     fn lose_power(&mut self) {
+        self.lose_power_at(Instant::now());
+    }
+
+    fn lose_power_at(&mut self, at: Instant) {
         self.stop_chip();
         // A file that can't be written has what the flash was busy with: as if the power had gone later.
-        let _ = self.target.chip.flash.cut_power(Instant::now());
+        let _ = self.target.chip.flash.cut_power(at);
     }
 
     fn leave(&mut self, back: Option<Back>) {

@@ -416,7 +416,7 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
         fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
         fs::create_dir(home.join("patches")).unwrap();
-        let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/own-dispatch/p.toml");
+        let patch = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash/session.in/own-start/p.toml");
         fs::copy(patch, home.join("patches/p.toml")).unwrap();
         let made = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
             .current_dir(home)

@@ -5,6 +5,7 @@ mod screen;
 mod session;
 mod show;
 mod source;
+mod terminal;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -122,6 +123,11 @@ pub struct WritingArgs {
 }
 
 impl WritingArgs {
+    /// The options that say what becomes of the backup, to name the command again.
+    pub fn backup_options(&self) -> Vec<OsString> {
+        if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() }
+    }
+
     fn allowed(&self) -> Allowed {
         Allowed {
             no_backup: self.no_backup,
@@ -156,6 +162,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             file: args.file.clone(),
             options: args.options(),
             config_from: args.config_from.clone(),
+            backup: args.writing.backup_options(),
         },
     };
     session.run(&job, |attached, blocks| {

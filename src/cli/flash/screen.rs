@@ -7,8 +7,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use super::terminal;
 use crate::cli::Context;
 use crate::escape::Escape as _;
 use crate::flash::progress::{Event, Observer};
@@ -41,9 +42,8 @@ impl Screen {
     /// Starts the thread. `says_steps` is whether results go to stdout, step by step, and `names_units` whether each line
     /// begins with its unit.
     pub fn start(context: &Context, says_steps: bool, names_units: bool) -> Self {
-        let target = if context.shows_progress() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let printer = Printer {
-            all: MultiProgress::with_draw_target(target),
+            all: MultiProgress::with_draw_target(terminal::draw_target(context.shows_progress())),
             says_steps: says_steps && !context.is_quiet(),
             names_units,
             bars: Vec::new(),

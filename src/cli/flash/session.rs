@@ -10,6 +10,7 @@ use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::{Attached, Port};
 use crate::cli::Context;
+use crate::cli::deadlines::Deadlines;
 use crate::cli::pcap::Recording;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
@@ -21,11 +22,6 @@ use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
 use crate::unit::{self, OpenError};
-
-/// How long a unit may take to come back by itself.
-const RETURN: Duration = Duration::from_secs(15);
-/// How long the user may then take to plug it in again.
-const REPLUG: Duration = Duration::from_secs(120);
 
 /// What a command wants written.
 pub struct Job {
@@ -327,10 +323,11 @@ fn write_one(
 ) -> Outcome {
     // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
     let is_attended = is_attended && !port.device().starts_with("virtual:");
+    let Deadlines { come_back, replug } = Deadlines::of_this_run();
     let options = Options {
         backup_into: backup_into.map(Path::to_owned),
-        return_deadline: RETURN,
-        replug_deadline: if is_attended { REPLUG } else { Duration::ZERO },
+        return_deadline: come_back,
+        replug_deadline: if is_attended { replug } else { Duration::ZERO },
     };
     match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => Outcome::Written(report),

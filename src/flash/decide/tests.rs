@@ -125,7 +125,10 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
 fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
     let image = sample_image(0);
     let seen = observed("virtual:u", blocks("A"), Some(&another()));
-    let subject = Subject { rewritable: Rewritable::No(vec!["E1 asks for block 0"]), ..subject() };
+    let subject = Subject {
+        rewritable: Rewritable::No("takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned()),
+        ..subject()
+    };
     let everything =
         Allowed { no_backup: true, unproven: true, clone_identity: true, other_line: true, force: true, unasked: true };
     let decision = decide_alone(&seen, &kept(&seen, &image), &subject, everything);

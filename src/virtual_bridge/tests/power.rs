@@ -10,10 +10,12 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    Engine, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+    BusEvent, Engine, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes,
+    VirtualPort, replug,
 };
 
 on_both_engines!(
+    a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says,
     a_new_unit_boots_the_practice_image_under_the_chip_makers_identity,
     an_image_that_fails_its_checks_leaves_the_boot_loader,
     flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed,
@@ -363,6 +365,15 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before(engine: Engine
     port.unit().lock().replug();
     returned(&mut port);
     assert_eq!(port.speed().unwrap(), Speed::High);
+}
+
+fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says(engine: Engine) {
+    let mut unit = unit(engine, "unplug-after-us = 0\nback-after-ms = 0");
+    assert!(unit.is_attached());
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+    assert_eq!(unit.poll_event(), Some(BusEvent::Detached));
+    assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
+    assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! The terminal that progress is drawn on.
+
+use std::env;
+use std::io;
+
+use console::Term;
+use indicatif::{ProgressDrawTarget, TermLike};
+
+/// How often a second bars are drawn: indicatif's own rate.
+const HZ: u8 = 20;
+
+/// Where bars are drawn: stderr, unless nothing can be drawn there.
+pub fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
+    let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    if is_wanted && !is_dumb { Unfailing(Term::buffered_stderr()).into_target() } else { ProgressDrawTarget::hidden() }
+}
+
+/// A terminal whose errors are nobody's.
+///
+/// indicatif panics where a line is printed among its bars and the terminal is gone, and once more when the bars are
+/// dropped, which ends the process in the middle of a write.
+#[derive(Debug)]
+pub struct Unfailing<T>(pub T);
+
+impl<T: TermLike + 'static> Unfailing<T> {
+    /// As a place for bars.
+    pub fn into_target(self) -> ProgressDrawTarget {
+        ProgressDrawTarget::term_like_with_hz(Box::new(self), HZ)
+    }
+}
+
+impl<T: TermLike> TermLike for Unfailing<T> {
+    fn width(&self) -> u16 {
+        self.0.width()
+    }
+
+    fn height(&self) -> u16 {
+        self.0.height()
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_up(n).or(Ok(()))
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_down(n).or(Ok(()))
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_right(n).or(Ok(()))
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.0.move_cursor_left(n).or(Ok(()))
+    }
+
+    fn write_line(&self, s: &str) -> io::Result<()> {
+        self.0.write_line(s).or(Ok(()))
+    }
+
+    fn write_str(&self, s: &str) -> io::Result<()> {
+        self.0.write_str(s).or(Ok(()))
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.0.clear_line().or(Ok(()))
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.flush().or(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use indicatif::{MultiProgress, ProgressBar};
+
+    use super::*;
+
+    /// A terminal whose other end is closed.
+    #[derive(Debug)]
+    struct Gone;
+
+    fn gone() -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(5))
+    }
+
+    impl TermLike for Gone {
+        fn width(&self) -> u16 {
+            80
+        }
+
+        fn move_cursor_up(&self, _: usize) -> io::Result<()> {
+            gone()
+        }
+
+        fn move_cursor_down(&self, _: usize) -> io::Result<()> {
+            gone()
+        }
+
+        fn move_cursor_right(&self, _: usize) -> io::Result<()> {
+            gone()
+        }
+
+        fn move_cursor_left(&self, _: usize) -> io::Result<()> {
+            gone()
+        }
+
+        fn write_line(&self, _: &str) -> io::Result<()> {
+            gone()
+        }
+
+        fn write_str(&self, _: &str) -> io::Result<()> {
+            gone()
+        }
+
+        fn clear_line(&self) -> io::Result<()> {
+            gone()
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            gone()
+        }
+    }
+
+    #[test]
+    fn a_line_among_the_bars_of_a_terminal_that_is_gone_costs_only_the_line() {
+        let all = MultiProgress::with_draw_target(Unfailing(Gone).into_target());
+        let bar = all.add(ProgressBar::new(10));
+        bar.set_message("writing");
+        let mut is_printed = false;
+        all.suspend(|| is_printed = true);
+        bar.finish_and_clear();
+        assert!(is_printed);
+    }
+}

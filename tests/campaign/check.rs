@@ -1,0 +1,209 @@
+//! Holds what a process said against the unit's files, and the end against what was wanted.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use asmpatch::digest::Sha256Digest;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::recovery::Left;
+
+use crate::history::{History, Output, Trouble};
+use crate::process::{End, Ended};
+use crate::told::Told;
+use crate::world::{self, SLOT, World};
+
+/// What a command is meant to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Flash,
+    Restore,
+    Reads,
+}
+
+impl Verb {
+    /// The verb of a printed line.
+    pub fn of(line: &str) -> Self {
+        match line.split_whitespace().nth(1) {
+            Some("flash") => Self::Flash,
+            Some("restore") => Self::Restore,
+            _ => Self::Reads,
+        }
+    }
+}
+
+/// A process and the unit's flash around it.
+pub struct Around<'a> {
+    pub verb: Verb,
+    /// Whether it is the history's first.
+    pub is_first: bool,
+    /// Whether an earlier message printed it.
+    pub is_printed: bool,
+    pub trouble: &'a Trouble,
+    pub before: &'a [u8],
+    pub after: &'a [u8],
+    pub ended: &'a Ended,
+    pub told: &'a Told,
+}
+
+/// Slots in which the unit may end.
+pub struct Goals {
+    pub asked_for: Vec<Vec<u8>>,
+    pub back: Vec<Vec<u8>>,
+}
+
+impl Goals {
+    pub fn of(world: &World, history: &History) -> Self {
+        Self { asked_for: world.asked_for(history), back: world.ways_back(history) }
+    }
+
+    fn holds(slots: &[Vec<u8>], flash: &[u8]) -> bool {
+        slots.iter().any(|slot| slot[..] == flash[..SLOT])
+    }
+
+    /// Whether this is what the command was asked for.
+    pub fn is_asked_for(&self, flash: &[u8]) -> bool {
+        Self::holds(&self.asked_for, flash)
+    }
+
+    /// Whether this is what there was before.
+    pub fn is_back(&self, flash: &[u8]) -> bool {
+        Self::holds(&self.back, flash)
+    }
+}
+
+fn claim(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+impl Around<'_> {
+    /// The exit status is in the contract, and everything that was said is true.
+    pub fn check(&self, goals: &Goals, folder: &Path) -> Result<(), String> {
+        self.status()?;
+        claim(self.before[SLOT..] == self.after[SLOT..], || "the flash behind the first slot changed".into())?;
+        let is_unchanged = self.before == self.after;
+        if self.is_first && self.trouble.is_output_alone() {
+            claim(self.ended.end == End::Status(0), || "lost output changed the exit status".into())?;
+        }
+        if self.is_printed && self.trouble.is_output_alone() {
+            let is_done = self.ended.end == End::Status(0);
+            claim(is_done, || "a command that was printed fails, though nothing is wrong any more".into())?;
+        }
+        if self.trouble.is_one_signal() {
+            let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
+            claim(is_whole, || "one signal, and the flash is neither as before nor written".into())?;
+        }
+        match (self.verb, self.ended.end) {
+            (Verb::Reads, _) => return claim(is_unchanged, || "a command that only reads changed the flash".into()),
+            (Verb::Flash, End::Status(0)) => {
+                claim(goals.is_asked_for(self.after), || "exit 0, but the flash holds something else".into())?;
+            }
+            (Verb::Restore, End::Status(0)) => {
+                let is_whole = goals.is_asked_for(self.after) || goals.is_back(self.after);
+                claim(is_whole, || "exit 0, but the flash is not as any backup".into())?;
+            }
+            _ => {}
+        }
+        self.claims(goals, folder)
+    }
+
+    fn status(&self) -> Result<(), String> {
+        let is_lost = matches!(self.trouble.output, Output::Terminal { lost_after_micros: Some(_) });
+        match self.ended.end {
+            End::Status(0 | 1 | 3 | 4 | 5) => Ok(()),
+            End::Status(130) => {
+                claim(is_lost || !self.ended.sent.is_empty(), || "exit 130, but it was sent no signal".into())
+            }
+            End::Status(2) => Err("exit 2: the command line is not accepted".into()),
+            End::Status(other) => Err(format!("exit {other} is not in the contract")),
+            End::Signal(signal) => {
+                let is_sent = self.ended.sent.contains(&signal) || (is_lost && signal == 1);
+                claim(is_sent, || format!("ended by signal {signal}, which it was not sent"))
+            }
+        }
+    }
+
+    fn claims(&self, goals: &Goals, folder: &Path) -> Result<(), String> {
+        let told = self.told;
+        let is_unchanged = self.before == self.after;
+        // A process may be killed after its last word.
+        if let (Some(ok), End::Status(status)) = (told.ok, self.ended.end) {
+            claim(ok == (status == 0), || format!("\"ok\": {ok} with status {status}"))?;
+        }
+        if told.changed == Some(false) {
+            claim(is_unchanged, || "\"changed\": false, but the flash changed".into())?;
+        }
+        if let (Some(image), Verb::Flash, End::Status(0)) = (world::image_in(self.after), self.verb, self.ended.end) {
+            let digest = Sha256Digest(image.sha256()).to_string();
+            let others: Vec<&String> = told.digests.iter().filter(|told| **told != digest).collect();
+            claim(others.is_empty(), || format!("SHA-256 {others:?}, the flash holds {digest}"))?;
+        }
+        if let Some(left) = told.left {
+            self.left(left, goals)?;
+        } else if self.has_said_all() && matches!(self.ended.end, End::Status(1..)) {
+            claim(is_unchanged, || "an error without the unit's state, but the flash changed".into())?;
+        }
+        if let Some(version) = &told.version {
+            let runs = world::image_in(self.after).map(|image| image.version().to_string());
+            claim(runs.as_ref() == Some(version), || format!("version {version}, the flash holds {runs:?}"))?;
+        }
+        if let (Some((id, serial)), Some(blocks), Some(true)) = (&told.after, world::own_blocks(self.after), told.ok) {
+            let has = (blocks[0].usb_id().to_string(), blocks[0].text(asmpatch::firmware::ConfigField::Serial));
+            claim((id, serial) == (&has.0, &has.1), || format!("came back as {id} {serial}, the flash has {has:?}"))?;
+        }
+        if let Some(named) = &told.backup {
+            let backup = backup_folder::load(&folder.join(named)).map_err(|error| format!("{named}: {error}"))?;
+            let is_of_before = backup.content_digest() == world::backup_digest(self.before);
+            claim(is_of_before, || format!("{named} is not what the unit held"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether everything that it had to say could be read.
+    fn has_said_all(&self) -> bool {
+        (self.ended.has_all_out || self.ended.has_all_err) && matches!(self.ended.end, End::Status(code) if code != 130)
+    }
+
+    /// The state that a stopped run names is the one that the flash has.
+    fn left(&self, left: Left, goals: &Goals) -> Result<(), String> {
+        let is_new = goals.is_asked_for(self.after) || goals.is_back(self.after);
+        let starts = world::image_in(self.after).is_some();
+        // A unit that gives no readback is known only once it is back.
+        let was_read_back = world::image_in(self.before).is_some();
+        let holds = match left {
+            Left::Untouched => self.before == self.after,
+            Left::Verified => is_new,
+            Left::Restarted => is_new || !was_read_back,
+            Left::BootLoader => !starts || self.ended.out.contains("open firmware"),
+            // These say "may" or "not proven".
+            Left::Incomplete | Left::Complete | Left::OtherIdentity | Left::Unproven => true,
+        };
+        claim(holds, || {
+            format!("the state that it names, {left:?}, is not the flash's (it starts: {starts}, as wanted: {is_new})")
+        })
+    }
+}
+
+/// Every backup is whole and holds what the unit once held.
+pub fn backups(folder: &Path, seen: &BTreeSet<[u8; 32]>) -> Result<usize, String> {
+    let found = world::backups_under(folder).map_err(|error| error.to_string())?;
+    for path in &found {
+        let backup = backup_folder::load(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        claim(seen.contains(&backup.content_digest()), || {
+            format!("{} holds what the unit never held", path.display())
+        })?;
+    }
+    Ok(found.len())
+}
+
+/// No file is left that only a command under way should have.
+pub fn temporaries(folder: &Path) -> Result<(), String> {
+    let found = world::temporaries_under(folder).map_err(|error| error.to_string())?;
+    claim(found.is_empty(), || format!("left behind: {found:?}"))
+}
+
+/// The SSD behind the bridge has every byte that it had.
+pub fn ssd(unit: &Path) -> Result<(), String> {
+    let bytes = fs::read(unit.join("ssd.bin")).map_err(|error| error.to_string())?;
+    claim(bytes == world::ssd(), || "the SSD behind the bridge was written".into())
+}

@@ -1,0 +1,211 @@
+//! Draws a history from the seed and its number, and from nothing else.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fastrand::Rng;
+
+use crate::history::{
+    Blow, Class, Config, Firmware, History, Job, Kind, Moment, Output, Signal, Start, Trouble, WireFault,
+};
+
+/// The bytes that a flash programs: two configuration blocks and the practice image.
+const PROGRAMMED: u64 = 2 * 128 + 98_016;
+/// What an image may be called.
+const IMAGE_NAMES: [&[u8]; 7] =
+    [b"patched.bin", b"patched.bin", b"fw patched.bin", b"fw'1.bin", b"fw;ls.bin", b"-fw.bin", b"fw\xFF\n.bin"];
+
+impl History {
+    /// The history of this number in the campaign of this seed.
+    pub fn new(seed: u64, number: u64) -> Self {
+        // Neighbours must not resemble each other: the generator mixes its seed only as it goes on.
+        let mut rng =
+            Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        for _ in 0..4 {
+            rng.u64(..);
+        }
+        let rng = &mut rng;
+        let class = class(rng);
+        let (start, job) = job(rng, class);
+        let json = rng.bool();
+        let first = trouble(rng, class, job);
+        let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
+        let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
+        let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..6) == 0;
+        let during_recovery = (0..recoveries)
+            .map(|_| {
+                let class = writing_class(rng);
+                trouble(rng, class, job)
+            })
+            .collect();
+        Self {
+            class,
+            start,
+            job,
+            json: json && !matches!(first.output, Output::Terminal { .. }),
+            first,
+            during_recovery,
+            answers_at_terminal: rng.u8(..4) == 0,
+            goes_back: rng.bool(),
+            unit_name: pick(rng, &["unit", "unit", "my unit", "it's", "$HOME", "ünit"]),
+            image_name: OsStr::from_bytes(pick(rng, &IMAGE_NAMES)),
+            backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
+            backup_dir_by_env: rng.bool(),
+            keeps_code: rng.u8(..4) == 0,
+            has_companion,
+            has_ssd: rng.u8(..4) == 0,
+            is_high_speed: rng.u8(..8) == 0,
+        }
+    }
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.usize(..from.len())]
+}
+
+fn class(rng: &mut Rng) -> Class {
+    if rng.u8(..100) < 8 { Class::Uas(pick(rng, &Kind::ALL)) } else { writing_class(rng) }
+}
+
+fn writing_class(rng: &mut Rng) -> Class {
+    match rng.u8(..100) {
+        0..16 => Class::PowerLoss,
+        16..30 => Class::Unplug,
+        30..50 => Class::BulkOnly(pick(rng, &Kind::STAYING)),
+        50..60 => Class::Kill,
+        60..70 => Class::Once(pick(rng, &Signal::ALL)),
+        70..79 => Class::Twice(pick(rng, &Signal::ALL)),
+        79..84 => Class::ClosedPipe,
+        84..88 => Class::LostTerminal,
+        88..91 => Class::FullOutput,
+        91..94 => Class::FullFiles,
+        _ => Class::TwoAtOnce,
+    }
+}
+
+fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
+    use Config::{Earlier, Own, Serial};
+    if let Class::Uas(_) = class {
+        let path = pick(rng, &["write16", "read16", "e4-255", "e4-4096"]);
+        return (pick(rng, &[Start::Stock, Start::Patched, Start::Patched]), Job::Bench { uas: true, path });
+    }
+    let flash = |firmware, config, backup| Job::Flash { firmware, config, backup };
+    let reads = !matches!(class, Class::PowerLoss);
+    match rng.u8(..100) {
+        0..8 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Backup { named: rng.bool() }),
+        8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage]), Job::List),
+        10..12 if reads => (Start::Patched, Job::Bench { uas: false, path: "e4-255" }),
+        12..14 if reads => (Start::Stock, Job::DryRun),
+        14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Reset),
+        // There is nothing to do.
+        16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
+        0..56 => (Start::Stock, flash(Firmware::Patched, Own, true)),
+        56..62 => (Start::Stock, flash(Firmware::Patched, Own, false)),
+        62..68 => (Start::Patched, flash(Firmware::Practice, Own, true)),
+        68..82 => (Start::Patched, Job::Restore { backup: true }),
+        82..87 => (pick(rng, &[Start::NoImage, Start::Erased]), Job::Restore { backup: false }),
+        87..95 => (
+            pick(rng, &[Start::NoImage, Start::Erased]),
+            flash(Firmware::Patched, pick(rng, &[Own, Earlier, Serial]), false),
+        ),
+        _ => (Start::OpenFirmware, flash(Firmware::Patched, pick(rng, &[Own, Earlier]), false)),
+    }
+}
+
+fn trouble(rng: &mut Rng, class: Class, job: Job) -> Trouble {
+    let mut trouble = Trouble::default();
+    add(rng, &mut trouble, class, job);
+    trouble
+}
+
+fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job) {
+    match class {
+        Class::PowerLoss => {
+            trouble.power_loss_after = Some(rng.u64(..=PROGRAMMED));
+            trouble.back_after_ms = back(rng);
+        }
+        Class::Unplug => {
+            trouble.back_after_ms = back(rng);
+            if rng.bool() {
+                trouble.is_slow = true;
+                trouble.unplug_after_micros = Some(rng.u64(..90_000));
+            } else {
+                trouble.faults.push(fault(rng, Kind::Disconnect, None, job));
+            }
+        }
+        Class::BulkOnly(kind) | Class::Uas(kind) => {
+            let opcode = opcode(rng, job);
+            trouble.faults.push(fault(rng, kind, opcode, job));
+            trouble.back_after_ms = back(rng);
+        }
+        Class::Kill => {
+            trouble.is_slow = rng.u8(..8) != 0;
+            trouble.blow = Some(Blow::Kill(moment(rng, trouble.is_slow)));
+        }
+        Class::Once(signal) => {
+            trouble.is_slow = rng.u8(..8) != 0;
+            let at = moment(rng, trouble.is_slow);
+            trouble.blow = Some(Blow::Signal { signal, at, again_after_micros: None });
+        }
+        Class::Twice(signal) => {
+            trouble.is_slow = rng.u8(..8) != 0;
+            let at = moment(rng, trouble.is_slow);
+            trouble.blow = Some(Blow::Signal { signal, at, again_after_micros: Some(rng.u64(..25_000)) });
+        }
+        Class::ClosedPipe => trouble.output = Output::ClosedAfter(rng.usize(..24)),
+        Class::LostTerminal => {
+            trouble.is_slow = true;
+            trouble.output = Output::Terminal { lost_after_micros: Some(rng.u64(..110_000)) };
+        }
+        Class::FullOutput => trouble.output = Output::Full { stderr_too: rng.bool() },
+        Class::FullFiles => trouble.file_limit = Some(rng.u64(..260)),
+        Class::TwoAtOnce => {
+            for _ in 0..2 {
+                let mut class = writing_class(rng);
+                while class == Class::TwoAtOnce {
+                    class = writing_class(rng);
+                }
+                add(rng, trouble, class, job);
+            }
+        }
+    }
+}
+
+fn back(rng: &mut Rng) -> Option<u64> {
+    (rng.u8(..3) == 0).then(|| rng.u64(..40))
+}
+
+fn moment(rng: &mut Rng, is_slow: bool) -> Moment {
+    if is_slow && rng.u8(..3) == 0 {
+        Moment::Lines(rng.usize(1..22), rng.u64(..12_000))
+    } else {
+        Moment::Micros(rng.u64(..if is_slow { 95_000 } else { 25_000 }))
+    }
+}
+
+fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
+    match job {
+        Job::Flash { .. } | Job::Restore { .. } => pick(
+            rng,
+            &[Some(0xE0), Some(0xE1), Some(0xE1), Some(0xE2), Some(0xE3), Some(0xE3), Some(0xE4), Some(0xE8), None],
+        ),
+        Job::Backup { .. } => pick(rng, &[Some(0xE0), Some(0xE2), Some(0xE4), None]),
+        Job::Bench { .. } => pick(
+            rng,
+            &[Some(0xE4), Some(0xE4), Some(0xE6), Some(0x8A), Some(0x88), Some(0x9E), Some(0x25), Some(0x12), None],
+        ),
+        Job::DryRun | Job::Reset => pick(rng, &[Some(0xE0), Some(0xE2), Some(0xE4), Some(0xE8), None]),
+        Job::List => pick(rng, &[Some(0xE4), None]),
+    }
+}
+
+fn fault(rng: &mut Rng, kind: Kind, opcode: Option<u8>, job: Job) -> WireFault {
+    let most = if opcode.is_some() {
+        5
+    } else if job.writes() {
+        26
+    } else {
+        12
+    };
+    WireFault { kind, opcode, nth: rng.u64(1..=most), times: pick(rng, &[1, 1, 2, 3, 4, 99]) }
+}

@@ -1,0 +1,417 @@
+//! Plays one history: the first command with its trouble, then only what was printed, or what docs/recovery.md says.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::check::{self, Around, Goals, Verb};
+use crate::history::{Config, History, Job, Output, Start, Trouble};
+use crate::process::{self, End, Ended, Place, quoted};
+use crate::told::Told;
+use crate::watchdog::Watchdog;
+use crate::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
+
+/// Commands without trouble after which the unit has to be where it was wanted.
+const MOST_CALM: usize = 4;
+/// How often the first command is run again where the message says nothing else.
+const MOST_AGAIN: usize = 2;
+
+/// What brought the unit where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum By {
+    /// The first command, in spite of everything.
+    Itself,
+    /// The first command once more, as the message says.
+    Again,
+    /// The commands that were printed.
+    Printed,
+    /// docs/recovery.md.
+    Documented,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ending {
+    /// Flashed or restored as the first command was asked to.
+    AsAsked,
+    /// Gone back to what it was.
+    AsBefore,
+    /// Read alone.
+    Read,
+}
+
+/// A history that held.
+#[derive(Debug)]
+pub struct Tale {
+    pub by: By,
+    pub ending: Ending,
+    pub processes: usize,
+    pub backups: usize,
+}
+
+/// A history that did not.
+#[derive(Debug)]
+pub struct Broken {
+    /// What does not hold.
+    pub what: String,
+    /// Every process up to there.
+    pub processes: String,
+}
+
+struct Player<'a> {
+    world: &'a World,
+    history: &'a History,
+    folder: &'a Path,
+    bin: &'a Path,
+    watchdog: &'a Watchdog,
+    goals: Goals,
+    seen: BTreeSet<[u8; 32]>,
+    log: String,
+    processes: usize,
+}
+
+struct Next {
+    line: OsString,
+    verb: Verb,
+    by: By,
+}
+
+/// Plays a history in `folder`, which is there and empty.
+///
+/// # Errors
+/// [`Broken`].
+pub fn play(world: &World, history: &History, folder: &Path, bin: &Path, watchdog: &Watchdog) -> Result<Tale, Broken> {
+    let goals = Goals::of(world, history);
+    let log = String::new();
+    let mut player = Player { world, history, folder, bin, watchdog, goals, seen: BTreeSet::new(), log, processes: 0 };
+    player.all().map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
+}
+
+impl Player<'_> {
+    fn all(&mut self) -> Result<Tale, String> {
+        self.world.furnish(self.history, self.folder).map_err(|error| error.to_string())?;
+        self.seen.insert(world::backup_digest(&self.world.flash(self.history.start)));
+        if self.folder.join(EARLIER).exists() {
+            self.seen.insert(world::backup_digest(&self.world.flash(Start::Stock)));
+        }
+        if self.history.has_companion {
+            self.seen.insert(world::backup_digest(&self.world.companion()));
+        }
+        let mut by = By::Itself;
+        let first = self.first_command();
+        let (mut ended, mut told) = self.run(&first, &self.history.first)?;
+        self.companion()?;
+        let mut troubles = self.history.during_recovery.iter();
+        let (mut calm, mut again) = (0, 0);
+        while !self.is_over(&ended, calm) {
+            let next = match self.next(&told, again)? {
+                Some(next) => next,
+                None => {
+                    by = by.max(By::Printed);
+                    break;
+                }
+            };
+            by = by.max(next.by);
+            again += usize::from(next.by == By::Again);
+            let trouble = troubles.next().cloned().unwrap_or_else(|| {
+                calm += 1;
+                self.history.calm()
+            });
+            if calm > MOST_CALM {
+                return Err(format!("{MOST_CALM} commands without trouble did not bring the unit back"));
+            }
+            (ended, told) = self.run(&next, &trouble)?;
+        }
+        self.end(by)
+    }
+
+    /// What goes wrong with one unit is not the other's business.
+    fn companion(&mut self) -> Result<(), String> {
+        if !self.history.has_companion {
+            return Ok(());
+        }
+        let flash = fs::read(self.folder.join(COMPANION).join("flash.bin")).map_err(|error| error.to_string())?;
+        let is_written =
+            flash[..SLOT] == self.world.companion_asked_for() && flash[SLOT..] == self.world.companion()[SLOT..];
+        self.seen.insert(world::backup_digest(&flash));
+        if is_written { Ok(()) } else { Err("the second unit, with which nothing is wrong, is not written".into()) }
+    }
+
+    /// Whether this is how the history's last command ends.
+    fn is_over(&self, ended: &Ended, calm: usize) -> bool {
+        match (self.history.job, ended.end) {
+            (_, End::Status(0)) => true,
+            // An SSD is not written, whatever is tried.
+            (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
+            _ => false,
+        }
+    }
+
+    fn end(&mut self, by: By) -> Result<Tale, String> {
+        let row = self.look()?;
+        let flash = self.flash()?;
+        let is_writing = self.history.job.writes();
+        let ending = if !is_writing {
+            Ending::Read
+        } else if self.goals.is_asked_for(&flash) {
+            Ending::AsAsked
+        } else if self.goals.is_back(&flash) {
+            Ending::AsBefore
+        } else {
+            return Err("the flash is neither as asked nor as before".into());
+        };
+        if flash[SLOT..] != self.world.flash(self.history.start)[SLOT..] {
+            return Err("the flash behind the first slot changed".into());
+        }
+        if let (Some(blocks), Some(image)) = (world::own_blocks(&flash), world::image_in(&flash)) {
+            let (id, version) = (blocks[0].usb_id().to_string(), image.version().to_string());
+            if row["id"] != id || row["firmware"] != version {
+                return Err(format!(
+                    "`list` shows {} and {}, the flash has {id} and {version}",
+                    row["id"], row["firmware"]
+                ));
+            }
+        }
+        if self.history.has_ssd {
+            check::ssd(&self.unit())?;
+        }
+        let backups = check::backups(self.folder, &self.seen)?;
+        check::temporaries(self.folder)?;
+        Ok(Tale { by, ending, processes: self.processes, backups })
+    }
+
+    fn unit(&self) -> PathBuf {
+        self.folder.join(self.history.unit_name)
+    }
+
+    fn flash(&self) -> Result<Vec<u8>, String> {
+        fs::read(self.unit().join("flash.bin")).map_err(|error| format!("flash.bin: {error}"))
+    }
+
+    /// Runs a command with its trouble, and holds what it says against the unit.
+    fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Told), String> {
+        let before = self.flash()?;
+        self.seen.insert(world::backup_digest(&before));
+        let scenario = self.scenario(trouble);
+        fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
+        self.processes += 1;
+        let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
+        let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
+        let ended = ended.map_err(|error| error.to_string())?;
+        let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
+        let told = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
+        let after = self.flash()?;
+        // Told to come up as open firmware, the unit does so again after the write.
+        let is_first = self.processes == 1 && next.by == By::Again && self.history.start != Start::OpenFirmware;
+        let is_printed = next.by == By::Printed;
+        let around = Around {
+            verb: next.verb,
+            is_first,
+            is_printed,
+            trouble,
+            before: &before,
+            after: &after,
+            ended: &ended,
+            told: &told,
+        };
+        around.check(&self.goals, self.folder)?;
+        Ok((ended, told))
+    }
+
+    fn place(&self) -> Place<'_> {
+        let by_env = self.history.backup_dir.filter(|_| self.history.backup_dir_by_env);
+        Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
+    }
+
+    /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed.
+    fn answered(&self, next: &Next, trouble: &Trouble) -> OsString {
+        let is_asked = matches!(trouble.output, Output::Terminal { .. });
+        let mut line = next.line.as_bytes().to_vec();
+        if next.verb != Verb::Reads {
+            let options = match (is_asked, self.history.json) {
+                (true, _) => "",
+                (false, true) => " --yes --json",
+                (false, false) => " --yes",
+            };
+            // After the subcommand: what follows may be operands alone.
+            let name = "asmpatch ".len();
+            let at = line[name..].iter().position(|byte| *byte == b' ').map_or(line.len(), |len| name + len);
+            line.splice(at..at, options.bytes());
+        }
+        OsString::from_vec(line)
+    }
+
+    /// What the unit is told for a process in which this goes wrong.
+    fn scenario(&self, trouble: &Trouble) -> String {
+        let mut text = String::new();
+        if self.history.has_ssd {
+            text.push_str("behind = { ssd = { bytes = 65536 } }\n");
+        }
+        if self.history.is_high_speed {
+            text.push_str("speed = \"high\"\n");
+        }
+        if self.history.start == Start::OpenFirmware && self.processes == 0 {
+            text.push_str("state = \"open-firmware\"\n");
+        }
+        if self.history.keeps_code {
+            text.push_str("cpu-reset = \"keeps-code\"\n");
+        }
+        let mut number = |key: &str, value: Option<u64>| {
+            if let Some(value) = value {
+                let _ = writeln!(text, "{key} = {value}");
+            }
+        };
+        number("power-loss-after", trouble.power_loss_after);
+        number("unplug-after-us", trouble.unplug_after_micros);
+        number("back-after-ms", trouble.back_after_ms);
+        if trouble.is_slow {
+            text.push_str(
+                "[timing]\nerase-sector-ms = 1\nprogram-page-us = 30\ncommand-us = 1000\nreenumerate-ms = 5\n",
+            );
+        }
+        for fault in &trouble.faults {
+            let _ =
+                writeln!(text, "[[fault]]\nkind = \"{}\"\nnth = {}\ntimes = {}", fault.kind, fault.nth, fault.times);
+            if let Some(opcode) = fault.opcode {
+                let _ = writeln!(text, "opcode = {opcode}");
+            }
+        }
+        text
+    }
+
+    /// The line of a command of ours: its words, the options that every run of it gets, the unit, the operands.
+    fn line(&self, verb: &str, options: &[&OsStr], operands: &[&OsStr]) -> OsString {
+        let mut device = OsString::from("virtual:");
+        device.push(self.history.unit_name);
+        let mut line = OsString::from(format!("asmpatch {verb}"));
+        let words = options.iter().copied().chain(["--device".as_ref(), device.as_ref()]);
+        let operands = (!operands.is_empty()).then_some("--".as_ref()).into_iter().chain(operands.iter().copied());
+        for word in words.chain(operands) {
+            line.push(" ");
+            line.push(quoted(word));
+        }
+        line
+    }
+
+    fn first_command(&self) -> Next {
+        let mut options: Vec<&OsStr> = Vec::new();
+        let mut operands: Vec<&OsStr> = Vec::new();
+        let (mut verb, mut is_json) = ("list", self.history.json && !self.history.job.writes());
+        let equals;
+        match self.history.job {
+            Job::Flash { config, .. } => {
+                verb = "flash";
+                operands.push(self.history.image_name);
+                match config {
+                    Config::Own => {}
+                    Config::Earlier => options.extend(["--config-from".as_ref(), EARLIER.as_ref() as &OsStr]),
+                    Config::Serial => options.extend(["--serial".as_ref(), SERIAL.as_ref() as &OsStr]),
+                }
+            }
+            Job::Restore { .. } => {
+                verb = "restore";
+                operands.push(EARLIER.as_ref());
+            }
+            Job::DryRun => {
+                verb = "flash";
+                options.push("--dry-run".as_ref());
+                operands.push(self.history.image_name);
+            }
+            Job::Reset => verb = "reset",
+            Job::Backup { named } => {
+                verb = "backup";
+                if named {
+                    options.extend(["-o".as_ref(), "kept".as_ref() as &OsStr]);
+                }
+            }
+            Job::Bench { uas, path } => {
+                verb = "bench";
+                let transport = if uas { "uas" } else { "bot" };
+                let quick =
+                    ["--path", path, "--seconds", "0.002", "--repetitions", "1", "--size", "512", "--depth", "2"];
+                let quick = ["--transport", transport].into_iter().chain(quick);
+                options.extend(quick.map(|word| word.as_ref() as &OsStr));
+            }
+            Job::List => is_json = false,
+        }
+        if self.history.has_companion {
+            options.extend(["--all".as_ref(), "--device".as_ref(), "virtual:companion".as_ref() as &OsStr]);
+        }
+        if self.history.job.writes() {
+            if !self.history.job.backs_up() {
+                options.push("--no-backup".as_ref());
+            } else if let (Some(dir), false) = (self.history.backup_dir, self.history.backup_dir_by_env) {
+                equals = OsString::from(format!("--backup-dir={dir}"));
+                options.push(&equals);
+            }
+        }
+        if is_json {
+            options.push("--json".as_ref());
+        }
+        let line = self.line(verb, &options, &operands);
+        let does_write = self.history.job.writes();
+        Next { verb: if does_write { Verb::of(&line.to_string_lossy()) } else { Verb::Reads }, line, by: By::Again }
+    }
+
+    /// What to do now; `None` where nothing is.
+    fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
+        if let Some(printed) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
+            let row = self.list(format!("{printed} --json").into(), By::Printed)?;
+            return if row["state"] == "vendor" { Ok(None) } else { self.documented().map(Some) };
+        }
+        let back =
+            told.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
+        if let Some(printed) = back.or(told.commands.first()) {
+            return Ok(Some(Next { line: printed.into(), verb: Verb::of(printed), by: By::Printed }));
+        }
+        let is_again = told.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
+        if (is_again && again < MOST_AGAIN) || !self.history.job.writes() {
+            return Ok(Some(self.first_command()));
+        }
+        self.documented().map(Some)
+    }
+
+    /// docs/recovery.md: see what state the unit is in, then what its table says for it.
+    fn documented(&mut self) -> Result<Next, String> {
+        let row = self.look()?;
+        let mut next = if row["state"] == "vendor" {
+            self.first_command()
+        } else {
+            let earlier = self.folder.join(EARLIER);
+            let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
+            let backup = found.iter().find(|path| **path != earlier).or(found.first());
+            let flash = |option: &str, value: &OsStr| {
+                let options = [OsStr::new("--no-backup"), option.as_ref(), value];
+                self.line("flash", &options, &[self.history.image_name])
+            };
+            let line = match (self.history.job, backup) {
+                (Job::Flash { .. }, Some(backup)) if !self.history.goes_back => flash("--config-from", backup.as_ref()),
+                (Job::Flash { .. }, None) => flash("--serial", DOCUMENTED_SERIAL.as_ref()),
+                (_, backup) => {
+                    let backup = if self.history.goes_back { backup } else { found.get(&earlier) };
+                    let backup = backup.ok_or("there is no backup to go back to")?;
+                    self.line("restore", &["--no-backup".as_ref()], &[backup.as_ref()])
+                }
+            };
+            Next { verb: Verb::of(&line.to_string_lossy()), line, by: By::Documented }
+        };
+        next.by = By::Documented;
+        Ok(next)
+    }
+
+    /// The unit with its power back and nothing wrong, as `asmpatch list` shows it.
+    fn look(&mut self) -> Result<Value, String> {
+        self.list(self.line("list", &["--json".as_ref()], &[]), By::Documented)
+    }
+
+    fn list(&mut self, line: OsString, by: By) -> Result<Value, String> {
+        let (ended, _) = self.run(&Next { line, verb: Verb::Reads, by }, &Trouble::default())?;
+        let rows: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
+        rows.get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
+    }
+}

@@ -1,0 +1,259 @@
+//! Runs one command as a user would, in a shell, and does to it what its trouble says.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::history::{Blow, Moment, Output, Signal, Trouble};
+use crate::watchdog::Watchdog;
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// With this status.
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub end: End,
+    /// What could be read of its stdout, or of its terminal.
+    pub out: String,
+    /// What could be read of its stderr.
+    pub err: String,
+    /// The signals that it was sent.
+    pub sent: Vec<i32>,
+    /// Whether everything that it printed to stdout, and to stderr, was read.
+    pub has_all_out: bool,
+    pub has_all_err: bool,
+}
+
+/// A word as a shell takes it, whatever its bytes.
+pub fn quoted(word: &OsStr) -> OsString {
+    let mut text = vec![b'\''];
+    for byte in word.as_bytes() {
+        match byte {
+            b'\'' => text.extend(br"'\''"),
+            byte => text.push(*byte),
+        }
+    }
+    text.push(b'\'');
+    OsString::from_vec(text)
+}
+
+/// Where a command runs.
+pub struct Place<'a> {
+    /// The current folder, with the command's home in it.
+    pub folder: &'a Path,
+    /// The folder that the command itself is in.
+    pub bin: &'a Path,
+    /// What the environment says of backups.
+    pub backup_dir: Option<&'a OsStr>,
+}
+
+/// Runs a line in a shell.
+pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdog) -> io::Result<Ended> {
+    let Place { folder, bin, backup_dir } = place;
+    let mut script = OsString::new();
+    if let Some(blocks) = trouble.file_limit {
+        // A signal would end the process; a full disk only fails the write.
+        script.push(format!("trap '' XFSZ; ulimit -f {blocks}; "));
+    }
+    script.push("exec ");
+    let has_terminal = matches!(trouble.output, Output::Terminal { .. });
+    if has_terminal {
+        // A session of its own, so that the terminal's end is the process's hang-up.
+        script.push("setsid -c ");
+    }
+    script.push(line);
+    // Names that are no text are printed in $'...', which not every sh knows yet.
+    let is_new_posix = script.as_bytes().windows(2).any(|pair| pair == b"$'");
+    let mut command = Command::new(if is_new_posix { "bash" } else { "sh" });
+    command.arg("-c").arg(script).current_dir(folder).env_clear();
+    command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
+    for (name, place) in [("HOME", "home"), ("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("TMPDIR", "tmp")] {
+        command.env(name, folder.join(place));
+    }
+    if let Some(dir) = backup_dir {
+        command.env("ASMPATCH_BACKUP_DIR", dir);
+    }
+    command.env("NO_COLOR", "1").env("TERM", "xterm").env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
+
+    let (count, counted) = mpsc::channel();
+    let readers: Vec<JoinHandle<Vec<u8>>>;
+    let mut child;
+    let mut complete = (true, true);
+    match trouble.output {
+        Output::Read => {
+            child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+            let (out, err) = (child.stdout.take(), child.stderr.take());
+            readers = vec![
+                thread::spawn(move || read_all(out, Some(&count), None)),
+                thread::spawn(move || read_all(err, None, None)),
+            ];
+        }
+        Output::ClosedAfter(lines) => {
+            let (reader, writer) = io::pipe()?;
+            command.stdin(Stdio::null()).stderr(writer.try_clone()?).stdout(writer);
+            let reader = (lines > 0).then_some(reader);
+            child = command.spawn()?;
+            drop(command);
+            readers = vec![thread::spawn(move || read_all(reader, Some(&count), Some(lines)))];
+            complete = (false, false);
+        }
+        Output::Full { stderr_too } => {
+            let full = || OpenOptions::new().write(true).open("/dev/full");
+            command.stdin(Stdio::null()).stdout(full()?);
+            command.stderr(if stderr_too { full()?.into() } else { Stdio::piped() });
+            child = command.spawn()?;
+            let err = child.stderr.take();
+            drop(count);
+            readers = vec![thread::spawn(Vec::new), thread::spawn(move || read_all(err, None, None))];
+            complete = (false, !stderr_too);
+        }
+        Output::Terminal { lost_after_micros } => {
+            let (master, slave) = terminal()?;
+            command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
+            child = command.spawn()?;
+            // With it goes this process's end of the terminal: what is left is the child's.
+            drop(command);
+            let lost = lost_after_micros.map(|micros| Instant::now() + Duration::from_micros(micros));
+            readers = vec![thread::spawn(move || sit_at(master, lost, &count))];
+            complete = (lost.is_none(), lost.is_none());
+        }
+    }
+    let guard = watchdog.watch(child.id());
+    let sent = trouble.blow.map_or_else(Vec::new, |blow| strike(&child, blow, &counted));
+    let status = child.wait()?;
+    if guard.has_bitten() {
+        return Err(io::Error::other("it hangs: killed after a minute"));
+    }
+    let mut texts = readers.into_iter().map(|reader| reader.join().unwrap_or_default());
+    let mut text = || texts.next().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+    Ok(Ended {
+        end: match (status.code(), status.signal()) {
+            (Some(code), _) => End::Status(code),
+            (None, signal) => End::Signal(signal.unwrap_or_default()),
+        },
+        out: text(),
+        err: text(),
+        sent,
+        has_all_out: complete.0,
+        has_all_err: complete.1,
+    })
+}
+
+fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
+    let (first, at, again) = match blow {
+        Blow::Kill(at) => (rustix::process::Signal::KILL, at, None),
+        Blow::Signal { signal, at, again_after_micros } => (number(signal), at, again_after_micros),
+    };
+    let micros = match at {
+        Moment::Micros(micros) => micros,
+        Moment::Lines(wanted, micros) => {
+            while lines.recv().is_ok_and(|seen| seen < wanted) {}
+            micros
+        }
+    };
+    let mut sent = Vec::new();
+    let mut send = || {
+        // Nobody has waited for it: the number is still its own.
+        if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+            && kill_process(pid, first).is_ok()
+        {
+            sent.push(first.as_raw());
+        }
+    };
+    thread::sleep(Duration::from_micros(micros));
+    send();
+    if let Some(micros) = again {
+        thread::sleep(Duration::from_micros(micros));
+        send();
+    }
+    sent
+}
+
+fn number(signal: Signal) -> rustix::process::Signal {
+    match signal {
+        Signal::Int => rustix::process::Signal::INT,
+        Signal::Term => rustix::process::Signal::TERM,
+        Signal::Hup => rustix::process::Signal::HUP,
+    }
+}
+
+/// Reads to the end, or closes after so many lines. Tells how many lines there are so far.
+fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after: Option<usize>) -> Vec<u8> {
+    let (mut text, mut lines) = (Vec::new(), 0);
+    let Some(mut from) = from else { return text };
+    let mut buffer = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        text.extend_from_slice(&buffer[..len]);
+        lines += buffer[..len].iter().filter(|byte| **byte == b'\n').count();
+        if let Some(count) = count {
+            let _ = count.send(lines);
+        }
+        if close_after.is_some_and(|most| lines >= most) {
+            break;
+        }
+    }
+    text
+}
+
+/// A terminal: our end and the command's.
+fn terminal() -> io::Result<(File, File)> {
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    grantpt(&master)?;
+    unlockpt(&master)?;
+    let name = ptsname(&master, Vec::new())?;
+    let slave = {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or_default();
+        OpenOptions::new().read(true).write(true).custom_flags(flags).open(OsStr::from_bytes(name.to_bytes()))?
+    };
+    Ok((master.into(), slave))
+}
+
+/// Reads the terminal, answers the question with yes, and closes it when it is lost.
+fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec<u8> {
+    let mut text = Vec::new();
+    let mut has_answered = false;
+    let mut buffer = [0; 4096];
+    loop {
+        let wait = lost.map(|lost| lost.saturating_duration_since(Instant::now()));
+        if wait.is_some_and(|wait| wait.is_zero()) {
+            return text;
+        }
+        let timeout = wait.map(|wait| Timespec {
+            tv_sec: wait.as_secs().try_into().unwrap_or(1),
+            tv_nsec: wait.subsec_nanos().into(),
+        });
+        match poll(&mut [PollFd::new(&master, PollFlags::IN)], timeout.as_ref()) {
+            Ok(0) | Err(_) => continue,
+            Ok(_) => {}
+        }
+        match master.read(&mut buffer) {
+            Ok(len @ 1..) => text.extend_from_slice(&buffer[..len]),
+            // Nobody has the other end open any more.
+            Ok(0) | Err(_) => return text,
+        }
+        let _ = count.send(text.iter().filter(|byte| **byte == b'\n').count());
+        if !has_answered && String::from_utf8_lossy(&text).contains("[y/N]") {
+            has_answered = true;
+            let _ = master.write_all(b"y\n");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! What a command's output says: in JSON where it is JSON, else in words.
+
+use asmpatch::flash::recovery::Left;
+use serde_json::Value;
+
+use crate::process::Ended;
+
+/// What a command said, as far as it could be read.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Whether it said that it was done; `None` where it did not say.
+    pub ok: Option<bool>,
+    /// Whether it said that something was written.
+    pub changed: Option<bool>,
+    /// The error's code.
+    pub code: Option<String>,
+    /// The unit's state after a run that stopped.
+    pub left: Option<Left>,
+    /// What to run, in the order in which it is offered.
+    pub commands: Vec<String>,
+    /// Every SHA-256 that it names.
+    pub digests: Vec<String>,
+    /// The folder of the backup that it took.
+    pub backup: Option<String>,
+    /// The version that the unit runs now.
+    pub version: Option<String>,
+    /// The identity that it came back with, and the serial number.
+    pub after: Option<(String, String)>,
+}
+
+/// Every state that a stopped run names.
+const STATES: [Left; 8] = [
+    Left::Untouched,
+    Left::Incomplete,
+    Left::Complete,
+    Left::Verified,
+    Left::Restarted,
+    Left::BootLoader,
+    Left::OtherIdentity,
+    Left::Unproven,
+];
+
+impl Told {
+    /// Reads it, as far as it is about this unit.
+    pub fn by(ended: &Ended, device: &str) -> Self {
+        let mut told = match serde_json::from_str::<Value>(&ended.out) {
+            Ok(document) => Self::in_json(&document, device),
+            Err(_) => Self::in_words(&format!("{}{}", plain(&ended.out), plain(&ended.err))),
+        };
+        let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let words = ended.out.split(|c: char| !c.is_ascii_alphanumeric());
+        told.digests = words.filter(is_digest).map(ToOwned::to_owned).collect();
+        told
+    }
+
+    fn in_json(document: &Value, device: &str) -> Self {
+        // A list of units, an object with such a list, or one object.
+        let units = document.as_array().or_else(|| document["units"].as_array());
+        let unit = units.and_then(|units| units.iter().find(|unit| unit["device"] == device)).unwrap_or(document);
+        let error = &unit["error"];
+        let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+        let recovery = error["recovery"].as_array().map_or(&[][..], Vec::as_slice);
+        Self {
+            ok: unit["ok"].as_bool(),
+            changed: unit["changed"].as_bool(),
+            code: text(&error["code"]),
+            left: STATES.into_iter().find(|left| serde_json::to_value(left).is_ok_and(|name| name == error["left"])),
+            commands: recovery.iter().filter_map(|action| text(&action["command"])).collect(),
+            digests: Vec::new(),
+            backup: text(&unit["backup"]),
+            version: text(&unit["version"]),
+            after: text(&unit["after"]["usb_id"]).zip(text(&unit["after"]["serial"])),
+        }
+    }
+
+    fn in_words(text: &str) -> Self {
+        // Help is wrapped to the terminal's width.
+        let dense = |text: &str| text.split_whitespace().collect::<String>();
+        let all = dense(text);
+        // A line that was cut off is no command.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = || whole.lines().map(str::trim);
+        Self {
+            code: lines().find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),
+            left: STATES.into_iter().find(|left| all.contains(&dense(&left.to_string()))),
+            commands: lines().filter(|line| line.starts_with("asmpatch ")).map(ToOwned::to_owned).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+/// A terminal's text without what moves its cursor.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        match c {
+            '\u{1b}' => {
+                // CSI: parameters up to a letter.
+                if rest.next() == Some('[') {
+                    rest.by_ref().find(char::is_ascii_alphabetic);
+                }
+            }
+            '\r' => {}
+            c => plain.push(c),
+        }
+    }
+    plain
+}

@@ -1,0 +1,300 @@
+//! What every history starts from, and the flash contents in which one may end.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asmpatch::digest::Sha256Digest;
+use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
+use asmpatch::flash::backup::{BackedUpUnit, Backup};
+use asmpatch::flash::backup_folder;
+use asmpatch::patch::{Library, PatchSet, Patched, Selection};
+use asmpatch::practice;
+use asmpatch::virtual_bridge::{Scenario, VirtualBridge};
+
+use crate::history::{Config, Firmware, History, Job, Start};
+
+/// Bytes of the flash that a write replaces.
+pub const SLOT: usize = 0x2_0000;
+/// The serial number of every unit.
+pub const SERIAL: &str = "DOCK0007";
+/// The serial number that docs/recovery.md gives a unit without a backup.
+pub const DOCUMENTED_SERIAL: &str = "MYDOCK01";
+/// The backup of the stock unit that was made beforehand.
+pub const EARLIER: &str = "earlier";
+/// The folder of the second unit, where there is one.
+pub const COMPANION: &str = "companion";
+
+/// Both configuration blocks.
+pub type Blocks = [ConfigBlock; 2];
+
+/// Flash contents and files, made once.
+pub struct World {
+    practice: Image,
+    patched: Patched,
+    stock: Vec<u8>,
+    /// The folder of the earlier backup.
+    earlier: PathBuf,
+}
+
+impl World {
+    /// Makes everything in `folder`.
+    pub fn new(folder: &Path) -> io::Result<Self> {
+        let practice = practice::image();
+        let library = Library::embedded().map_err(io::Error::other)?;
+        let digest = Sha256Digest(practice.sha256());
+        let set = PatchSet::resolve(&library, &Selection::default(), &practice, digest).map_err(io::Error::other)?;
+        let patched = set.apply().map_err(io::Error::other)?;
+
+        let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
+        let unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
+        let flash = &unit.chip().flash;
+        let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), flash.len()).unwrap_or_default().to_vec();
+        // The second slot is nobody's business: what is in it must stay.
+        for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
+            *cell = (at >> 8) as u8 ^ at as u8;
+        }
+        let earlier = folder.join(EARLIER);
+        let world = Self { practice, patched, stock, earlier };
+        backup_folder::save(&backup_of(&world.stock), &world.earlier).map_err(io::Error::other)?;
+        Ok(world)
+    }
+
+    /// The flash of a unit at the beginning.
+    pub fn flash(&self, start: Start) -> Vec<u8> {
+        let mut flash = self.stock.clone();
+        match start {
+            Start::Stock | Start::OpenFirmware => {}
+            Start::Patched => {
+                let slot = slot(&self.edited(self.stock_blocks(), Firmware::Patched), &self.patched.image);
+                flash[..SLOT].copy_from_slice(&slot);
+            }
+            Start::NoImage => flash[0x100..SLOT].fill(0xFF),
+            Start::Erased => flash[..SLOT].fill(0xFF),
+        }
+        flash
+    }
+
+    /// Fills a history's folder.
+    pub fn furnish(&self, history: &History, folder: &Path) -> io::Result<()> {
+        for name in ["tmp", "data", "cache", "home"] {
+            fs::create_dir_all(folder.join(name))?;
+        }
+        let unit = folder.join(history.unit_name);
+        fs::create_dir(&unit)?;
+        fs::write(unit.join("flash.bin"), self.flash(history.start))?;
+        if history.has_ssd {
+            fs::write(unit.join("ssd.bin"), ssd())?;
+        }
+        if history.has_companion {
+            fs::create_dir(folder.join(COMPANION))?;
+            fs::write(folder.join(COMPANION).join("flash.bin"), self.companion())?;
+        }
+        let image = folder.join(history.image_name);
+        match history.job {
+            Job::Flash { firmware: Firmware::Patched, .. } | Job::DryRun => {
+                fs::write(&image, self.patched.image.to_file())?;
+                let mut receipt = image.into_os_string();
+                receipt.push(".toml");
+                fs::write(receipt, self.patched.receipt.to_string())?;
+            }
+            Job::Flash { firmware: Firmware::Practice, .. } => fs::write(&image, self.practice.to_file())?,
+            _ => {}
+        }
+        if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
+            let to = folder.join(EARLIER);
+            fs::create_dir(&to)?;
+            for entry in fs::read_dir(&self.earlier)? {
+                let entry = entry?;
+                fs::copy(entry.path(), to.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The flash of the second unit at the beginning: stock, under a serial number of its own.
+    pub fn companion(&self) -> Vec<u8> {
+        let mut flash = self.stock.clone();
+        flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(), &self.practice));
+        flash
+    }
+
+    /// The slot that a `flash` makes on the second unit.
+    pub fn companion_asked_for(&self) -> Vec<u8> {
+        slot(&self.edited(self.companion_blocks(), Firmware::Patched), &self.patched.image)
+    }
+
+    fn companion_blocks(&self) -> Blocks {
+        let mut blocks = self.stock_blocks();
+        // Eight characters fit.
+        let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
+        blocks
+    }
+
+    fn stock_blocks(&self) -> Blocks {
+        own_blocks(&self.stock).unwrap_or_else(known_blocks)
+    }
+
+    fn image(&self, firmware: Firmware) -> &Image {
+        match firmware {
+            Firmware::Practice => &self.practice,
+            Firmware::Patched => &self.patched.image,
+        }
+    }
+
+    fn edited(&self, mut blocks: Blocks, firmware: Firmware) -> Blocks {
+        if firmware == Firmware::Patched {
+            // The library's own patches fit their fields.
+            let _ = self.patched.receipt.config.apply(&mut blocks[0]);
+        }
+        blocks
+    }
+
+    /// The slots that the history's command makes where it succeeds.
+    pub fn asked_for(&self, history: &History) -> Vec<Vec<u8>> {
+        match history.job {
+            Job::Flash { firmware, config, backup } => {
+                let mut bases = Vec::new();
+                if history.start.is_readable() {
+                    bases.extend(own_blocks(&self.flash(history.start)));
+                }
+                if config == Config::Earlier {
+                    bases.push(self.stock_blocks());
+                }
+                // Without a backup the unit's own blocks can be lost: then the known ones serve.
+                if !backup && config != Config::Earlier {
+                    for serial in [None, Some(SERIAL), Some(DOCUMENTED_SERIAL)] {
+                        let mut blocks = known_blocks();
+                        if let Some(serial) = serial {
+                            let _ = blocks[0].set_text(ConfigField::Serial, serial);
+                        }
+                        bases.push(blocks);
+                    }
+                }
+                let image = self.image(firmware);
+                bases.into_iter().map(|blocks| slot(&self.edited(blocks, firmware), image)).collect()
+            }
+            Job::Restore { .. } => vec![self.stock[..SLOT].to_vec()],
+            Job::DryRun | Job::Reset | Job::Backup { .. } | Job::Bench { .. } | Job::List => {
+                vec![self.flash(history.start)[..SLOT].to_vec()]
+            }
+        }
+    }
+
+    /// The slots to which the history's unit can go back.
+    pub fn ways_back(&self, history: &History) -> Vec<Vec<u8>> {
+        let mut slots = Vec::new();
+        if history.start.is_readable() {
+            slots.push(self.flash(history.start)[..SLOT].to_vec());
+        }
+        if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
+            slots.push(self.stock[..SLOT].to_vec());
+        }
+        slots
+    }
+}
+
+/// The bytes of the SSD: a write that strays is seen.
+pub fn ssd() -> Vec<u8> {
+    (0..64 * 1024u32).map(|at| (at % 251) as u8).collect()
+}
+
+/// The slot with these blocks and this image, as E1 and E3 leave it.
+fn slot(blocks: &Blocks, image: &Image) -> Vec<u8> {
+    let mut slot = vec![0xFF; SLOT];
+    slot[..0x80].copy_from_slice(blocks[0].bytes());
+    slot[0x80..0x100].copy_from_slice(blocks[1].bytes());
+    let file = image.to_file();
+    for part in Part::ALL {
+        let (at, bytes) = (part.flash_address().0 as usize, part.of(&file));
+        slot[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+    slot
+}
+
+/// The configuration blocks in a flash, where both hold.
+pub fn own_blocks(flash: &[u8]) -> Option<Blocks> {
+    let zero = ConfigBlock::parse(BlockIndex::Zero, flash.get(..0x80)?).ok()?;
+    let one = ConfigBlock::parse(BlockIndex::One, flash.get(0x80..0x100)?).ok()?;
+    Some([zero, one])
+}
+
+/// The image in a flash, where its container holds: what the chip starts.
+pub fn image_in(flash: &[u8]) -> Option<Image> {
+    let parts = Part::ALL.map(|part| {
+        let at = part.flash_address().0 as usize;
+        flash[at..at + part.max_len()].to_vec()
+    });
+    Image::parse(&asmpatch::flash::backup::firmware_file(&parts)).ok()
+}
+
+/// What a backup of this flash holds.
+pub fn backup_of(flash: &[u8]) -> Backup {
+    let block = |at: usize| <[u8; 128]>::try_from(&flash[at..at + 128]).unwrap_or([0; 128]);
+    Backup {
+        unit: BackedUpUnit {
+            device: "virtual:unit".into(),
+            usb_id: "174C:2464".into(),
+            state: "vendor firmware".into(),
+            serial: SERIAL.into(),
+            product: "ASM246X USB4 NVMe".into(),
+            firmware_version: None,
+        },
+        tool: "asmpatch campaign".into(),
+        blocks: [block(0), block(0x80)],
+        parts: Part::ALL.map(|part| {
+            let at = part.flash_address().0 as usize;
+            flash[at..at + part.max_len()].to_vec()
+        }),
+    }
+}
+
+/// The digest of everything that a backup of this flash holds.
+pub fn backup_digest(flash: &[u8]) -> [u8; 32] {
+    backup_of(flash).content_digest()
+}
+
+/// Every backup under a folder, by the manifest in it.
+pub fn backups_under(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    visit(folder, &mut |path| {
+        if path.file_name().is_some_and(|name| name == "backup.toml")
+            && let Some(parent) = path.parent()
+            && !is_temporary(parent)
+        {
+            found.insert(parent.to_owned());
+        }
+    })?;
+    Ok(found)
+}
+
+/// Every file and folder under a folder that only a command under way should have.
+pub fn temporaries_under(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    visit(folder, &mut |path| {
+        if is_temporary(path) || path.parent().is_some_and(|parent| parent == folder.join("tmp")) {
+            found.push(path.to_owned());
+        }
+    })?;
+    Ok(found)
+}
+
+/// By its name: what asmpatch and its libraries call a file that is not finished.
+fn is_temporary(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with(".asmpatch-") || name.starts_with(".tmp") || name.ends_with(".partial")
+    })
+}
+
+fn visit(folder: &Path, each: &mut dyn FnMut(&Path)) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        each(&entry.path());
+        if entry.file_type()?.is_dir() {
+            visit(&entry.path(), each)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! UAS: many commands, task management, tags, slots.
+
+use super::*;
+
+#[test]
+fn uas_commands_end_in_its_own_units() {
+    for speed in SPEEDS {
+        let mut unit = on_uas(&stock(), speed);
+        let reply = unit.uas(1, &INQUIRY, &[]).unwrap();
+        assert!(is_inquiry(&reply.data) && is_good(&reply, 1) && reply.data[7] == 0x02, "{reply:02X?}");
+        assert_eq!(sense(&unit.uas(2, &[0; 6], &[]).unwrap()), [2, 0x3A, 0]);
+        assert_eq!(unit.uas(3, &READ_VERSION, &[]).unwrap().data, VERSION);
+        assert!(is_good(&unit.uas(4, &[0xE5, 0x5A, 0x50, 0xF0, 0x01, 0], &[]).unwrap(), 4));
+        assert_eq!(unit.uas(5, &[0xE4, 4, 0x50, 0xF0, 0x00, 0], &[]).unwrap().data, [0, 0x5A, 0, 0]);
+        assert_eq!(sense(&unit.uas(6, &[0xE4, 4, 0x33, 0xF0, 0x00, 0], &[]).unwrap()), [5, 0x24, 0]);
+        unit.set_alternate(0).unwrap();
+        assert!(is_inquiry(&unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data));
+    }
+}
+
+#[test]
+fn uas_commands_that_wait_are_answered_in_order_each_on_its_stream() {
+    let mut unit = on_uas(&stock(), Speed::Super);
+    for tag in 1..=32 {
+        unit.send_command(tag, &[0xE4, tag as u8, 0x50, 0x07, 0xF0, 0]).unwrap();
+    }
+    for tag in 1..=32 {
+        let reply = unit.finish_uas(tag, &[]).unwrap();
+        assert_eq!(reply.data.len(), usize::from(tag));
+        assert!(is_good(&reply, tag as u8));
+    }
+}
+
+#[test]
+fn a_command_that_finds_no_slot_is_answered_with_task_set_full() {
+    let mut unit = on_uas(&stock(), Speed::Super);
+    for tag in 1..=33 {
+        unit.send_command(tag, &READ_VERSION).unwrap();
+    }
+    let full = unit.finish_uas(33, &[]).unwrap();
+    assert_eq!((full.status[0], full.status[3], full.status[6]), (0x03, 33, 0x28));
+    for tag in 1..=32 {
+        assert_eq!(unit.finish_uas(tag, &[]).unwrap().data, VERSION);
+    }
+    assert_eq!(unit.uas(33, &READ_VERSION, &[]).unwrap().data, VERSION);
+}
+
+#[test]
+fn task_management_is_answered_with_response_units() {
+    let mut unit = on_uas(&stock(), Speed::Super);
+    let mut ask = |id: u8, function: u8, lun: u8| {
+        let mut task = [0; 16];
+        task[..8].copy_from_slice(&[id, 0, 0, 9, function, 0, 0, 2]);
+        task[9] = lun;
+        unit.send(COMMAND_OUT, 0, &task).unwrap();
+        let status = unit.finish_uas(9, &[]).unwrap().status;
+        assert_eq!((status.len(), &status[..4]), (8, &[0x04, 0, 0, 9][..]));
+        status[7]
+    };
+    for function in [0x01, 0x02, 0x04, 0x08, 0x10, 0x40, 0x80] {
+        assert_eq!(ask(5, function, 0), 0x00, "{function:02X}");
+    }
+    assert_eq!(ask(5, 0x20, 0), 0x04, "not supported");
+    assert_eq!(ask(5, 0x81, 0), 0x08, "succeeded");
+    assert_eq!(ask(5, 0x08, 1), 0x09, "no such unit");
+    assert_eq!(ask(7, 0, 0), 0x02, "an invalid unit");
+}
+
+#[test]
+fn a_tag_that_is_in_use_is_refused_and_the_older_command_goes_on() {
+    let mut unit = on_uas(&stock(), Speed::Super);
+    unit.send_command(5, &READ_VERSION).unwrap();
+    unit.send_command(5, &INQUIRY).unwrap();
+    let first = unit.finish_uas(5, &[]).unwrap();
+    assert_eq!((first.status[0], first.status[7]), (0x04, 0x0A), "overlapped tag");
+    let mut data = first.data;
+    let second = unit.finish_uas(5, &[]).unwrap();
+    data.extend(second.data.clone());
+    assert!(is_good(&second, 5) && data == VERSION);
+}
+
+#[test]
+fn another_logical_unit_is_not_supported() {
+    let mut unit = on_bulk_only(&stock(), Speed::Super);
+    unit.set_alternate(1).unwrap();
+    let ask = |unit: &mut Unit, cdb: &[u8]| {
+        let mut command = vec![0x01, 0, 0, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        command.extend(cdb);
+        command.resize(32, 0);
+        unit.send(COMMAND_OUT, 0, &command).unwrap();
+        unit.finish_uas(4, &[]).unwrap()
+    };
+    assert_eq!(sense(&ask(&mut unit, &READ_VERSION)), [5, 0x25, 0]);
+    assert_eq!(sense(&ask(&mut unit, &transfer(0x8A, 1))), [5, 0x25, 0]);
+    assert_eq!(ask(&mut unit, &INQUIRY).data[0], 0x7F);
+}

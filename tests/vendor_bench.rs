@@ -2,18 +2,27 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-mod chip_images;
-
 use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
 use asmpatch::bench::{self, Outcome, Path, Plan, Progress, Report, Unit};
 use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
-use asmpatch::firmware::Image;
+use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
 use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
-use chip_images::{patched, vendor};
+
+fn vendor() -> Image {
+    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
+    Image::parse(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// With the status patch.
+fn patched() -> Image {
+    let mut image = vendor();
+    assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
+    image
+}
 
 fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
     let scenario = Scenario { engine: Engine::Chip, speed, ..Scenario::default() };
@@ -58,31 +67,43 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn over_uas_every_byte_survives_and_the_unit_is_as_it_was_found() {
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
-        let mut port = port(&patched(), speed);
-        let mut bridge = uas(&mut port);
-        let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, vec![1, 31]));
-        assert!(initialised && report.unit.behind == "no medium");
-        let integrity = report.integrity.as_ref().unwrap();
-        assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
-        let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
-        assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
-        assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
-        for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
-            let figures = row.figures().unwrap_or_else(|| panic!("{speed:?}: {row:?}"));
-            assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
-        }
-        assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
-
-        assert!(is_initialised(&mut bridge));
-        bridge.reset(ResetMode::CpuReset).unwrap();
-        drop(bridge);
-        port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
-        let mut bridge = uas(&mut port);
-        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
-        assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, vec![1, 31]));
+    assert!(initialised && report.unit.behind == "no medium");
+    let integrity = report.integrity.as_ref().unwrap();
+    assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+    let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
+    assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
+    assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
+    for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
+        let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
     }
+    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
+
+    assert!(is_initialised(&mut bridge));
+    bridge.reset(ResetMode::CpuReset).unwrap();
+    drop(bridge);
+    port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    let mut bridge = uas(&mut port);
+    assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
+    let mut port = port(&patched(), LinkSpeed::High);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::ALL, Vec::new()));
+    assert!(!initialised && report.integrity.is_none());
+    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NotRun { .. }));
+    assert!(bridge.has_no_medium().unwrap());
+    bridge.initialise().unwrap();
+    assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::Short { expected: 512, found: 0, .. })));
 }
 
 #[test]
@@ -138,15 +159,12 @@ fn a_unit_that_a_runtime_has_initialised_is_asked_no_e6() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn over_bulk_only_a_write_has_no_answer_before_or_after_the_initialisation() {
+fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer_after_it() {
     let mut port = port(&patched(), LinkSpeed::Super);
     let mut bridge = port.open().unwrap();
-    for is_initialised in [false, true] {
-        if is_initialised {
-            bridge.initialise().unwrap();
-        }
-        let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
-        assert!(bridge.inquiry().is_ok());
-    }
+    assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
+    bridge.initialise().unwrap();
+    let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(bridge.inquiry().is_ok());
 }

@@ -87,9 +87,13 @@ fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
 /// Why a path is left out on this unit.
 fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
     match path {
-        // Executed: the vendor's drain of WRITE(16) over Bulk-Only ends neither before nor after the initialisation.
+        // Executed: refused before the initialisation, and never answered after it.
         Path::Write16 if kind == TransportKind::BulkOnly => {
             Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
+        }
+        // Executed: without streams the status comes before WRITE READY, so the data never moves.
+        Path::Write16 if kind == TransportKind::Uas => {
+            Some("at high speed the vendor's firmware answers it before it asks for its data; try a SuperSpeed port")
         }
         Path::Read16 if !has_ssd && !plan.reads_without_ssd => Some("no SSD"),
         _ => None,

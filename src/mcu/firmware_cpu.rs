@@ -305,6 +305,7 @@ mod tests {
     use super::*;
     use crate::mcu::MemoryFlash;
     use crate::practice;
+    use crate::scsi::runtime::INITIALISATION;
 
     const UAS: Wire = Wire::Uas;
 
@@ -346,14 +347,14 @@ mod tests {
     #[test]
     fn the_practice_image_queues_transfers_and_resets() {
         let mut unit = unit();
-        for (at, value) in crate::scsi::runtime::INITIALISATION {
-            let [high, low] = at.to_be_bytes();
-            assert_eq!(run(&mut unit, UAS, &[0xE5, value, 0x50, high, low, 0]).0, Reply::Good);
-        }
-        unit.bring_link_up();
         let mut transfer = [0; 16];
         transfer[13] = 8;
         transfer[0] = 0x8A;
+        assert_eq!(run(&mut unit, UAS, &transfer).0, Reply::Check(Sense::MEDIUM_NOT_PRESENT));
+        for (at, value) in INITIALISATION {
+            let [high, low] = at.to_be_bytes();
+            assert_eq!(run(&mut unit, UAS, &[0xE5, value, 0x50, high, low, 0]).0, Reply::Good);
+        }
         assert_eq!(run(&mut unit, UAS, &transfer).0, Reply::Queued(Direction::Out));
         transfer[0] = 0x88;
         assert_eq!(run(&mut unit, UAS, &transfer).0, Reply::Queued(Direction::In));

@@ -162,7 +162,7 @@ impl Target {
         {
             return check(LBA_OUT_OF_RANGE);
         }
-        // Over Bulk-Only a write waits before the initialisation, too.
+        // Over Bulk-Only a write waits here in any case; 240417 refuses it before the initialisation, and waits after it.
         if self.disk.is_none() && !self.is_initialised() && (host_len.is_none() || direction == Direction::In) {
             return check(Sense::MEDIUM_NOT_PRESENT);
         }

@@ -5,8 +5,10 @@ use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
 use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
 use crate::virtual_bridge::{Engine, InReply, OutReply, STREAMS, VirtualBridge};
 
+/// Over UAS, initialised as by a GPU runtime.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
     unit.set_alternate(1).unwrap();
+    initialise(&mut unit);
     unit
 }
 
@@ -44,7 +46,6 @@ on_both_engines!(
 #[test]
 fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
     let mut unit = uas(patched_unit(Engine::Hybrid, ""));
-    initialise(&mut unit);
     for tag in 1..=STREAMS {
         send(&mut unit, tag, Command::Write16 { lba: u64::from(tag), blocks: 1 }.cdb());
     }
@@ -92,7 +93,6 @@ fn a_refused_command_brings_its_sense_with_its_status(engine: Engine) {
 #[test]
 fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
     let mut unit = uas(patched_unit(Engine::Hybrid, "behind = \"gpu\""));
-    initialise(&mut unit);
     send(&mut unit, 3, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     send(&mut unit, 4, Command::Inquiry { len: 36 }.cdb());
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 4096]), InReply::Silent);

@@ -4,19 +4,27 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::Port as _;
-use asmpatch::firmware::{BlockIndex, BodyOffset, Image, Part, UsbId};
+use asmpatch::bridge::{Bridge, CommandError, Port as _, Transport, TransportError};
+use asmpatch::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
-use asmpatch::scsi::ResetMode;
+use asmpatch::scsi::{ResetMode, XdataAddress};
 use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
 
 fn image() -> Image {
-    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
+    image_in("ASMPATCH_VENDOR_IMAGE")
+}
+
+fn image_in(variable: &str) -> Image {
+    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
     Image::parse(&std::fs::read(path).unwrap()).unwrap()
 }
 
 fn port_with(image: &Image, speed: LinkSpeed) -> VirtualPort {
-    let scenario = Scenario { engine: Engine::Chip, speed, ..Scenario::default() };
+    port_told(image, Scenario { speed, ..Scenario::default() })
+}
+
+fn port_told(image: &Image, scenario: Scenario) -> VirtualPort {
+    let scenario = Scenario { engine: Engine::Chip, ..scenario };
     let unit = VirtualBridge::in_memory(scenario, b"whole", Some(&image.to_file())).unwrap();
     VirtualPort::new("virtual:whole".to_owned(), unit)
 }
@@ -82,5 +90,69 @@ fn firmware_that_hangs_is_a_unit_that_hangs() {
 fn an_image_that_does_not_start_is_not_on_the_bus() {
     let mut image = image();
     assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
-    assert!(port_with(&image, LinkSpeed::Super).attached().is_err());
+    let error = port_with(&image, LinkSpeed::Super).attached().unwrap_err();
+    assert!(error.to_string().contains("does not enumerate"), "{error}");
+}
+
+/// The second E4 is struck; whatever happens to it, the third one is answered.
+fn struck<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+    let mut read = || bridge.xdata_read(XdataAddress::main(0x3000), &mut [0; 64]);
+    read().unwrap();
+    let second = read();
+    read().unwrap();
+    second
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn each_fault_of_the_wire_is_met_and_recovered_from_at_both_speeds_on_both_transports() {
+    let image = image();
+    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+        for kind in ["stall", "stall-status", "short-data", "bad-tag", "phase-error", "timeout"] {
+            let text = format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE4\nnth = 2");
+            let scenario = Scenario { speed, ..Scenario::parse(&text).unwrap() };
+            let over_bulk_only = struck(&mut port_told(&image, scenario.clone()).open().unwrap());
+            let is_as_meant = match (kind, &over_bulk_only) {
+                ("stall", Err(error)) => error.sense().is_some_and(|sense| sense.to_string().starts_with("B/00/00")),
+                ("stall-status", Ok(())) => true,
+                ("short-data", Err(CommandError::ShortXdata { expected: 64, found: 32, .. })) => true,
+                ("bad-tag", Err(CommandError::Transport(TransportError::TagMismatch { .. }))) => true,
+                ("phase-error", Err(CommandError::Transport(TransportError::PhaseError { .. }))) => true,
+                ("timeout", Err(CommandError::Transport(TransportError::Timeout { .. }))) => true,
+                _ => false,
+            };
+            assert!(is_as_meant, "{kind} at {speed:?}: {over_bulk_only:?}");
+            let mut port = port_told(&image, scenario);
+            let over_uas = struck(&mut Bridge::new(port.uas().unwrap().unwrap()));
+            assert!(over_uas.is_err(), "{kind} over UAS at {speed:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn power_lost_while_the_firmware_is_written_leaves_the_boot_loader() {
+    let image = image();
+    let scenario = Scenario { power_loss_after: Some(20_000), back_after_ms: Some(1), ..Scenario::default() };
+    let mut port = port_told(&image, scenario);
+    let mut bridge = port.open().unwrap();
+    let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+    for (index, block) in BlockIndex::ALL.into_iter().zip(&blocks) {
+        bridge.write_config(index, block).unwrap();
+    }
+    let error = bridge.write_flash(Part::One, Part::One.of(&image.to_file())).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Disconnected { .. })), "{error}");
+    let back = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    assert_eq!(back.state, BridgeState::BootLoader);
+}
+
+#[test]
+#[ignore = "needs the open image in ASMPATCH_OPEN_IMAGE"]
+fn the_open_image_enumerates_by_its_own_doing_at_both_speeds() {
+    let image = image_in("ASMPATCH_OPEN_IMAGE");
+    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+        let attached = port_with(&image, speed).attached().unwrap();
+        assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::OpenFirmware), "{speed:?}");
+        assert_eq!(attached.product, "custom v0.1");
+    }
 }

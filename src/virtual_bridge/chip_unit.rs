@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
-use super::scenario::Behind;
+use super::scenario::{Behind, FaultPlan};
+use super::wire::{Protocol, Wire};
 use crate::bridge::Endpoint;
 use crate::chip::{
     Chip, ControlReply, InReply as PacketIn, MemoryFunction, OutReply as PacketOut, Outcome, Place, Speed,
@@ -40,15 +41,20 @@ pub(super) enum Course {
     Reset,
     /// It has left the bus (E8 mode 0x51), or runs no more: only the power helps.
     Off,
+    /// A fault has taken the unit off the bus.
+    Vanished,
 }
 
 /// A chip on a host's wire.
 pub(super) struct ChipUnit {
     chip: Chip<NorFlash>,
+    wire: Wire,
     speed: LinkSpeed,
     /// What its firmware answered at enumeration; `None` where it did not.
     descriptors: Option<Descriptors>,
     alternate: u8,
+    /// The addresses of the endpoints that it has.
+    endpoints: Vec<u8>,
     /// The firmware used its slice up and has more to do.
     is_busy: bool,
     /// Its flash is busy until then (the scenario's timing).
@@ -62,14 +68,32 @@ impl std::fmt::Debug for ChipUnit {
 }
 
 impl ChipUnit {
-    /// A chip that gets its power with this image loaded, and is enumerated.
-    pub(super) fn power_on(image: &Image, flash: NorFlash, behind: Behind, speed: LinkSpeed) -> Self {
+    /// A chip that gets its power with this image loaded, and is enumerated. A command's status reaches the host no
+    /// sooner than `command_time` after it.
+    pub(super) fn power_on(
+        image: &Image,
+        flash: NorFlash,
+        behind: Behind,
+        speed: LinkSpeed,
+        command_time: Duration,
+    ) -> Self {
         let mut chip = Chip::power_on(CodeSpace::new(image), flash, link(speed));
         if behind == Behind::Gpu {
             let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
             chip.fabric_mut().attach(GPU_AT, Box::new(gpu));
         }
-        Self::enumerated(chip, speed)
+        let mut unit = Self {
+            chip,
+            wire: Wire::new(command_time),
+            speed,
+            descriptors: None,
+            alternate: 0,
+            endpoints: Vec::new(),
+            is_busy: false,
+            flash_ready_at: None,
+        };
+        unit.enumerate();
+        unit
     }
 
     /// The power goes: the flash is left.
@@ -77,16 +101,14 @@ impl ChipUnit {
         self.chip.power_off()
     }
 
-    fn enumerated(chip: Chip<NorFlash>, speed: LinkSpeed) -> Self {
-        let mut unit = Self { chip, speed, descriptors: None, alternate: 0, is_busy: false, flash_ready_at: None };
+    fn enumerate(&mut self) {
         // The start-up code first: a host finds a device only when its firmware has connected.
-        let _ = unit.wait_for(|_| None::<()>);
-        unit.descriptors = unit.read_descriptors();
-        if unit.descriptors.is_some() {
-            unit.set_address();
-            unit.set_configuration(1);
+        let _ = self.wait_for(|_| None::<()>);
+        self.descriptors = self.read_descriptors();
+        if self.descriptors.is_some() {
+            self.set_address();
+            self.set_configuration(1);
         }
-        unit
     }
 
     /// What the firmware enumerates with; `None` where it does not enumerate: such a unit is not on the bus.
@@ -104,8 +126,16 @@ impl ChipUnit {
         self.chip.flash_mut()
     }
 
+    /// The data buffer.
+    pub(super) fn data_buffer_mut(&mut self) -> &mut [u8] {
+        self.chip.sram_mut()
+    }
+
     /// Where the firmware has taken the unit.
     pub(super) fn course(&mut self) -> Course {
+        if self.wire.has_vanished() {
+            return Course::Vanished;
+        }
         // What has become possible by itself is done first: a reset comes some time after its status.
         for _ in 0..NEWS_AT_MOST {
             if !self.run() {
@@ -122,15 +152,23 @@ impl ChipUnit {
 
     /// When something that is silent now may change by itself.
     pub(super) fn ready_at(&self) -> Option<Instant> {
-        self.flash_ready_at.or_else(|| self.is_busy.then(|| Instant::now() + LOOK_AGAIN))
+        let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
+        self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
     }
 
     /// A control request; `None` where the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
+        const GET_ENDPOINT_STATUS: [u8; 2] = [0x82, 0];
         self.chip.begin_control(setup, data);
-        let reply = self.wait_for(Chip::take_control_reply);
-        if reply.as_ref().is_some_and(|reply| matches!(reply, ControlReply::Done(_))) {
+        let mut reply = self.wait_for(Chip::take_control_reply);
+        if let Some(ControlReply::Done(data)) = &mut reply {
             self.note(setup);
+            if let ([kind, request, _, _, address, ..], Some(status)) = (setup, data.first_mut())
+                && [kind, request] == GET_ENDPOINT_STATUS
+                && Endpoint::from_address(address).is_some_and(|endpoint| self.wire.is_halted(endpoint))
+            {
+                *status |= 1;
+            }
         }
         reply
     }
@@ -139,17 +177,33 @@ impl ChipUnit {
     fn note(&mut self, setup: [u8; 8]) {
         const SET_CONFIGURATION: [u8; 2] = [0x00, 9];
         const SET_INTERFACE: [u8; 2] = [0x01, 11];
+        const CLEAR_ENDPOINT_FEATURE: [u8; 2] = [0x02, 1];
+        const MASS_STORAGE_RESET: [u8; 2] = [0x21, 0xFF];
         match [setup[0], setup[1]] {
-            SET_CONFIGURATION => self.alternate = 0,
-            SET_INTERFACE => self.alternate = setup[2],
+            SET_CONFIGURATION => self.select(0),
+            SET_INTERFACE => self.select(setup[2]),
+            CLEAR_ENDPOINT_FEATURE => {
+                if let Some(endpoint) = Endpoint::from_address(setup[4]) {
+                    self.wire.clear_halt(endpoint);
+                }
+            }
+            MASS_STORAGE_RESET => self.wire.mass_storage_reset(),
             _ => {}
         }
+    }
+
+    /// Another alternate setting is selected, or the same one anew.
+    fn select(&mut self, alternate: u8) {
+        self.alternate = alternate;
+        let setting = self.descriptors.as_ref().and_then(|told| told.setting(alternate));
+        self.wire.start_over(setting.as_ref().map_or(Protocol::Other, |setting| Protocol::of(setting.class)));
+        self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }
 
     /// A reset of the port, and the address that a host gives after it.
     pub(super) fn bus_reset(&mut self) {
         self.chip.bus_reset(link(self.speed));
-        self.alternate = 0;
+        self.select(0);
         self.run();
         self.set_address();
     }
@@ -160,9 +214,9 @@ impl ChipUnit {
         self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
     }
 
-    /// SET_CONFIGURATION.
-    pub(super) fn set_configuration(&mut self, value: u8) {
-        self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]);
+    /// SET_CONFIGURATION. Whether the firmware takes it.
+    pub(super) fn set_configuration(&mut self, value: u8) -> bool {
+        matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
     }
 
     /// SET_INTERFACE. Whether the firmware takes it.
@@ -181,7 +235,16 @@ impl ChipUnit {
     }
 
     /// Data from the host.
-    pub(super) fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
+    pub(super) fn bulk_out(
+        &mut self,
+        endpoint: Endpoint,
+        stream: u16,
+        data: &[u8],
+        faults: &mut FaultPlan,
+    ) -> OutReply {
+        if !self.endpoints.contains(&endpoint.address()) {
+            return OutReply::Stall;
+        }
         if !self.is_ready() {
             return OutReply::Silent;
         }
@@ -189,7 +252,7 @@ impl ChipUnit {
         let mut moved = 0;
         loop {
             let packet = &data[moved..data.len().min(moved + most)];
-            match self.chip.bulk_out(endpoint.address(), stream, packet) {
+            match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
                 PacketOut::Accepted => {
                     moved += packet.len();
                     if moved == data.len() {
@@ -208,13 +271,16 @@ impl ChipUnit {
 
     /// The host asks for up to `buffer.len()` bytes.
     pub(super) fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        if !self.endpoints.contains(&endpoint.address()) {
+            return InReply::Stall;
+        }
         if !self.is_ready() {
             return InReply::Silent;
         }
         let most = usize::from(self.speed.max_packet());
         let mut moved = 0;
         loop {
-            match self.chip.bulk_in(endpoint.address(), stream) {
+            match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
                 PacketIn::Packet(packet) => {
                     let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
                         let count = buffer.len() - moved;

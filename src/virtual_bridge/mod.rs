@@ -30,6 +30,7 @@ mod uas;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;
+mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ pub use native::NativeFirmware;
 pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::OpenError;
 pub use pipes::VirtualPipes;
-pub use port::{Absent, VirtualPort};
+pub use port::{Absence, Absent, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
 pub use scenario::{

@@ -20,14 +20,43 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Nobody is attached.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-#[error("the virtual bridge {device} is not on the bus")]
-#[diagnostic(
-    code(asmpatch::virtual_bridge::absent),
-    help("its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`")
-)]
+#[error("the virtual bridge {device} is not on the bus{}", why.cause())]
+#[diagnostic(code(asmpatch::virtual_bridge::absent), help("{}", why.help()))]
 pub struct Absent {
     /// As `--device` takes it.
     pub device: String,
+    /// Why.
+    pub why: Absence,
+}
+
+/// Why a virtual bridge is not on the bus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absence {
+    /// It has no power, or has left the bus.
+    Off,
+    /// The firmware in its flash answers no host.
+    Mute,
+}
+
+impl Absence {
+    const fn cause(self) -> &'static str {
+        match self {
+            Self::Off => "",
+            Self::Mute => ": the firmware in its flash does not enumerate",
+        }
+    }
+
+    const fn help(self) -> &'static str {
+        match self {
+            Self::Off => {
+                "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`"
+            }
+            Self::Mute => {
+                "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; \
+                 delete flash.bin for a new unit"
+            }
+        }
+    }
 }
 
 impl Failure for Absent {
@@ -107,7 +136,8 @@ impl VirtualPort {
     }
 
     fn absent(&self) -> Absent {
-        Absent { device: self.device.clone() }
+        let why = if self.unit.lock().is_mute() { Absence::Mute } else { Absence::Off };
+        Absent { device: self.device.clone(), why }
     }
 }
 

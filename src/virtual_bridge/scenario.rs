@@ -226,6 +226,11 @@ impl FaultPlan {
         Self { faults: faults.iter().map(|fault| (*fault, 0)).collect() }
     }
 
+    /// Whether nothing is to go wrong.
+    pub(super) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
     /// A command has arrived: the first fault that strikes it.
     pub(super) fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
         let mut struck = None;

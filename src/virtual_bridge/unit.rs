@@ -98,6 +98,8 @@ pub struct VirtualBridge {
     unplugged_at: Option<Instant>,
     /// What the code memory holds; `None` where what runs is not the image's.
     running: Option<Image>,
+    /// The image boots, and its firmware answers no host.
+    is_mute: bool,
     events: VecDeque<BusEvent>,
     attachments: u64,
     requests: Option<Requests>,
@@ -131,6 +133,7 @@ impl VirtualBridge {
             configuration: 0,
             presence: Presence::Away { back: None },
             running: None,
+            is_mute: false,
             events: VecDeque::new(),
             attachments: 0,
             requests: None,
@@ -156,6 +159,11 @@ impl VirtualBridge {
     /// Whether the unit is on the bus.
     pub fn is_attached(&self) -> bool {
         self.presence == Presence::Attached
+    }
+
+    /// Whether the unit is off the bus because the firmware that its flash holds does not enumerate.
+    pub fn is_mute(&self) -> bool {
+        self.is_mute && !self.is_attached()
     }
 
     /// How often the unit has come onto the bus: tells one attachment from the next.
@@ -269,17 +277,22 @@ impl VirtualBridge {
         Ok(())
     }
 
-    /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten.
-    pub fn set_configuration(&mut self, value: u8) {
-        if let Some(whole) = &mut self.whole {
-            whole.set_configuration(value);
+    /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten. Whether the unit takes
+    /// the value; one that it refuses changes nothing.
+    pub fn set_configuration(&mut self, value: u8) -> bool {
+        let takes = match &mut self.whole {
+            Some(whole) => whole.set_configuration(value),
+            None => value <= 1,
+        };
+        if takes {
+            self.configuration = value;
+            self.alternate = 0;
+            self.forget();
+            if value == 1 {
+                self.gate.configured();
+            }
         }
-        self.configuration = value;
-        self.alternate = 0;
-        self.forget();
-        if value == 1 {
-            self.gate.configured();
-        }
+        takes
     }
 
     /// SET_FEATURE(ENDPOINT_HALT).
@@ -377,7 +390,7 @@ impl VirtualBridge {
             return reply;
         }
         if let Some(whole) = &mut self.whole {
-            let reply = whole.bulk_out(endpoint, stream, data);
+            let reply = whole.bulk_out(endpoint, stream, data, &mut self.faults);
             self.follow_chip();
             return if self.is_attached() { reply } else { OutReply::Gone };
         }
@@ -435,14 +448,25 @@ impl VirtualBridge {
         self.target.firmware = firmware;
     }
 
-    /// The chip's memories.
-    pub fn chip(&self) -> &Chip {
-        &self.target.chip
+    /// The SPI flash.
+    pub fn flash(&mut self) -> &NorFlash {
+        self.flash_mut()
     }
 
-    /// The chip's memories, to change.
-    pub fn chip_mut(&mut self) -> &mut Chip {
-        &mut self.target.chip
+    /// The SPI flash, to change.
+    pub fn flash_mut(&mut self) -> &mut NorFlash {
+        match &mut self.whole {
+            Some(whole) => whole.flash_mut(),
+            None => &mut self.target.chip.flash,
+        }
+    }
+
+    /// The data buffer, to change: what the PCIe side writes from 0x00200000 on.
+    pub fn data_buffer_mut(&mut self) -> &mut [u8] {
+        match &mut self.whole {
+            Some(whole) => whole.data_buffer_mut(),
+            None => &mut self.target.chip.data_buffer,
+        }
     }
 
     /// Where the firmware has taken the unit.
@@ -457,6 +481,7 @@ impl VirtualBridge {
             Course::On => {}
             Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
             Course::Off => self.follow(After::Leave(ResetMode::Halt)),
+            Course::Vanished => self.follow(After::Vanish),
         }
     }
 
@@ -514,13 +539,17 @@ impl VirtualBridge {
 
     fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, mut descriptors } = came_up;
+        self.is_mute = false;
         let runs_whole = self.scenario.engine == Engine::Chip && !matches!(self.scenario.behind, Behind::Ssd { .. });
         if let Some(image) = image.as_ref().filter(|_| runs_whole) {
             let flash = std::mem::replace(&mut self.target.chip.flash, NorFlash::none());
-            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed);
+            let command_time = Duration::from_micros(self.scenario.timing.command_us);
+            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed, command_time);
             let Some(told) = whole.descriptors() else {
-                // Firmware that does not enumerate: a host sees no device.
+                // A host sees no device.
                 self.target.chip.flash = whole.power_off();
+                self.is_mute = true;
+                self.presence = Presence::Away { back: None };
                 return;
             };
             descriptors = told.clone();

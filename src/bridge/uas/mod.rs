@@ -20,7 +20,7 @@ use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};
 
-/// Commands in flight: one stream is left for task management.
+/// Commands in flight. The chip has a slot more, which is free until the unit has seen that an earlier command is over.
 const MAX_DEPTH: usize = 31;
 /// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
 const STATUS_LEN: usize = 1024;
@@ -37,15 +37,12 @@ pub struct Uas<P> {
     slots: Vec<Slot>,
     /// What each transfer is for, by its number.
     roles: Vec<Role>,
-    task: TaskTransfers,
     /// Without streams: the one transfer that every tag's status comes in.
     shared_status: Option<SharedStatus>,
     free: Vec<usize>,
     /// Slots that have a stream: all of them, until a port reset leaves fewer.
     depth: usize,
     in_flight: usize,
-    /// Halted, with the data of several commands on it.
-    halted: Option<Endpoint>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,18 +51,6 @@ enum Role {
     Status(usize),
     Data(usize),
     SharedStatus,
-    TaskCommand,
-    TaskStatus,
-}
-
-#[derive(Debug)]
-struct TaskTransfers {
-    command: TransferId,
-    status: TransferId,
-    /// `None` where every stream is a command's.
-    tag: Option<Tag>,
-    pending: Pending,
-    response: Option<u8>,
 }
 
 #[derive(Debug)]
@@ -74,10 +59,9 @@ struct SharedStatus {
     is_out: bool,
 }
 
-/// How many commands can be in flight, and the tag for task management where one is left. 0 streams are none at all.
-fn depth_and_task_tag(streams: usize, most: usize) -> (usize, Option<Tag>) {
-    let depth = if streams == 0 { most } else { (streams - 1).clamp(1, most) };
-    (depth, (streams == 0 || depth < streams).then_some(Tag(depth as u16 + 1)))
+/// How many commands can be in flight. 0 streams are none at all.
+fn depth_with(streams: usize, most: usize) -> usize {
+    if streams == 0 { most } else { (streams - 1).clamp(1, most) }
 }
 
 impl<P: Pipes> Uas<P> {
@@ -87,7 +71,7 @@ impl<P: Pipes> Uas<P> {
     /// [`PipeError`] where the transfers can't be had.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
         let streams = usize::from(pipes.streams());
-        let (depth, task_tag) = depth_and_task_tag(streams, MAX_DEPTH);
+        let depth = depth_with(streams, MAX_DEPTH);
         let mut roles = Vec::new();
         let mut add = |pipes: &mut P, role: Role, capacity: usize| -> Result<TransferId, PipeError> {
             let transfer = pipes.add_transfer(capacity)?;
@@ -105,29 +89,12 @@ impl<P: Pipes> Uas<P> {
                 busy: None,
             });
         }
-        let task = TaskTransfers {
-            command: add(&mut pipes, Role::TaskCommand, COMMAND_IU_LEN)?,
-            status: add(&mut pipes, Role::TaskStatus, STATUS_LEN)?,
-            tag: task_tag,
-            pending: Pending::NONE,
-            response: None,
-        };
         let shared_status = if streams == 0 {
             Some(SharedStatus { transfer: add(&mut pipes, Role::SharedStatus, STATUS_LEN)?, is_out: false })
         } else {
             None
         };
-        Ok(Self {
-            pipes,
-            slots,
-            roles,
-            task,
-            shared_status,
-            free: Vec::with_capacity(depth),
-            depth,
-            in_flight: 0,
-            halted: None,
-        })
+        Ok(Self { pipes, slots, roles, shared_status, free: Vec::with_capacity(depth), depth, in_flight: 0 })
     }
 
     /// The pipes, for what is not UAS's.
@@ -204,19 +171,6 @@ impl<P: Pipes> Uas<P> {
             Some(&Role::Data(at)) => self.take_data(at, reaped),
             Some(&Role::Status(at)) => self.take_status(at, reaped),
             Some(Role::SharedStatus) => self.take_shared_status(reaped),
-            Some(Role::TaskCommand) => {
-                self.task.pending.remove(Pending::COMMAND);
-                Ok(None)
-            }
-            Some(Role::TaskStatus) => {
-                self.task.pending.remove(Pending::STATUS);
-                if reaped.end == TransferEnd::Completed
-                    && let Ok(unit) = self.unit_in(reaped)
-                {
-                    self.take_response(&unit);
-                }
-                Ok(None)
-            }
             None => Ok(None),
         }
     }
@@ -245,7 +199,6 @@ impl<P: Pipes> Uas<P> {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't be left on a pipe that starts over: all of them are ended.
-                    self.halted = Some(endpoint);
                     return Err(lost(self.name_of(at), PipeError::Stall));
                 }
                 self.pipes.clear_halt(endpoint).map_err(|error| lost(self.name_of(at), error))?;
@@ -285,10 +238,6 @@ impl<P: Pipes> Uas<P> {
         }
         let unit = self.unit_in(reaped).map_err(|what| TransportError::Protocol { command: waiting(), what })?;
         let found = tag_in(&unit);
-        if self.task.tag == Some(found) {
-            self.take_response(&unit);
-            return Ok(None);
-        }
         let at = usize::from(found.0).wrapping_sub(1);
         if self.slots.get(at).is_none_or(|slot| slot.busy.is_none()) {
             let what = format!("the unit answered tag {:#x}, which was not sent", found.0);
@@ -306,14 +255,6 @@ impl<P: Pipes> Uas<P> {
     fn unit_in(&mut self, reaped: &Reaped) -> Result<StatusIu, String> {
         let buffer = self.pipes.buffer(reaped.transfer);
         StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]).map_err(|error| error.to_string())
-    }
-
-    fn take_response(&mut self, unit: &StatusIu) {
-        if let StatusIu::Response { tag, code } = unit
-            && Some(*tag) == self.task.tag
-        {
-            self.task.response = Some(*code);
-        }
     }
 
     /// An information unit for a command that is in flight.

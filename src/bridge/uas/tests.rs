@@ -63,9 +63,9 @@ impl Workload for ReadWindow {
 }
 
 fn fill_window(unit: &SharedBridge) {
-    let mut unit = unit.lock();
-    for at in 0..4096u16 {
-        unit.chip_mut().set_xdata(XdataAddress::main(0xF000 + at), (at / 64) as u8);
+    // The window shows 4 KiB of it: all hold the same.
+    for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
+        *byte = (at % 4096 / 64) as u8;
     }
 }
 
@@ -94,7 +94,7 @@ fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
 }
 
 #[test]
-fn silence_ends_in_an_aborted_task_and_the_next_command_works() {
+fn silence_ends_in_a_reset_and_the_next_command_works() {
     for scenario in [
         "[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
         "speed = \"high\"\n[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
@@ -164,7 +164,7 @@ fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
     for status in lies {
         let (outcome, mut engine) = inquire(Plan { status: Some(status), ..Plan::default() });
         assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
-        assert_eq!(engine.pipes_mut().resets(), 1, "the liar answers no task management");
+        assert_eq!(engine.pipes_mut().resets(), 1);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::bridge::Endpoint;
 use crate::scsi::Cdb;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, Tag};
-use crate::virtual_bridge::{FLASH_LEN, InReply};
+use crate::virtual_bridge::{Engine, FLASH_LEN, InReply};
 
 #[derive(Debug, Clone)]
 enum Host {
@@ -75,6 +75,7 @@ proptest! {
     #[test]
     fn whatever_a_host_does_the_unit_neither_panics_nor_answers_more_than_was_asked(
         steps in prop::collection::vec(host(), 0..120),
+        engine in prop::sample::select(vec![Engine::Chip, Engine::Hybrid]),
         scenario in prop::sample::select(vec![
             "",
             "behind = { ssd = { bytes = 4096 } }",
@@ -85,7 +86,7 @@ proptest! {
             "[[fault]]\nkind = \"stall\"\nnth = 2\ntimes = 9\n[[fault]]\nkind = \"bad-tag\"\nnth = 12",
         ]),
     ) {
-        let mut unit = unit(scenario);
+        let mut unit = unit(engine, scenario);
         for step in steps {
             match step {
                 Host::Out(endpoint, stream, data) => {
@@ -101,7 +102,7 @@ proptest! {
                 Host::ClearHalt(endpoint) => unit.clear_halt(endpoint),
                 Host::Reset => { let _ = unit.mass_storage_reset(); }
                 Host::BusReset => unit.bus_reset(),
-                Host::Configure(value) => unit.set_configuration(value),
+                Host::Configure(value) => { let _ = unit.set_configuration(value); }
                 Host::Recover => { let _ = unit.reset_by_host(0); }
                 Host::Alternate(alternate) => { let _ = unit.set_alternate(alternate); }
                 Host::Poll => { let _ = unit.poll_event(); }
@@ -109,6 +110,6 @@ proptest! {
                 Host::PlugIn => unit.plug_in(),
             }
         }
-        prop_assert_eq!(unit.chip().flash.len(), FLASH_LEN);
+        prop_assert_eq!(unit.flash().len(), FLASH_LEN);
     }
 }

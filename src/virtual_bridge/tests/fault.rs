@@ -3,12 +3,24 @@ use crate::bridge::{CommandError, Endpoint, Port, TransportError};
 use crate::firmware::{BlockIndex, BridgeState};
 use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, XdataAddress};
-use crate::virtual_bridge::{BusEvent, InReply, OutReply};
+use crate::virtual_bridge::{BusEvent, Engine, InReply, OutReply};
+
+on_both_engines!(
+    a_stall_in_the_data_aborts_the_command,
+    a_stall_before_the_status_costs_nothing_but_a_cleared_halt,
+    short_data_is_seen_by_its_residue,
+    a_bad_tag_is_seen_and_recovered_from,
+    a_phase_error_is_seen_and_recovered_from,
+    a_command_that_is_never_answered_times_out_and_is_recovered_from,
+    a_unit_that_disappears_comes_back_when_the_scenario_says,
+    a_unit_that_disappears_for_good_says_so_once,
+    under_uas_each_fault_shows_on_its_pipe
+);
 
 /// The second E4 is struck; whatever happens to it, the third one is answered.
-fn struck(kind: &str) -> Result<(), CommandError> {
+fn struck(engine: Engine, kind: &str) -> Result<(), CommandError> {
     let scenario = format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE4\nnth = 2");
-    let mut bridge = bulk_only(unit(&scenario));
+    let mut bridge = bulk_only(unit(engine, &scenario));
     let mut read = |bytes: &mut [u8]| bridge.xdata_read(XdataAddress::main(0x3000), bytes);
     read(&mut [0; 64]).unwrap();
     let second = read(&mut [0; 64]);
@@ -16,42 +28,35 @@ fn struck(kind: &str) -> Result<(), CommandError> {
     second
 }
 
-#[test]
-fn a_stall_in_the_data_aborts_the_command() {
-    assert_eq!(struck("stall").unwrap_err().sense().unwrap().key, crate::scsi::SenseKey::ABORTED_COMMAND);
+fn a_stall_in_the_data_aborts_the_command(engine: Engine) {
+    assert_eq!(struck(engine, "stall").unwrap_err().sense().unwrap().key, crate::scsi::SenseKey::ABORTED_COMMAND);
 }
 
-#[test]
-fn a_stall_before_the_status_costs_nothing_but_a_cleared_halt() {
-    struck("stall-status").unwrap();
+fn a_stall_before_the_status_costs_nothing_but_a_cleared_halt(engine: Engine) {
+    struck(engine, "stall-status").unwrap();
 }
 
-#[test]
-fn short_data_is_seen_by_its_residue() {
-    assert!(matches!(struck("short-data"), Err(CommandError::ShortXdata { expected: 64, found: 32, .. })));
+fn short_data_is_seen_by_its_residue(engine: Engine) {
+    assert!(matches!(struck(engine, "short-data"), Err(CommandError::ShortXdata { expected: 64, found: 32, .. })));
 }
 
-#[test]
-fn a_bad_tag_is_seen_and_recovered_from() {
-    let error = struck("bad-tag").unwrap_err();
+fn a_bad_tag_is_seen_and_recovered_from(engine: Engine) {
+    let error = struck(engine, "bad-tag").unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::TagMismatch { .. })), "{error}");
 }
 
-#[test]
-fn a_phase_error_is_seen_and_recovered_from() {
-    let error = struck("phase-error").unwrap_err();
+fn a_phase_error_is_seen_and_recovered_from(engine: Engine) {
+    let error = struck(engine, "phase-error").unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::PhaseError { .. })), "{error}");
 }
 
-#[test]
-fn a_command_that_is_never_answered_times_out_and_is_recovered_from() {
-    let error = struck("timeout").unwrap_err();
+fn a_command_that_is_never_answered_times_out_and_is_recovered_from(engine: Engine) {
+    let error = struck(engine, "timeout").unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
 }
 
-#[test]
-fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
-    let mut port = port(unit("back-after-ms = 5\n[[fault]]\nkind = \"disconnect\"\nopcode = 0xE1"));
+fn a_unit_that_disappears_comes_back_when_the_scenario_says(engine: Engine) {
+    let mut port = port(unit(engine, "back-after-ms = 5\n[[fault]]\nkind = \"disconnect\"\nopcode = 0xE1"));
     let mut bridge = port.open().unwrap();
     let error = bridge.write_config(BlockIndex::Zero, &[0; 128]).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Disconnected { .. })), "{error}");
@@ -59,9 +64,8 @@ fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
     assert!(port.open().unwrap().inquiry().is_ok());
 }
 
-#[test]
-fn a_unit_that_disappears_for_good_says_so_once() {
-    let mut unit = unit("[[fault]]\nkind = \"disconnect\"");
+fn a_unit_that_disappears_for_good_says_so_once(engine: Engine) {
+    let mut unit = unit(engine, "[[fault]]\nkind = \"disconnect\"");
     unit.set_alternate(1).unwrap();
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0; 6]) }.to_bytes();
     assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), OutReply::Gone);
@@ -71,8 +75,8 @@ fn a_unit_that_disappears_for_good_says_so_once() {
 }
 
 /// What UAS shows of a fault: the replies on the data and status pipes to one E4 of 64 bytes.
-fn struck_under_uas(kind: &str) -> (InReply, Result<StatusIu, InReply>) {
-    let mut unit = unit(&format!("[[fault]]\nkind = \"{kind}\""));
+fn struck_under_uas(engine: Engine, kind: &str) -> (InReply, Result<StatusIu, InReply>) {
+    let mut unit = unit(engine, &format!("[[fault]]\nkind = \"{kind}\""));
     unit.set_alternate(1).unwrap();
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0xE4, 64, 0x50, 0x30, 0, 0]) }.to_bytes();
     unit.bulk_out(Endpoint::Command, 0, &iu);
@@ -85,14 +89,13 @@ fn struck_under_uas(kind: &str) -> (InReply, Result<StatusIu, InReply>) {
     (data, status)
 }
 
-#[test]
-fn under_uas_each_fault_shows_on_its_pipe() {
-    let (data, status) = struck_under_uas("stall");
+fn under_uas_each_fault_shows_on_its_pipe(engine: Engine) {
+    let (data, status) = struck_under_uas(engine, "stall");
     assert_eq!(data, InReply::Stall);
     assert!(matches!(status, Ok(StatusIu::Sense { .. })));
-    assert_eq!(struck_under_uas("stall-status"), (InReply::Data(64), Err(InReply::Stall)));
-    assert!(matches!(struck_under_uas("short-data"), (InReply::Data(32), Ok(StatusIu::Sense { .. }))));
-    assert!(matches!(struck_under_uas("bad-tag").1, Ok(StatusIu::Sense { tag: Tag(0x4001), .. })));
-    assert!(matches!(struck_under_uas("phase-error").1, Ok(StatusIu::Response { code: 2, .. })));
-    assert_eq!(struck_under_uas("timeout"), (InReply::Silent, Err(InReply::Silent)));
+    assert_eq!(struck_under_uas(engine, "stall-status"), (InReply::Data(64), Err(InReply::Stall)));
+    assert!(matches!(struck_under_uas(engine, "short-data"), (InReply::Data(32), Ok(StatusIu::Sense { .. }))));
+    assert!(matches!(struck_under_uas(engine, "bad-tag").1, Ok(StatusIu::Sense { tag: Tag(0x4001), .. })));
+    assert!(matches!(struck_under_uas(engine, "phase-error").1, Ok(StatusIu::Response { code: 2, .. })));
+    assert_eq!(struck_under_uas(engine, "timeout"), (InReply::Silent, Err(InReply::Silent)));
 }

@@ -1,5 +1,24 @@
 //! The unit as its users meet it. The modules follow the wire: power, Bulk-Only, UAS, faults, anything at all.
 
+/// Runs each of these tests on each engine.
+macro_rules! on_both_engines {
+    ($($name:ident),+ $(,)?) => { $(
+        mod $name {
+            use crate::virtual_bridge::Engine;
+
+            #[test]
+            fn on_the_chip() {
+                super::$name(Engine::Chip);
+            }
+
+            #[test]
+            fn on_the_hybrid() {
+                super::$name(Engine::Hybrid);
+            }
+        }
+    )+ };
+}
+
 mod anything;
 mod bulk_only;
 mod fault;
@@ -8,21 +27,25 @@ mod uas;
 
 use std::time::Duration;
 
-use super::{Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use super::{Engine, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-fn unit(scenario: &str) -> VirtualBridge {
-    VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"a unit", None).unwrap()
+fn unit(engine: Engine, scenario: &str) -> VirtualBridge {
+    unit_with(engine, scenario, &practice::image())
 }
 
 /// A unit whose image answers writes at once.
-fn patched_unit(scenario: &str) -> VirtualBridge {
-    let file = patched_image().to_file();
-    VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"a unit", Some(&file)).unwrap()
+fn patched_unit(engine: Engine, scenario: &str) -> VirtualBridge {
+    unit_with(engine, scenario, &patched_image())
+}
+
+fn unit_with(engine: Engine, scenario: &str, image: &Image) -> VirtualBridge {
+    let scenario = Scenario { engine, ..Scenario::parse(scenario).unwrap() };
+    VirtualBridge::in_memory(scenario, b"a unit", Some(&image.to_file())).unwrap()
 }
 
 fn patched_image() -> Image {

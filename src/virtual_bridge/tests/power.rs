@@ -10,12 +10,28 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    BusEvent, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+    BusEvent, Engine, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes,
+    VirtualPort, replug,
 };
 
-#[test]
-fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
-    let unit = unit("serial = \"0123456789AB\"");
+on_both_engines!(
+    a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says,
+    a_new_unit_boots_the_practice_image_under_the_chip_makers_identity,
+    an_image_that_fails_its_checks_leaves_the_boot_loader,
+    flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed,
+    power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers,
+    a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else,
+    a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again,
+    a_unit_that_erases_is_busy_as_long_as_the_scenario_says,
+    a_unit_that_is_unplugged_keeps_what_its_flash_had_finished,
+    a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says,
+    a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased,
+    a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before,
+    without_a_configuration_block_the_identity_is_the_chips_own
+);
+
+fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity(engine: Engine) {
+    let unit = unit(engine, "serial = \"0123456789AB\"");
     let descriptors = unit.descriptors();
     assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Vendor, UsbId::STOCK));
     assert_eq!(descriptors.identity.serial, "0123456789AB");
@@ -33,12 +49,11 @@ fn two_new_units_have_different_serial_numbers() {
     assert_eq!(serials[0].len(), 12);
 }
 
-#[test]
-fn an_image_that_fails_its_checks_leaves_the_boot_loader() {
+fn an_image_that_fails_its_checks_leaves_the_boot_loader(engine: Engine) {
     // The length, the version, the trailer.
     for broken in [0x100, 0x304, 0x1_7FDA] {
-        let mut unit = unit("");
-        unit.chip_mut().flash.program(FlashAddress(broken), &[0; 4]).unwrap();
+        let mut unit = unit(engine, "");
+        unit.flash_mut().program(FlashAddress(broken), &[0; 4]).unwrap();
         unit.unplug();
         unit.plug_in();
         let descriptors = unit.descriptors();
@@ -49,10 +64,10 @@ fn an_image_that_fails_its_checks_leaves_the_boot_loader() {
 
 #[test]
 fn the_boot_loader_shows_the_identity_of_a_configuration_block_that_is_whole_else_its_own() {
-    let mut unit = unit("factory = \"no-image\"\nserial = \"MINE\"");
+    let mut unit = unit(Engine::Chip, "factory = \"no-image\"\nserial = \"MINE\"");
     let identity = &unit.descriptors().identity;
     assert_eq!((identity.id, identity.serial.as_str()), (UsbId::STOCK, "MINE"));
-    unit.chip_mut().flash.program(FlashAddress(0x7F), &[0]).unwrap();
+    unit.flash_mut().program(FlashAddress(0x7F), &[0]).unwrap();
     unit.unplug();
     unit.plug_in();
     let identity = &unit.descriptors().identity;
@@ -76,7 +91,7 @@ fn replies(unit: &mut VirtualBridge) -> (OutReply, InReply) {
 
 #[test]
 fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_cleared() {
-    let mut unit = unit("factory = \"erased\"");
+    let mut unit = unit(Engine::Chip, "factory = \"erased\"");
     let silent = (OutReply::Silent, InReply::Silent);
     assert_eq!(replies(&mut unit), silent);
     unit.set_configuration(1);
@@ -99,7 +114,7 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
 
 #[test]
 fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
-    let mut unit = unit("factory = \"erased\"");
+    let mut unit = unit(Engine::Chip, "factory = \"erased\"");
     unit.set_configuration(0);
     unit.bus_reset();
     unit.set_configuration(1);
@@ -108,7 +123,7 @@ fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
 
 #[test]
 fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
-    let mut port = port(unit("factory = \"no-image\"\nbehind = { ssd = { bytes = 4096 } }"));
+    let mut port = port(unit(Engine::Chip, "factory = \"no-image\"\nbehind = { ssd = { bytes = 4096 } }"));
     let mut bridge = port.open().unwrap();
     assert!(bridge.inquiry().is_ok());
     assert!(!bridge.is_ready().unwrap());
@@ -126,21 +141,19 @@ fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
     }
 }
 
-#[test]
-fn without_a_configuration_block_the_identity_is_the_chips_own() {
-    let mut unit = unit("");
-    unit.chip_mut().flash.program(FlashAddress(0x7F), &[0]).unwrap();
+fn without_a_configuration_block_the_identity_is_the_chips_own(engine: Engine) {
+    let mut unit = unit(engine, "");
+    unit.flash_mut().program(FlashAddress(0x7F), &[0]).unwrap();
     unit.unplug();
     unit.plug_in();
     assert_eq!(unit.descriptors().identity.id, UsbId::STOCK);
     assert_eq!(unit.descriptors().identity.product, "ASM246X");
 }
 
-#[test]
-fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed() {
+fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed(engine: Engine) {
     let image = patched_image();
     let file = image.to_file();
-    let mut port = port(unit("factory = \"no-image\""));
+    let mut port = port(unit(engine, "factory = \"no-image\""));
     assert_eq!(port.attached().unwrap().state, BridgeState::BootLoader);
 
     let mut bridge = port.open().unwrap();
@@ -172,10 +185,9 @@ fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashe
     assert_eq!(ConfigBlock::parse(BlockIndex::One, &block), Ok(one));
 }
 
-#[test]
-fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers() {
+fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers(engine: Engine) {
     let file = practice::image().to_file();
-    let mut port = port(unit("power-loss-after = 80000\nback-after-ms = 1"));
+    let mut port = port(unit(engine, "power-loss-after = 80000\nback-after-ms = 1"));
     let mut bridge = port.open().unwrap();
     let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
     // Block 0 goes first: with it the firmware erases its slot.
@@ -196,9 +208,8 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
     assert_eq!(attached.state, BridgeState::Vendor, "the configuration blocks are still the unit's own");
 }
 
-#[test]
-fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else() {
-    let mut port = port(unit(""));
+fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else(engine: Engine) {
+    let mut port = port(unit(engine, ""));
     let mut bridge = port.open().unwrap();
     let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
     bridge.write_config(BlockIndex::One, &one).unwrap();
@@ -251,15 +262,14 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 
 #[test]
 fn the_state_that_the_scenario_names_comes_up() {
-    let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
+    let state = |toml: &str| port(unit(Engine::Chip, toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
     assert_eq!(state("state = \"open-firmware\""), BridgeState::OpenFirmware);
-    assert!(port(unit("state = \"absent\"")).attached().is_err());
+    assert!(port(unit(Engine::Chip, "state = \"absent\"")).attached().is_err());
 }
 
-#[test]
-fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
-    let mut port = port(unit(""));
+fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again(engine: Engine) {
+    let mut port = port(unit(engine, ""));
     let mut bridge = port.open().unwrap();
     port.unit().lock().unplug();
     assert!(bridge.is_ready().is_err());
@@ -271,24 +281,22 @@ fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
     assert!(port.open().unwrap().inquiry().is_ok());
 }
 
-#[test]
-fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
+fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says(engine: Engine) {
     let an_hour = "[timing]\nerase-sector-ms = 3600000";
-    let mut bridge = bulk_only(unit(an_hour));
+    let mut bridge = bulk_only(unit(engine, an_hour));
     let block = bridge.read_config(BlockIndex::Zero).unwrap();
     let error = bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
-    let mut bridge = bulk_only(unit("[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1"));
+    let mut bridge = bulk_only(unit(engine, "[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1"));
     bridge.write_config(BlockIndex::Zero, &block).unwrap();
 }
 
-#[test]
-fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
+fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished(engine: Engine) {
     for (never_done, state) in [
         ("[timing]\nerase-sector-ms = 3600000", BridgeState::Vendor),
         ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
     ] {
-        let unit = SharedBridge::new(unit(never_done));
+        let unit = SharedBridge::new(unit(engine, never_done));
         let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
         bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
@@ -321,10 +329,9 @@ fn runs_patched_code(port: &mut VirtualPort) -> bool {
     bridge.write16(0, &[0; 512]).is_ok()
 }
 
-#[test]
-fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
+fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says(engine: Engine) {
     for (scenario, loads) in [("", true), ("cpu-reset = \"keeps-code\"", false)] {
-        let mut port = port(unit(scenario));
+        let mut port = port(unit(engine, scenario));
         flash_and_reset(&mut port, &patched_image());
         let attached = returned(&mut port);
         assert_eq!(attached.usb_id, UsbId::PATCHED, "the start-up code reads the configuration: {scenario}");
@@ -335,9 +342,8 @@ fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
     }
 }
 
-#[test]
-fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
-    let mut port = port(unit("cpu-reset = \"keeps-code\""));
+fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased(engine: Engine) {
+    let mut port = port(unit(engine, "cpu-reset = \"keeps-code\""));
     let mut bridge = port.open().unwrap();
     let zero = bridge.read_config(BlockIndex::Zero).unwrap();
     bridge.write_config(BlockIndex::Zero, &zero).unwrap();
@@ -349,9 +355,8 @@ fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
     assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
 }
 
-#[test]
-fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
-    let mut port = port(unit("speed = \"high\"\nspeed-after-reset = \"super\""));
+fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before(engine: Engine) {
+    let mut port = port(unit(engine, "speed = \"high\"\nspeed-after-reset = \"super\""));
     assert_eq!(port.speed().unwrap(), Speed::High);
     port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
     returned(&mut port);
@@ -362,9 +367,8 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     assert_eq!(port.speed().unwrap(), Speed::High);
 }
 
-#[test]
-fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
-    let mut unit = unit("unplug-after-us = 0\nback-after-ms = 0");
+fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says(engine: Engine) {
+    let mut unit = unit(engine, "unplug-after-us = 0\nback-after-ms = 0");
     assert!(unit.is_attached());
     assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
     assert_eq!(unit.poll_event(), Some(BusEvent::Detached));

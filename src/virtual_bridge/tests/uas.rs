@@ -2,15 +2,13 @@ use super::{patched_unit, unit};
 use crate::bridge::Endpoint;
 use crate::scsi::runtime::INITIALISATION;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
-use crate::scsi::{Cdb, Command, ScsiStatus};
-use crate::virtual_bridge::{InReply, OutReply, STREAMS, VirtualBridge};
+use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
+use crate::virtual_bridge::{Engine, InReply, OutReply, STREAMS, VirtualBridge};
 
 /// Over UAS, initialised as by a GPU runtime.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
-    for (at, value) in INITIALISATION {
-        unit.chip_mut().memory.main_mut()[usize::from(at)] = value;
-    }
     unit.set_alternate(1).unwrap();
+    initialise(&mut unit);
     unit
 }
 
@@ -28,13 +26,26 @@ fn status(unit: &mut VirtualBridge, stream: u16) -> Option<StatusIu> {
     }
 }
 
+fn initialise(unit: &mut VirtualBridge) {
+    for (at, value) in INITIALISATION {
+        send(unit, 1, Command::XdataWrite { at: XdataAddress::main(at), value }.cdb());
+        assert_eq!(status(unit, 1), good(1));
+    }
+}
+
 fn good(tag: u16) -> Option<StatusIu> {
     Some(StatusIu::Sense { tag: Tag(tag), status: ScsiStatus::Good, sense: Vec::new() })
 }
 
+on_both_engines!(
+    a_status_longer_than_the_hosts_buffer_babbles,
+    a_refused_command_brings_its_sense_with_its_status,
+    selecting_bulk_only_forgets_what_uas_had_under_way
+);
+
 #[test]
 fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
-    let mut unit = uas(patched_unit(""));
+    let mut unit = uas(patched_unit(Engine::Hybrid, ""));
     for tag in 1..=STREAMS {
         send(&mut unit, tag, Command::Write16 { lba: u64::from(tag), blocks: 1 }.cdb());
     }
@@ -48,13 +59,13 @@ fn every_stream_carries_a_command_at_once_and_they_end_in_any_order() {
         assert_eq!(status(&mut unit, tag), None);
     }
     for tag in 1..=STREAMS {
-        assert_eq!(unit.chip().data_buffer[usize::from(tag) * 512], tag as u8);
+        assert_eq!(unit.data_buffer_mut()[usize::from(tag) * 512], tag as u8);
     }
 }
 
 #[test]
 fn a_stream_moves_64_kib_in_one_transfer_or_many() {
-    let mut unit = uas(unit("behind = { ssd = { bytes = 1048576 } }"));
+    let mut unit = uas(unit(Engine::Hybrid, "behind = { ssd = { bytes = 1048576 } }"));
     let data: Vec<u8> = (0..65536u32).map(|i| ((i * 13) >> 5) as u8).collect();
     send(&mut unit, 5, Command::Write16 { lba: 128, blocks: 128 }.cdb());
     assert_eq!(unit.bulk_out(Endpoint::DataOut, 6, &data), OutReply::Silent, "another stream's data");
@@ -71,9 +82,8 @@ fn a_stream_moves_64_kib_in_one_transfer_or_many() {
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 5, &mut [0; 64]), InReply::Silent);
 }
 
-#[test]
-fn a_refused_command_brings_its_sense_with_its_status() {
-    let mut unit = uas(unit(""));
+fn a_refused_command_brings_its_sense_with_its_status(engine: Engine) {
+    let mut unit = uas(unit(engine, ""));
     send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
     let Some(StatusIu::Sense { tag, status, sense }) = status(&mut unit, 9) else { panic!() };
     assert_eq!((tag, status), (Tag(9), ScsiStatus::CheckCondition));
@@ -82,7 +92,7 @@ fn a_refused_command_brings_its_sense_with_its_status() {
 
 #[test]
 fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
-    let mut unit = uas(patched_unit("behind = \"gpu\""));
+    let mut unit = uas(patched_unit(Engine::Hybrid, "behind = \"gpu\""));
     send(&mut unit, 3, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     send(&mut unit, 4, Command::Inquiry { len: 36 }.cdb());
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 4096]), InReply::Silent);
@@ -99,7 +109,7 @@ fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
 
 #[test]
 fn a_logical_unit_reset_ends_every_command_without_a_status() {
-    let mut unit = uas(patched_unit(""));
+    let mut unit = uas(patched_unit(Engine::Hybrid, ""));
     for tag in 1..=4 {
         send(&mut unit, tag, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     }
@@ -107,14 +117,14 @@ fn a_logical_unit_reset_ends_every_command_without_a_status() {
     unit.bulk_out(Endpoint::Command, 0, &reset.to_bytes());
     assert_eq!(status(&mut unit, 20), Some(StatusIu::Response { tag: Tag(20), code: 0 }));
     for tag in 1..=4 {
-        send(&mut unit, tag, Command::XdataWrite { at: crate::scsi::XdataAddress::main(0), value: 1 }.cdb());
+        send(&mut unit, tag, Command::XdataWrite { at: XdataAddress::main(0), value: 1 }.cdb());
         assert_eq!(status(&mut unit, tag), good(tag));
     }
 }
 
 #[test]
 fn a_tag_that_is_in_use_or_no_stream_is_refused_by_a_response() {
-    let mut unit = uas(patched_unit(""));
+    let mut unit = uas(patched_unit(Engine::Hybrid, ""));
     send(&mut unit, 2, Command::Read16 { lba: 0, blocks: 1 }.cdb());
     send(&mut unit, 2, Command::TestUnitReady.cdb());
     assert_eq!(status(&mut unit, 2), Some(StatusIu::Response { tag: Tag(2), code: 0x0A }));
@@ -129,7 +139,7 @@ fn a_tag_that_is_in_use_or_no_stream_is_refused_by_a_response() {
 
 #[test]
 fn at_high_speed_ready_units_say_whose_data_moves() {
-    let mut unit = uas(unit("speed = \"high\"\nbehind = { ssd = { bytes = 65536 } }"));
+    let mut unit = uas(unit(Engine::Hybrid, "speed = \"high\"\nbehind = { ssd = { bytes = 65536 } }"));
     send(&mut unit, 100, Command::Write16 { lba: 0, blocks: 1 }.cdb());
     send(&mut unit, 101, Command::Write16 { lba: 1, blocks: 1 }.cdb());
     send(&mut unit, 102, Command::Read16 { lba: 1, blocks: 1 }.cdb());
@@ -151,9 +161,8 @@ fn at_high_speed_ready_units_say_whose_data_moves() {
     assert_eq!(ended, [good(100), good(101), good(102)].map(Option::unwrap));
 }
 
-#[test]
-fn selecting_bulk_only_forgets_what_uas_had_under_way() {
-    let mut unit = uas(patched_unit(""));
+fn selecting_bulk_only_forgets_what_uas_had_under_way(engine: Engine) {
+    let mut unit = uas(patched_unit(engine, ""));
     send(&mut unit, 1, Command::Read16 { lba: 0, blocks: 1 }.cdb());
     unit.set_alternate(0).unwrap();
     assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), InReply::Stall, "there is no such endpoint");
@@ -165,7 +174,8 @@ fn selecting_bulk_only_forgets_what_uas_had_under_way() {
 #[test]
 fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
     for (speed, packet) in [("super", 1024), ("high", 512)] {
-        let mut unit = uas(unit(&format!("speed = \"{speed}\"\nbehind = {{ ssd = {{ bytes = 65536 }} }}")));
+        let mut unit =
+            uas(unit(Engine::Hybrid, &format!("speed = \"{speed}\"\nbehind = {{ ssd = {{ bytes = 65536 }} }}")));
         let stream = if speed == "super" { 5 } else { 0 };
         send(&mut unit, 5, Cdb::of([0xE0, 0x50, 0, 0, 0, 0]));
         if speed == "high" {
@@ -186,9 +196,8 @@ fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
     }
 }
 
-#[test]
-fn a_status_longer_than_the_hosts_buffer_babbles() {
-    let mut unit = uas(unit(""));
+fn a_status_longer_than_the_hosts_buffer_babbles(engine: Engine) {
+    let mut unit = uas(unit(engine, ""));
     send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
     assert_eq!(unit.bulk_in(Endpoint::Status, 9, &mut [0; 16]), InReply::Babble(16));
 }

@@ -52,6 +52,9 @@ struct Waiting {
     urb: Option<Urb>,
 }
 
+/// Control requests without an answer that are kept for the guest to cancel. A guest that sends more has them stalled.
+const MOST_SILENT: usize = 16;
+
 /// How a guest's unit is plugged in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plug {
@@ -77,8 +80,8 @@ pub struct Session<'u> {
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
-    /// The control request that the firmware does not answer.
-    silent: Option<(u64, Setup)>,
+    /// The control requests that the firmware does not answer.
+    silent: Vec<(u64, Setup)>,
     /// Buffers of packets that have been answered, for those to come.
     spare: Vec<Vec<u8>>,
     recorder: Recorder,
@@ -94,7 +97,7 @@ impl<'u> Session<'u> {
             plug: Plug::NoGuest,
             configuration: 0,
             waiting: Vec::new(),
-            silent: None,
+            silent: Vec::new(),
             spare: Vec::new(),
             recorder: Recorder::default(),
         }
@@ -170,10 +173,9 @@ impl<'u> Session<'u> {
                 tell(Event::PortReset);
             }
             Request::SetConfiguration { id, value } => {
-                let status = if value <= 1 {
+                let status = if self.unit.set_configuration(value) {
                     self.cancel_all(out);
                     self.configuration = value;
-                    self.unit.set_configuration(value);
                     self.announce_alternate(out);
                     Status::Success
                 } else {
@@ -204,13 +206,11 @@ impl<'u> Session<'u> {
                 out.streams_status(id, endpoints, count, status);
             }
             Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, Status::Success),
-            Request::Cancel { id } if self.silent.is_some_and(|(silent, _)| silent == id) => {
-                if let Some((id, setup)) = self.silent.take() {
-                    self.answer_control(id, &setup, Status::Cancelled, &[], &[], out);
-                }
-            }
             Request::Cancel { id } => {
-                if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
+                if let Some(at) = self.silent.iter().position(|(silent, _)| *silent == id) {
+                    let (id, setup) = self.silent.remove(at);
+                    self.answer_control(id, &setup, Status::Cancelled, &[], &[], out);
+                } else if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
                     self.conclude(waiting, Status::Cancelled, out);
                 }
@@ -229,7 +229,8 @@ impl<'u> Session<'u> {
             }
             Some(ControlAnswer::Stall) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
             // Firmware that does not answer: the guest gives up by itself, and cancels.
-            Some(ControlAnswer::Silent) => return self.silent = Some((id, *setup)),
+            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
+            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
             None => {}
         }
         let unit = &*self.unit;
@@ -427,6 +428,7 @@ impl<'u> Session<'u> {
                 self.recorder.ended(waiting.urb, Status::IoError, waiting.moved, &[]);
             }
             self.recorder.detached();
+            self.silent.clear();
             out.device_disconnect();
             let acknowledges =
                 self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
@@ -475,10 +477,10 @@ impl<'u> Session<'u> {
 
     /// Whether all of these endpoints have streams now.
     fn can_stream(&self, endpoints: u32) -> bool {
-        let with_streams = [Endpoint::Status, Endpoint::DataIn, Endpoint::DataOut];
-        let mask = with_streams.iter().fold(0, |mask, endpoint| mask | 1u32 << slot(endpoint.address()));
-        let is_super = self.unit.descriptors().speed == LinkSpeed::Super;
-        self.unit.alternate() == 1 && is_super && endpoints & !mask == 0
+        let setting = self.unit.descriptors().setting(self.unit.alternate());
+        let with_streams = setting.iter().flat_map(|setting| &setting.pipes).filter(|pipe| pipe.streams > 0);
+        let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
+        endpoints & !mask == 0
     }
 }
 

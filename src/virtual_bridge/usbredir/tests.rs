@@ -101,7 +101,13 @@ impl<'u> Guest<'u> {
         answers
     }
 
+    /// Sets the configuration, as a guest does before it speaks to an interface.
+    fn configure(&mut self) {
+        self.send(&packet(kind::SET_CONFIGURATION, 1, &[1]));
+    }
+
     fn use_uas(&mut self) {
+        self.configure();
         let answers = self.send(&packet(kind::SET_ALT_SETTING, 1, &[0, 1]));
         assert_eq!(answers.last(), Some(&(kind::ALT_SETTING_STATUS, 1, vec![0, 0, 1])));
     }
@@ -138,6 +144,7 @@ fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
 fn endpoints_are_told_again_before_an_alternate_setting_is_confirmed() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
     let answers = guest.send(&packet(kind::SET_ALT_SETTING, 7, &[0, 1]));
     let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::ALT_SETTING_STATUS]);
@@ -363,6 +370,9 @@ proptest::proptest! {
 fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
+    // The unit has taken the packet before its firmware refuses it.
+    guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     let answers = guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     assert_eq!(bulk_parts(&answers[0]).0, Status::Stall as u8);
     let status = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
@@ -427,6 +437,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
 fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
     let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
     assert_eq!(set[0].2[3], Status::Success as u8);
     let halted = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));

@@ -1,0 +1,212 @@
+//! Bulk-Only's faults: one command at a time.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::{ABORTED, Due, Halts, Unit, Verdict, first_half, is_ready, packets_in_half};
+use crate::bridge::Endpoint;
+use crate::chip::{DATA_IN, DATA_OUT, InReply, OutReply};
+use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use crate::virtual_bridge::scenario::FaultKind;
+
+const CSW_SIGNATURE: &[u8] = b"USBS";
+const REQUEST_SENSE: u8 = 0x03;
+
+/// What the wire knows of a command under way.
+#[derive(Debug)]
+struct Command {
+    tag: u32,
+    host_len: u32,
+    verdict: Verdict,
+    /// The firmware has not seen it.
+    is_kept: bool,
+    /// It is REQUEST SENSE, and the one before it was kept from the firmware.
+    tells_abort: bool,
+    /// Bytes from the host that are still to come: for the firmware, or where it is kept, for nobody.
+    out_left: u32,
+    /// Data to the host of which half will pass.
+    collected: Vec<u8>,
+    /// What the CSW says in place of the firmware's residue.
+    residue: Option<u32>,
+    due: VecDeque<Due>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct BulkOnlyWire {
+    command: Option<Command>,
+    /// The last command was kept from the firmware: REQUEST SENSE tells that it was aborted.
+    was_aborted: bool,
+}
+
+impl BulkOnlyWire {
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        let command = self.command.as_ref()?;
+        if matches!(command.due.front(), Some(Due::Status(_))) { command.verdict.ready_at } else { None }
+    }
+
+    /// A packet on 0x02, and whether the unit vanishes with it.
+    pub(super) fn out(
+        &mut self,
+        chip: &mut Unit,
+        packet: &[u8],
+        halts: &mut Halts,
+        verdict: &mut dyn FnMut(u8) -> Verdict,
+    ) -> (OutReply, bool) {
+        if let Some(command) = &mut self.command {
+            if command.is_silent() {
+                return (OutReply::Nak, false);
+            }
+            if command.out_left > 0 {
+                return (command.data(chip, packet, halts), false);
+            }
+        }
+        let Ok(cbw) = CommandBlockWrapper::parse(packet) else {
+            return (chip.bulk_out(DATA_OUT, 0, packet), false);
+        };
+        let verdict = verdict(cbw.cdb.opcode());
+        let is_out = cbw.transfer_length > 0 && cbw.direction == Direction::Out;
+        let mut command = Command {
+            tag: cbw.tag,
+            host_len: cbw.transfer_length,
+            verdict,
+            is_kept: false,
+            tells_abort: self.was_aborted && cbw.cdb.opcode() == REQUEST_SENSE,
+            out_left: if is_out { cbw.transfer_length } else { 0 },
+            collected: Vec::new(),
+            residue: None,
+            due: VecDeque::new(),
+        };
+        match verdict.fault {
+            Some(FaultKind::Disconnect) => return (OutReply::Accepted, true),
+            Some(FaultKind::Timeout) => command.is_kept = true,
+            Some(fault @ (FaultKind::Stall | FaultKind::ShortData)) if is_out || fault == FaultKind::Stall => {
+                command.out_left = match fault {
+                    FaultKind::ShortData => packets_in_half(command.out_left, chip.speed().bulk_packet()),
+                    _ => 0,
+                };
+                command.keep(is_out, halts);
+            }
+            _ => {
+                let reply = chip.bulk_out(DATA_OUT, 0, packet);
+                if reply != OutReply::Accepted {
+                    return (reply, false);
+                }
+            }
+        }
+        self.was_aborted = command.is_kept && !command.is_silent();
+        self.command = Some(command);
+        (OutReply::Accepted, false)
+    }
+
+    /// The host asks 0x81 for a packet.
+    pub(super) fn input(&mut self, chip: &mut Unit, halts: &mut Halts) -> InReply {
+        let Some(command) = &mut self.command else { return chip.bulk_in(DATA_IN, 0) };
+        loop {
+            match command.due.front() {
+                Some(_) if command.is_kept && command.out_left > 0 => return InReply::Nak,
+                Some(Due::Status(_)) if !is_ready(command.verdict.ready_at) => return InReply::Nak,
+                None if command.is_kept => return InReply::Nak,
+                Some(_) | None => {}
+            }
+            match command.due.pop_front() {
+                Some(Due::Halt) => {
+                    halts.set(Endpoint::DataIn);
+                    return InReply::Stall;
+                }
+                Some(Due::Packet(packet)) => return InReply::Packet(packet),
+                Some(Due::Status(csw)) => {
+                    self.command = None;
+                    return InReply::Packet(csw);
+                }
+                None => {}
+            }
+            let most = chip.speed().bulk_packet();
+            match chip.bulk_in(DATA_IN, 0) {
+                InReply::Packet(packet) if command.is_ended_by(&packet) => command.end(packet, most),
+                InReply::Packet(packet) if command.verdict.fault == Some(FaultKind::ShortData) => {
+                    command.collected.extend(packet);
+                }
+                InReply::Packet(mut packet) => {
+                    if std::mem::take(&mut command.tells_abort) {
+                        packet.iter_mut().zip(ABORTED.to_fixed()).for_each(|(byte, aborted)| *byte = aborted);
+                    }
+                    return InReply::Packet(packet);
+                }
+                // The firmware halts behind its data: what passes of that goes first.
+                InReply::Stall if !command.collected.is_empty() => {
+                    command.cut(most);
+                    if command.due.is_empty() {
+                        return InReply::Stall;
+                    }
+                }
+                reply => return reply,
+            }
+        }
+    }
+}
+
+impl Command {
+    fn is_silent(&self) -> bool {
+        self.verdict.fault == Some(FaultKind::Timeout)
+    }
+
+    /// A packet of its data from the host.
+    fn data(&mut self, chip: &mut Unit, packet: &[u8], halts: &mut Halts) -> OutReply {
+        let len = packet.len() as u32;
+        if !self.is_kept {
+            let reply = chip.bulk_out(DATA_OUT, 0, packet);
+            if reply == OutReply::Accepted {
+                self.out_left = self.out_left.saturating_sub(len);
+            }
+            return reply;
+        }
+        let taken = len <= self.out_left;
+        self.out_left = if taken { self.out_left - len } else { 0 };
+        if self.out_left == 0 {
+            halts.set(Endpoint::DataOut);
+        }
+        if taken { OutReply::Accepted } else { OutReply::Stall }
+    }
+
+    /// The firmware never sees it: it ends aborted, with its data pipe halted.
+    fn keep(&mut self, is_out: bool, halts: &mut Halts) {
+        self.is_kept = true;
+        if !is_out {
+            self.due.push_back(Due::Halt);
+        } else if self.out_left == 0 {
+            halts.set(Endpoint::DataOut);
+        }
+        let residue = self.host_len - self.out_left;
+        let csw = CommandStatusWrapper { tag: self.tag, residue, status: CswStatus::Failed };
+        self.due.push_back(Due::Status(csw.to_bytes().to_vec()));
+    }
+
+    fn is_ended_by(&self, packet: &[u8]) -> bool {
+        packet.len() == CSW_LEN && packet.starts_with(CSW_SIGNATURE) && packet[4..8] == self.tag.to_le_bytes()
+    }
+
+    /// Its CSW has left the firmware.
+    fn end(&mut self, mut csw: Vec<u8>, most: usize) {
+        match self.verdict.fault {
+            Some(FaultKind::BadTag) => csw[4..8].iter_mut().for_each(|byte| *byte = !*byte),
+            Some(FaultKind::PhaseError) => csw[12] = 2,
+            Some(FaultKind::StallStatus) => self.due.push_back(Due::Halt),
+            Some(FaultKind::ShortData) if !self.collected.is_empty() => {
+                self.cut(most);
+                self.due.push_back(Due::Halt);
+            }
+            _ => {}
+        }
+        if let Some(residue) = self.residue {
+            csw[8..12].copy_from_slice(&residue.to_le_bytes());
+        }
+        self.due.push_back(Due::Status(csw));
+    }
+
+    /// Half of the data passes.
+    fn cut(&mut self, most: usize) {
+        let data = std::mem::take(&mut self.collected);
+        self.residue = Some(self.host_len.saturating_sub(data.len() as u32 / 2));
+        self.due.extend(first_half(&data, most).map(Due::Packet));
+    }
+}

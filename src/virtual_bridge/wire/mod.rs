@@ -1,0 +1,224 @@
+//! The wire between a host and firmware that answers by itself, with the scenario's faults on it.
+//!
+//! The firmware knows nothing of a fault. A packet passes, or is changed on its way, or is kept from one of the two; what
+//! is kept from the firmware is answered here, as docs/virtual-bridge.md says. Only Bulk-Only and UAS have commands
+//! that a fault can strike: on an interface of another class every packet passes.
+
+mod bulk_only;
+mod uas;
+
+use std::time::{Duration, Instant};
+
+use self::bulk_only::BulkOnlyWire;
+use self::uas::UasWire;
+use super::nor::NorFlash;
+use super::scenario::{FaultKind, FaultPlan};
+use crate::bridge::Endpoint;
+use crate::chip::{Chip, InReply, OutReply};
+use crate::scsi::{Sense, SenseKey};
+
+/// The chip at the other end.
+type Unit = Chip<NorFlash>;
+
+/// What a command answers that a fault has cut off.
+const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
+
+/// What is spoken on the bulk pipes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    BulkOnly,
+    Uas,
+    /// Nothing that has commands.
+    Other,
+}
+
+impl Protocol {
+    /// By bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
+    pub(super) const fn of(class: [u8; 3]) -> Self {
+        match class {
+            [0x08, 0x06, 0x50] => Self::BulkOnly,
+            [0x08, 0x06, 0x62] => Self::Uas,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What the host gets next on a pipe that waits for it.
+#[derive(Debug)]
+enum Due {
+    /// The pipe halts.
+    Halt,
+    /// A packet.
+    Packet(Vec<u8>),
+    /// The packet that ends the command.
+    Status(Vec<u8>),
+}
+
+/// Endpoints that a fault has halted; those that the firmware has are its own.
+#[derive(Debug, Default)]
+struct Halts(Vec<Endpoint>);
+
+impl Halts {
+    fn set(&mut self, endpoint: Endpoint) {
+        if !self.holds(endpoint) {
+            self.0.push(endpoint);
+        }
+    }
+
+    fn clear(&mut self, endpoint: Endpoint) {
+        self.0.retain(|halted| *halted != endpoint);
+    }
+
+    fn holds(&self, endpoint: Endpoint) -> bool {
+        self.0.contains(&endpoint)
+    }
+}
+
+/// What the wire does to a command, and when its status may pass.
+#[derive(Debug, Clone, Copy)]
+struct Verdict {
+    fault: Option<FaultKind>,
+    ready_at: Option<Instant>,
+}
+
+/// Judges each command once, also where the unit takes it only when it is offered again.
+#[derive(Debug, Default)]
+struct Judge {
+    command_time: Duration,
+    offered: Option<(Vec<u8>, Option<FaultKind>)>,
+}
+
+impl Judge {
+    fn judge(&mut self, packet: &[u8], opcode: u8, faults: &mut FaultPlan) -> Verdict {
+        let ready_at = (!self.command_time.is_zero()).then(|| Instant::now() + self.command_time);
+        if faults.is_empty() {
+            return Verdict { fault: None, ready_at };
+        }
+        let fault = match self.offered.take() {
+            Some((before, fault)) if before == packet => fault,
+            _ => faults.strike(opcode),
+        };
+        self.offered = Some((packet.to_vec(), fault));
+        Verdict { fault, ready_at }
+    }
+
+    fn taken(&mut self) {
+        self.offered = None;
+    }
+}
+
+/// The wire of one attachment.
+#[derive(Debug)]
+pub(super) struct Wire {
+    protocol: Protocol,
+    bulk_only: BulkOnlyWire,
+    uas: UasWire,
+    halts: Halts,
+    judge: Judge,
+    has_vanished: bool,
+}
+
+impl Wire {
+    /// A wire on which a command's status comes no sooner than `command_time` after it.
+    pub(super) fn new(command_time: Duration) -> Self {
+        Self {
+            protocol: Protocol::Other,
+            bulk_only: BulkOnlyWire::default(),
+            uas: UasWire::default(),
+            halts: Halts::default(),
+            judge: Judge { command_time, offered: None },
+            has_vanished: false,
+        }
+    }
+
+    /// Starts over with another alternate setting's protocol, or the same: what was under way is forgotten.
+    pub(super) fn start_over(&mut self, protocol: Protocol) {
+        *self = Self { protocol, ..Self::new(self.judge.command_time) };
+    }
+
+    /// Bulk-Only Mass Storage Reset: the command is forgotten; halts stay (Bulk-Only Transport 1.0, section 3.1).
+    pub(super) fn mass_storage_reset(&mut self) {
+        self.bulk_only = BulkOnlyWire::default();
+        self.judge.taken();
+    }
+
+    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.halts.clear(endpoint);
+    }
+
+    /// Whether a fault has halted the endpoint.
+    pub(super) fn is_halted(&self, endpoint: Endpoint) -> bool {
+        self.halts.holds(endpoint)
+    }
+
+    /// Whether a fault has taken the unit off the bus.
+    pub(super) fn has_vanished(&self) -> bool {
+        self.has_vanished
+    }
+
+    /// When a status that is held back now may pass.
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        match self.protocol {
+            Protocol::BulkOnly => self.bulk_only.ready_at(),
+            Protocol::Uas => self.uas.ready_at(),
+            Protocol::Other => None,
+        }
+    }
+
+    /// A packet from the host.
+    pub(super) fn bulk_out(
+        &mut self,
+        chip: &mut Unit,
+        endpoint: Endpoint,
+        stream: u16,
+        packet: &[u8],
+        faults: &mut FaultPlan,
+    ) -> OutReply {
+        if self.halts.holds(endpoint) {
+            return OutReply::Stall;
+        }
+        let judge = &mut self.judge;
+        let mut verdict = |opcode| judge.judge(packet, opcode, faults);
+        let (reply, vanishes) = match (self.protocol, endpoint) {
+            (Protocol::BulkOnly, Endpoint::DataOut) => self.bulk_only.out(chip, packet, &mut self.halts, &mut verdict),
+            (Protocol::Uas, Endpoint::Command) => self.uas.command(chip, packet, &mut verdict),
+            (Protocol::Uas, Endpoint::DataOut) => (self.uas.out(chip, stream, packet, &mut self.halts), false),
+            _ => (chip.bulk_out(endpoint.address(), stream, packet), false),
+        };
+        if reply == OutReply::Accepted {
+            self.judge.taken();
+        }
+        self.has_vanished |= vanishes;
+        reply
+    }
+
+    /// The host asks for a packet.
+    pub(super) fn bulk_in(&mut self, chip: &mut Unit, endpoint: Endpoint, stream: u16) -> InReply {
+        if self.halts.holds(endpoint) {
+            return InReply::Stall;
+        }
+        match (self.protocol, endpoint) {
+            (Protocol::BulkOnly, Endpoint::DataIn) => self.bulk_only.input(chip, &mut self.halts),
+            (Protocol::Uas, Endpoint::DataIn) => self.uas.input(chip, stream, &mut self.halts),
+            (Protocol::Uas, Endpoint::Status) => self.uas.status(chip, stream, &mut self.halts),
+            _ => chip.bulk_in(endpoint.address(), stream),
+        }
+    }
+}
+
+/// What passes of data to the host that a fault cuts short: the first half, packet by packet.
+fn first_half(data: &[u8], most: usize) -> impl Iterator<Item = Vec<u8>> {
+    data[..data.len() / 2].chunks(most).map(<[u8]>::to_vec)
+}
+
+/// What passes of data from the host that a fault cuts short: as many whole packets as half of it holds.
+fn packets_in_half(len: u32, most: usize) -> u32 {
+    let most = most as u32;
+    len / 2 / most * most
+}
+
+/// Whether a status that is held until then may pass.
+fn is_ready(at: Option<Instant>) -> bool {
+    at.is_none_or(|at| at <= Instant::now())
+}

@@ -1,0 +1,317 @@
+//! UAS's faults: many tags at once, each struck by itself.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::{ABORTED, Due, Halts, Unit, Verdict, first_half, is_ready, packets_in_half};
+use crate::bridge::Endpoint;
+use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
+use crate::scsi::bot::Direction;
+use crate::scsi::uas::{HostIu, StatusIu, Tag, TaskFunction};
+use crate::scsi::{DataLength, ScsiStatus};
+use crate::virtual_bridge::scenario::FaultKind;
+
+const SENSE: u8 = 0x03;
+const RESPONSE: u8 = 0x04;
+const READ_READY: u8 = 0x06;
+const WRITE_READY: u8 = 0x07;
+/// Response code "invalid information unit" (UAS-3, table 20).
+const INVALID_IU: u8 = 0x02;
+/// Commands that are followed at once. A host with more of them under way loses sight of none: the oldest passes.
+const FOLLOWED: usize = 64;
+
+/// What the wire knows of a command that it does something to.
+#[derive(Debug)]
+struct Task {
+    tag: Tag,
+    verdict: Verdict,
+    /// The firmware has not seen it.
+    is_kept: bool,
+    /// Its data pipe halts when the host comes for it.
+    halts_data: Option<Direction>,
+    /// Bytes from the host that are taken for nobody.
+    out_left: u32,
+    /// Data to the host of which half will pass, once it is all there.
+    collected: Vec<u8>,
+    data: VecDeque<Vec<u8>>,
+    status: VecDeque<Due>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct UasWire {
+    tasks: Vec<Task>,
+    /// Units for the host that came while another one was looked for.
+    passing: VecDeque<Vec<u8>>,
+    /// At high speed: whose data moves, as READ READY and WRITE READY have told the host.
+    reading: Option<Tag>,
+    writing: Option<Tag>,
+}
+
+impl UasWire {
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        let held = self.tasks.iter().filter(|task| matches!(task.status.front(), Some(Due::Status(_))));
+        held.filter_map(|task| task.verdict.ready_at).min()
+    }
+
+    /// A unit on 0x04, and whether the unit vanishes with it.
+    pub(super) fn command(
+        &mut self,
+        chip: &mut Unit,
+        packet: &[u8],
+        verdict: &mut dyn FnMut(u8) -> Verdict,
+    ) -> (OutReply, bool) {
+        let command = match HostIu::parse(packet) {
+            Ok(HostIu::Command(command)) => command,
+            other => {
+                let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
+                if let (Ok(HostIu::Task(task)), OutReply::Accepted) = (other, reply) {
+                    self.tasks.retain(|known| match task.function {
+                        TaskFunction::AbortTask => known.tag != task.managed,
+                        TaskFunction::LogicalUnitReset => false,
+                        TaskFunction::Other(_) => true,
+                    });
+                }
+                return (reply, false);
+            }
+        };
+        let verdict = verdict(command.cdb.opcode());
+        let most = chip.speed().bulk_packet();
+        let data = data_of(command.cdb.padded());
+        let mut task = Task {
+            tag: command.tag,
+            verdict,
+            is_kept: false,
+            halts_data: None,
+            out_left: 0,
+            collected: Vec::new(),
+            data: VecDeque::new(),
+            status: VecDeque::new(),
+        };
+        match (verdict.fault, data) {
+            (Some(FaultKind::Disconnect), _) => return (OutReply::Accepted, true),
+            (Some(FaultKind::Timeout), _) => task.is_kept = true,
+            (Some(FaultKind::Stall), DataLength::None) => {
+                task.keep(vec![Due::Halt], aborted(task.tag));
+            }
+            (Some(FaultKind::Stall), data) => {
+                task.halts_data = Some(data.direction());
+                task.keep(ready(task.tag, data.direction(), most), aborted(task.tag));
+            }
+            (Some(FaultKind::ShortData), DataLength::Out(len)) => {
+                task.out_left = packets_in_half(len, most);
+                let first = if task.out_left > 0 { ready(task.tag, Direction::Out, most) } else { Vec::new() };
+                task.keep(first, aborted(task.tag));
+            }
+            (Some(FaultKind::PhaseError), _) => {
+                task.keep(Vec::new(), StatusIu::Response { tag: task.tag, code: INVALID_IU }.to_bytes());
+            }
+            _ => {
+                let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
+                if reply != OutReply::Accepted {
+                    return (reply, false);
+                }
+            }
+        }
+        self.tasks.retain(|known| known.tag != task.tag);
+        if verdict.fault.is_some() || verdict.ready_at.is_some() {
+            if self.tasks.len() == FOLLOWED {
+                self.tasks.remove(0);
+            }
+            self.tasks.push(task);
+        }
+        (OutReply::Accepted, false)
+    }
+
+    /// Data from the host on 0x02.
+    pub(super) fn out(&mut self, chip: &mut Unit, stream: u16, packet: &[u8], halts: &mut Halts) -> OutReply {
+        let tag = if stream == 0 { self.writing } else { Some(Tag(stream)) };
+        let Some(task) = self.tasks.iter_mut().find(|task| task.is_kept && Some(task.tag) == tag) else {
+            return chip.bulk_out(DATA_OUT, stream, packet);
+        };
+        if task.halts_data == Some(Direction::Out) {
+            task.halts_data = None;
+            halts.set(Endpoint::DataOut);
+            return OutReply::Stall;
+        }
+        let len = packet.len() as u32;
+        let taken = task.out_left > 0 && len <= task.out_left;
+        task.out_left = if taken { task.out_left - len } else { 0 };
+        if taken { OutReply::Accepted } else { OutReply::Nak }
+    }
+
+    /// The host asks 0x81 for a packet.
+    pub(super) fn input(&mut self, chip: &mut Unit, stream: u16, halts: &mut Halts) -> InReply {
+        let tag = if stream == 0 { self.reading } else { Some(Tag(stream)) };
+        let is_meant = |task: &Task| Some(task.tag) == tag && (task.is_kept || task.is_cut());
+        let Some(at) = self.tasks.iter().position(is_meant) else { return chip.bulk_in(DATA_IN, stream) };
+        let task = &mut self.tasks[at];
+        if task.halts_data == Some(Direction::In) {
+            task.halts_data = None;
+            halts.set(Endpoint::DataIn);
+            return InReply::Stall;
+        }
+        if task.is_kept {
+            return InReply::Nak;
+        }
+        loop {
+            let task = &mut self.tasks[at];
+            if let Some(packet) = task.data.pop_front() {
+                return InReply::Packet(packet);
+            }
+            if !task.status.is_empty() {
+                return InReply::Nak;
+            }
+            match chip.bulk_in(DATA_IN, stream) {
+                InReply::Packet(packet) => task.collected.extend(packet),
+                InReply::Stall => return InReply::Stall,
+                InReply::Nak if self.fetch(chip, stream) => {}
+                InReply::Nak => return InReply::Nak,
+            }
+        }
+    }
+
+    /// The host asks 0x83 for a packet.
+    pub(super) fn status(&mut self, chip: &mut Unit, stream: u16, halts: &mut Halts) -> InReply {
+        loop {
+            if let Some(at) = self.tasks.iter().position(|task| task.has_status(stream)) {
+                match self.tasks[at].status.pop_front() {
+                    Some(Due::Halt) => {
+                        halts.set(Endpoint::Status);
+                        return InReply::Stall;
+                    }
+                    Some(Due::Packet(unit)) => return self.told(unit),
+                    Some(Due::Status(unit)) => {
+                        self.tasks.remove(at);
+                        return InReply::Packet(unit);
+                    }
+                    None => {}
+                }
+            }
+            if let Some(at) = self.passing.iter().position(|unit| stream == 0 || tag_of(unit) == Some(Tag(stream)))
+                && let Some(unit) = self.passing.remove(at)
+            {
+                return self.told(unit);
+            }
+            match chip.bulk_in(STATUS_IN, stream) {
+                InReply::Packet(unit) => self.file(unit, chip.speed().bulk_packet()),
+                reply => return reply,
+            }
+        }
+    }
+
+    /// Takes a unit for the host from the firmware, where there is one.
+    fn fetch(&mut self, chip: &mut Unit, stream: u16) -> bool {
+        match chip.bulk_in(STATUS_IN, stream) {
+            InReply::Packet(unit) => {
+                self.file(unit, chip.speed().bulk_packet());
+                true
+            }
+            InReply::Stall | InReply::Nak => false,
+        }
+    }
+
+    /// Puts a unit where the host will find it.
+    fn file(&mut self, unit: Vec<u8>, most: usize) {
+        let ends = matches!(unit.first(), Some(&SENSE | &RESPONSE));
+        let known = self.tasks.iter_mut().find(|task| !task.is_kept && Some(task.tag) == tag_of(&unit));
+        match known {
+            Some(task) if ends => task.end(unit, most),
+            _ => self.passing.push_back(unit),
+        }
+    }
+
+    /// Passes a unit to the host, which knows then whose data moves.
+    fn told(&mut self, unit: Vec<u8>) -> InReply {
+        match unit.first() {
+            Some(&READ_READY) => self.reading = tag_of(&unit),
+            Some(&WRITE_READY) => self.writing = tag_of(&unit),
+            _ => {}
+        }
+        InReply::Packet(unit)
+    }
+}
+
+impl Task {
+    /// The firmware never sees it: this is what the status pipe has instead.
+    fn keep(&mut self, first: Vec<Due>, unit: Vec<u8>) {
+        self.is_kept = true;
+        self.status.extend(first);
+        self.status.push_back(Due::Status(unit));
+    }
+
+    /// Whether half of its data to the host is to pass.
+    fn is_cut(&self) -> bool {
+        self.verdict.fault == Some(FaultKind::ShortData) && !self.is_kept
+    }
+
+    /// Whether it has something for the host that asks on this stream: its end only when its data has moved.
+    fn has_status(&self, stream: u16) -> bool {
+        let is_here = stream == 0 || self.tag.0 == stream;
+        let is_due = match self.status.front() {
+            Some(Due::Packet(_)) => true,
+            Some(Due::Halt | Due::Status(_)) => {
+                let has_moved = self.halts_data.is_none() && self.out_left == 0 && self.data.is_empty();
+                has_moved && is_ready(self.verdict.ready_at)
+            }
+            None => false,
+        };
+        is_here && is_due
+    }
+
+    /// The unit that ends it has left the firmware.
+    fn end(&mut self, mut unit: Vec<u8>, most: usize) {
+        match self.verdict.fault {
+            Some(FaultKind::BadTag) => {
+                if let Some(high) = unit.get_mut(2) {
+                    *high ^= 0x40;
+                }
+            }
+            Some(FaultKind::StallStatus) => self.status.push_back(Due::Halt),
+            Some(FaultKind::ShortData) if !self.collected.is_empty() => {
+                let data = std::mem::take(&mut self.collected);
+                self.data.extend(first_half(&data, most));
+                // Without a shorter packet at its end, an empty one ends the host's transfer.
+                if data.len() / 2 % most == 0 {
+                    self.data.push_back(Vec::new());
+                }
+            }
+            _ => {}
+        }
+        self.status.push_back(Due::Status(unit));
+    }
+}
+
+/// The data that a command moves. A command unit does not say, so it is read off the CDB: what is not listed reads.
+fn data_of(cdb: &[u8; 16]) -> DataLength {
+    const BLOCK: u32 = 512;
+    let length = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
+    match cdb[0] {
+        0x00 | 0x1B | 0x1E | 0x35 | 0x91 | 0xE5 | 0xE8 => DataLength::None,
+        0x2A => DataLength::Out(u32::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK),
+        0x8A => DataLength::Out(length(10).saturating_mul(BLOCK)),
+        0xE1 => DataLength::Out(128),
+        0xE3 => DataLength::Out(length(2)),
+        _ => DataLength::In(u32::MAX),
+    }
+}
+
+/// What announces data at high speed, where there are no streams.
+fn ready(tag: Tag, direction: Direction, most: usize) -> Vec<Due> {
+    const HIGH_SPEED: usize = 512;
+    if most > HIGH_SPEED {
+        return Vec::new();
+    }
+    let unit = match direction {
+        Direction::In => StatusIu::ReadReady(tag),
+        Direction::Out => StatusIu::WriteReady(tag),
+    };
+    vec![Due::Packet(unit.to_bytes())]
+}
+
+fn aborted(tag: Tag) -> Vec<u8> {
+    StatusIu::Sense { tag, status: ScsiStatus::CheckCondition, sense: ABORTED.to_fixed().to_vec() }.to_bytes()
+}
+
+fn tag_of(unit: &[u8]) -> Option<Tag> {
+    unit.get(2..4).map(|tag| Tag(u16::from_be_bytes([tag[0], tag[1]])))
+}

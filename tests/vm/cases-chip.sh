@@ -146,7 +146,7 @@ at_high_speed_the_firmware_answers_over_uas_and_over_bulk_only() {
   unplug 1
   printf 174c:2464:u >"$quirks"
   plug_chip 1 slow usb-storage
-  printf '' >"$quirks"
+  echo >"$quirks"
   answers_sg 1 slow extended
   answers_a_long_e4 1
   unplug 1
@@ -226,7 +226,7 @@ a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   until_true 20 test -e "$(device_of 5)/product"
   until_true 10 test -e "$(device_of 5)/$(port_path 5):1.0"
   sleep 1
-  printf '' >"$quirks"
+  echo >"$quirks"
   refute test -e "$(device_of 5)/$(port_path 5):1.0/driver"
   "$asmpatch" list --json >list.json
   cat list.json

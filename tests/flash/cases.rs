@@ -408,6 +408,8 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
         &["flash", "unknown.bin", "--device", "virtual:unit", "--patch-dir", "patches", "--unproven"],
     ];
+    // On the chip a unit with the last image, which does not start, is not on the bus.
+    let cases = &cases[..if ENGINE == "chip" { 2 } else { 3 }];
     for words in cases {
         let rig = Rig::new(torn);
         let home = rig.home.path();

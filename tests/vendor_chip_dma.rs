@@ -42,9 +42,6 @@ impl Uas {
         }
         unit.enumerate().unwrap();
         unit.set_alternate(1).unwrap();
-        if std::env::var_os("TRACE").is_some() {
-            unit.chip.set_watch(Some(Box::new(chip_images::Printed)));
-        }
         let mut uas = Self { unit, tag: 0 };
         uas.command(&INQUIRY, &[]).unwrap();
         uas

@@ -14,6 +14,7 @@ use crate::scsi::{Capacity, Command, ScsiStatus, XdataAddress};
 /// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
 pub(super) const INITIALISED_AT: [XdataAddress; 3] =
     [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
+const INITIALISED: &str = "a GPU runtime has initialised the bridge";
 /// The start of the data buffer's window: what a test of E4's length may read.
 const WINDOW_AT: XdataAddress = XdataAddress::main(0xF000);
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
@@ -28,6 +29,13 @@ pub enum Behind {
     Ssd(String),
     /// Nobody can tell, and why.
     CannotTell(String),
+}
+
+impl Behind {
+    /// Whether it is a GPU runtime's initialisation that keeps the bridge from telling.
+    pub fn is_initialised(&self) -> bool {
+        matches!(self, Self::CannotTell(why) if why.starts_with(INITIALISED))
+    }
 }
 
 impl fmt::Display for Behind {
@@ -50,7 +58,7 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
         match bridge.xdata_read(at, &mut byte) {
             Ok(()) if byte == [0] => {}
             Ok(()) => {
-                let why = format!("a GPU runtime has initialised the bridge: {:#06x} reads {:#04x}", at.addr, byte[0]);
+                let why = format!("{INITIALISED}: {:#06x} reads {:#04x}", at.addr, byte[0]);
                 return Ok(Behind::CannotTell(why));
             }
             Err(error) => return cannot_tell(bridge, error),

@@ -37,8 +37,8 @@ pub enum Outcome {
 /// over would go on for ever.
 const TIMERS_A_RUN: u32 = 1_000;
 
-/// An ASM2464PD. It gets its power when it is made, runs in [`Chip::run`], and meets the host in the methods of
-/// [`super::host`].
+/// An ASM2464PD. It gets its power when it is made, runs in [`Chip::run`], and meets the host in
+/// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and their like.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
     pub(super) bus: Bus<F>,

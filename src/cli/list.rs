@@ -105,6 +105,13 @@ fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>, library: &Library
             if matches!(running.behind, Behind::Ssd(_)) {
                 notes.push(format!("the SSD {SSD_LOST}"));
             }
+            if running.behind.is_initialised() {
+                notes.push(format!(
+                    "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: \
+                     `asmpatch reset --device {}` undoes the initialisation; docs/recovery.md says how to keep the driver off",
+                    unit.location
+                ));
+            }
             let version = running.version.map(|version| version.to_string());
             let behind = is_readable(running.state).then(|| running.behind.to_string());
             (version, running.runs(library).to_string(), behind, None)

@@ -249,12 +249,13 @@ impl ChipUnit {
             return OutReply::Silent;
         }
         let most = usize::from(self.speed.max_packet());
-        let mut moved = 0;
+        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
         loop {
             let packet = &data[moved..data.len().min(moved + most)];
             match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
                 PacketOut::Accepted => {
                     moved += packet.len();
+                    news = 0..NEWS_AT_MOST;
                     if moved == data.len() {
                         return OutReply::Accepted(moved);
                     }
@@ -262,7 +263,8 @@ impl ChipUnit {
                 PacketOut::Stall if moved == 0 => return OutReply::Stall,
                 // The rest is offered again, and meets the halt then.
                 PacketOut::Stall => return OutReply::Accepted(moved),
-                PacketOut::Nak if self.run() => {}
+                // Firmware that goes on having news, and does not take this, is the host's to see.
+                PacketOut::Nak if news.next().is_some() && self.run() => {}
                 PacketOut::Nak if moved == 0 => return OutReply::Silent,
                 PacketOut::Nak => return OutReply::Accepted(moved),
             }
@@ -278,7 +280,7 @@ impl ChipUnit {
             return InReply::Silent;
         }
         let most = usize::from(self.speed.max_packet());
-        let mut moved = 0;
+        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
         loop {
             match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
                 PacketIn::Packet(packet) => {
@@ -289,12 +291,13 @@ impl ChipUnit {
                     };
                     place.copy_from_slice(&packet);
                     moved += packet.len();
+                    news = 0..NEWS_AT_MOST;
                     if packet.len() < most || moved == buffer.len() {
                         return InReply::Data(moved);
                     }
                 }
                 PacketIn::Stall if moved == 0 => return InReply::Stall,
-                PacketIn::Nak if self.run() => {}
+                PacketIn::Nak if news.next().is_some() && self.run() => {}
                 PacketIn::Nak if moved == 0 => return InReply::Silent,
                 PacketIn::Stall | PacketIn::Nak => return InReply::Part(moved),
             }

@@ -48,8 +48,8 @@ impl World {
         let patched = set.apply().map_err(io::Error::other)?;
 
         let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
-        let unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
-        let flash = &unit.chip().flash;
+        let mut unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
+        let flash = unit.flash();
         let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), flash.len()).unwrap_or_default().to_vec();
         // The second slot is nobody's business: what is in it must stay.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {

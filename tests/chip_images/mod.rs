@@ -49,13 +49,3 @@ pub fn flash_with(image: &Image) -> MemoryFlash {
 pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
     Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(image), speed))
 }
-
-/// Prints registers as they are touched, for whoever looks for a fault.
-pub struct Printed;
-
-impl asmpatch::chip::Watch for Printed {
-    fn register(&mut self, kind: asmpatch::mcu::AccessKind, at: asmpatch::scsi::XdataAddress, value: u8, pc: u32) {
-        let name = asmpatch::chip::register_name(at.addr).unwrap_or("");
-        eprintln!("{pc:05X} {kind:?} {:?} {:04X} {name} = {value:02X}", at.page, at.addr);
-    }
-}

@@ -2,15 +2,20 @@
 
 # shellcheck shell=bash
 
-# faults OPCODE KIND...: a scenario in which the first such command meets the first fault, and so on.
+# faults OPCODE EACH KIND...: a scenario in which of such commands the EACHth meets the first fault, the one as far behind it
+# the second, and so on.
 faults() {
-  local opcode=$1 nth=0 kind
-  shift
+  local opcode=$1 each=$2 nth=0 kind
+  shift 2
   for kind in "$@"; do
-    nth=$((nth + 1))
+    nth=$((nth + each))
     printf '[[fault]]\nkind = "%s"\nopcode = %s\nnth = %s\n' "$kind" "$opcode" "$nth"
   done
 }
+
+# A bench asks by three E4 whether the unit is initialised, and goes on where they have no answer. Its fourth asks for more
+# than 255 bytes: a short answer says that there is no extension, and anything else that goes wrong ends the bench.
+bench_asks=4
 
 # fails_with STATUS CODE COMMAND...: the command ends with this exit status and an error of this code.
 fails_with() {
@@ -24,7 +29,7 @@ fails_with() {
 
 each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works() {
   local code
-  unit wire "$(faults 0xE0 bad-tag phase-error stall short-data timeout)"
+  unit wire "$(faults 0xE0 1 bad-tag phase-error stall short-data timeout)"
   plug 1 wire
   until_true 20 is_bound 1 uas
   for code in usb::tag usb::phase bridge::check_condition bridge::short_data usb::timeout; do
@@ -40,7 +45,7 @@ each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works() {
 
 each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
   local bench code
-  unit wire "$(faults 0xE4 bad-tag phase-error stall timeout short-data)"
+  unit wire "$(faults 0xE4 "$bench_asks" bad-tag phase-error stall timeout short-data)"
   plug 1 wire
   until_true 20 is_bound 1 uas
   bench=("$asmpatch" bench --device "$(port_path 1)" --transport uas --path e4-255 --seconds 0.1 --repetitions 1)
@@ -48,7 +53,6 @@ each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
     fails_with 4 "$code" "${bench[@]}"
     until_true 10 is_bound 1 uas
   done
-  # The first E4 of a bench asks for more than 255 bytes: a short answer says that there is no extension.
   "${bench[@]}" --json >bench.json
   grep -q '"outcome": "measured"' bench.json
   until_true 10 is_bound 1 uas
@@ -90,7 +94,7 @@ ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
 # The unit does not answer: the first Ctrl-C is waiting for the end of a command.
 a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
   local transport running
-  unit mute "$(faults 0xE4 timeout timeout)"
+  unit mute "$(faults 0xE4 "$bench_asks" timeout timeout)"
   plug 1 mute
   for transport in bot uas; do
     benching "$transport" --timeout 60
@@ -112,10 +116,12 @@ pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
     plug 1 gone
     benching "$transport"
     began=$SECONDS
-    unplug 1
+    host unplug 1
     has_ended 4
     grep -q 'usb::disconnected' err
-    [ $((SECONDS - began)) -le 5 ]
+    # Linux waits 5 s for QEMU's xHCI where it is asked for something before its hub driver has seen the unit go.
+    [ $((SECONDS - began)) -le 10 ]
+    until_true 20 is_gone 1
   done
 }
 
@@ -132,8 +138,9 @@ a_panic_gives_the_driver_back_even_with_commands_in_flight() {
   unplug 1
 }
 
+# An SSD answers the kernel's READ(10); a GPU would not, and usb-storage waits for 30 s before it can be detached.
 asmpatch_falls_back_to_bulk_only_where_streams_are_refused() {
-  unit plain
+  unit plain "$ssd"
   plug n plain
   until_true 20 is_bound n usb-storage
   "$asmpatch" bench --device "$(port_path n)" --path e4-255 --seconds 0.1 --repetitions 1 --json >bench.json

@@ -138,10 +138,10 @@ nth = 2
   unplug 5
 }
 
-# 255 pages of 10 ms: the first E3 keeps the flash busy for 2.5 s, and the cable goes in the middle of them.
+# 255 pages of 20 ms: the first E3 keeps the flash busy for 5 s, and the cable goes in the middle of them.
 the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again() {
   local running status=0
-  unit torn 'timing = { program-page-us = 10000, reenumerate-ms = 600 }'
+  unit torn 'timing = { program-page-us = 20000, reenumerate-ms = 600 }'
   plug 4 torn
   until_true 20 is_bound 4 uas
   "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven >flash.out 2>flash.err &

@@ -160,6 +160,15 @@ host_unit() {
 # file UNIT NAME BASE64: writes a file into a unit's folder.
 host_file() { base64 -d <<<"$3" >"$work/units/$1/$2"; }
 
+# image UNIT FILE SERIAL: gives a new unit its flash: configuration blocks as a maker would write them, and this image.
+host_image() {
+  local folder=$work/units/$1
+  printf 'factory = "no-image"\nserial = "%s"\n' "$3" >"$folder/bridge.toml"
+  "$asmpatch" list --device "virtual:$folder" >/dev/null
+  head -c 65280 "$2" | dd of="$folder/flash.bin" oflag=seek_bytes seek=256 conv=notrunc status=none
+  tail -c +65281 "$2" | dd of="$folder/flash.bin" oflag=seek_bytes seek=65536 conv=notrunc status=none
+}
+
 # plug PORT UNIT [OPTION...]: a server for the unit at the port. QEMU connects within a second.
 host_plug() {
   local port=$1 unit=$2

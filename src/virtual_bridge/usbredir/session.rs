@@ -45,7 +45,7 @@ struct Waiting {
     id: u64,
     bulk: Bulk,
     endpoint: Endpoint,
-    /// Data to the device, of which the first `moved` bytes are taken. Empty for the other direction.
+    /// Data to the device, of which the first `moved` bytes are taken; or what has come from it so far.
     data: Vec<u8>,
     moved: usize,
     /// Where the traffic is recorded.
@@ -323,7 +323,7 @@ impl<'u> Session<'u> {
     fn answer_waiting(&mut self, out: &mut Outbox) -> bool {
         let at_first = self.waiting.len();
         loop {
-            let before = self.waiting.len();
+            let before = self.progress();
             // One bit a stream, one word an endpoint: pipes whose first packet has to go on waiting.
             let mut blocked = [0u64; super::protocol::ENDPOINT_SLOTS];
             let mut at = 0;
@@ -335,10 +335,17 @@ impl<'u> Session<'u> {
                 blocked[slot] |= bit;
                 at += 1;
             }
-            if self.waiting.len() == before {
-                return before < at_first;
+            // A packet of one pipe may be what the unit waits for before it goes on with another.
+            if self.progress() == before {
+                return self.waiting.len() < at_first;
             }
         }
+    }
+
+    /// Changes with every packet that is answered and with every byte that moves: the number of those that wait, and the
+    /// bytes that they have and had moved.
+    fn progress(&self) -> (usize, usize) {
+        (self.waiting.len(), self.waiting.iter().map(|waiting| waiting.data.len() + waiting.moved).sum())
     }
 
     /// Tries one packet that waits; when it is answered it is taken off the list.

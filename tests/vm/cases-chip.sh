@@ -130,25 +130,29 @@ asmpatch_lists_backs_up_and_benches_each_image_over_both_transports() {
 }
 
 at_high_speed_the_firmware_answers_over_uas_and_over_bulk_only() {
-  local port
+  local port transport
   chip_unit slow extended 'speed = "high"'
   port=$(high_speed_port_of 1)
-  plug 1 slow
-  until_true 20 test -e "/sys/bus/usb/drivers/uas/$port:1.0"
   device_of() { printf '/sys/bus/usb/devices/%s' "$port"; }
-  until_true 20 has_no_medium 1
+  plug_chip 1 slow uas
   answers_sg 1 slow extended
   answers_a_long_e4 1
-  local transport
   for transport in bot uas; do
     "$asmpatch" bench --device "$port" --transport "$transport" --path e4-255,e4-4096 --seconds 0.1 --repetitions 1 --json >bench.json
     cat bench.json
     [ "$(grep -c '"outcome": "measured"' bench.json)" = 2 ]
     until_true 10 is_bound 1 uas
   done
-  host unplug 1
-  until_true 20 is_gone 1
+  unplug 1
+  printf 174c:2464:u >"$quirks"
+  plug_chip 1 slow usb-storage
+  echo >"$quirks"
+  answers_sg 1 slow extended
+  answers_a_long_e4 1
+  unplug 1
 }
+# What usb-storage and uas leave alone, and how.
+quirks=/sys/module/usb_storage/parameters/quirks
 
 # By its own E1, E3 and E8: what the unit has at the end is what it had at the beginning.
 the_firmware_flashes_itself_to_the_patched_image_and_back() {
@@ -201,7 +205,9 @@ reenumerate-ms = 600'
     sg_raw "$node" e5 "${write[0]}" 50 "${write[1]:0:2}" "${write[1]:2}" 00
   done
   sg_turs "$node"
-  "$asmpatch" list --probe >listed
+  # As a runtime leaves it that ended without giving the unit back.
+  printf '%s:1.0' "$(port_path 4)" >/sys/bus/usb/drivers/uas/unbind
+  "$asmpatch" list >listed
   cat listed
   grep -q "asmpatch reset --device $(port_path 4)" listed
   quietly "$asmpatch" reset --device "$(port_path 4)"
@@ -214,14 +220,13 @@ reenumerate-ms = 600'
 
 # As docs/recovery.md says it.
 a_quirk_keeps_the_kernels_drivers_off_a_unit() {
-  local quirks=/sys/module/usb_storage/parameters/quirks
   chip_unit free stock
-  printf 174c:2464:ui >$quirks
+  printf 174c:2464:ui >"$quirks"
   plug 5 free
   until_true 20 test -e "$(device_of 5)/product"
   until_true 10 test -e "$(device_of 5)/$(port_path 5):1.0"
   sleep 1
-  printf '' >$quirks
+  echo >"$quirks"
   refute test -e "$(device_of 5)/$(port_path 5):1.0/driver"
   "$asmpatch" list --json >list.json
   cat list.json

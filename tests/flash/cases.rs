@@ -408,9 +408,9 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
         &["flash", "unknown.bin", "--device", "virtual:unit", "--patch-dir", "patches", "--unproven"],
     ];
-    // An image that does not start is on no bus where its own code alone answers.
-    let comes_up = |words: &&[&str]| ENGINE == "hybrid" || !words.contains(&"unknown.bin");
-    for words in cases.into_iter().filter(comes_up) {
+    // On the chip a unit with the last image, which does not start, is not on the bus.
+    let cases = &cases[..if ENGINE == "chip" { 2 } else { 3 }];
+    for words in cases {
         let rig = Rig::new(torn);
         let home = rig.home.path();
         let Patched { image, receipt } = patched();

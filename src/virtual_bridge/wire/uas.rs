@@ -271,7 +271,7 @@ impl Task {
                 let data = std::mem::take(&mut self.collected);
                 self.data.extend(first_half(&data, most));
                 // Without a shorter packet at its end, an empty one ends the host's transfer.
-                if data.len() / 2 % most == 0 {
+                if (data.len() / 2).is_multiple_of(most) {
                     self.data.push_back(Vec::new());
                 }
             }

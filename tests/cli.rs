@@ -45,7 +45,14 @@ fn write_images(folder: &Path) {
 fn transcripts_show_what_the_program_prints() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
     write_images(&cli.join("patch.in"));
-    write(&cli.join("execute.in/practice.bin"), &practice::image().to_file());
+    for folder in ["execute.in", "run.in"] {
+        fs::create_dir_all(cli.join(folder)).unwrap();
+        write(&cli.join(folder).join("practice.bin"), &practice::image().to_file());
+    }
+    // Its reset vector jumps to itself.
+    let mut stuck = practice::image();
+    assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
+    write(&cli.join("run.in/stuck.bin"), &stuck.to_file());
     // Units that are new, with the practice image of today.
     for unit in ["boot-loader", "slow", "stays-slow"] {
         let _ = fs::remove_file(cli.join("reset.in").join(unit).join("flash.bin"));

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use self::events::{Events, Recorder};
 use super::input::ImageFile;
+use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered, UnknownAccess};
 use crate::failure::{AnyFailure, Exit};
@@ -69,6 +70,9 @@ pub struct Args {
     #[arg(long)]
     trace: bool,
 
+    #[command(flatten)]
+    pcap: PcapArgs,
+
     /// Instructions that enumeration and each command may take.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     budget: u64,
@@ -124,6 +128,8 @@ struct Report {
     uart_lost: u64,
     commands: Vec<CommandReport>,
     unknown_registers: Vec<UnknownReport>,
+    /// The addresses of --until, where none was executed.
+    not_reached: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -144,7 +150,7 @@ struct UnknownReport {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image.
+/// A file that is no image, a capture that can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
     let mut flash = MemoryFlash::erased();
@@ -164,9 +170,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
         chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
     }
-    let watched = args.events.iter().any(|kind| *kind != Kind::Calls);
-    if watched {
-        chip.set_watch(Some(Box::new(Events::new(&args.events))));
+    let recording = args.pcap.start()?;
+    let wire = recording.capture().map(|capture| capture.bus().attach());
+    if wire.is_some() || args.events.iter().any(|kind| *kind != Kind::Calls) {
+        chip.set_watch(Some(Box::new(Events::new(&args.events, wire))));
     }
     let eyes = Rc::new(RefCell::new(Recorder {
         trace: Trace::last(if args.trace { TRACE_KEPT } else { 0 }),
@@ -207,6 +214,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         uart_lost: chip.uart_lost(),
         commands,
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
+        not_reached: match eyes.borrow().hit {
+            Some(_) => Vec::new(),
+            None => args.until.iter().map(ToString::to_string).collect(),
+        },
     };
     if args.json {
         print::json(&report);
@@ -350,6 +361,9 @@ fn show(report: &Report) {
     let reads = report.unknown_registers.iter().filter(|access| access.kind == "read").count();
     let writes = report.unknown_registers.len() - reads;
     outln!("  not modelled  {reads} registers read, {writes} written; --json lists each with its first place");
+    if !report.not_reached.is_empty() {
+        outln!("  not reached   {}", report.not_reached.join(", "));
+    }
     if let (Some(stopped), Some(at)) = (&report.stopped, &report.at) {
         outln!("  {stopped}, CPU at {at}");
     }

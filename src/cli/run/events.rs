@@ -4,25 +4,55 @@ use super::{Kind, place, xdata};
 use crate::chip::{UsbEvent, Watch, register_name};
 use crate::firmware::CodeAddress;
 use crate::mcu::{AccessKind, Step, Trace};
+use crate::pcap::{Device, End};
 use crate::scsi::XdataAddress;
 
+/// The bit of bmRequestType and bEndpointAddress for data to the host.
+const TO_HOST: u8 = 0x80;
 /// Bytes of a packet that a line shows.
 const SHOWN: usize = 32;
 /// Calls are indented no further.
 const DEEPEST: usize = 40;
 
-/// Prints registers, packets and serial text.
+/// Prints registers, packets and serial text, and records the wire.
 pub(super) struct Events {
     usb: bool,
     registers: bool,
     uart: bool,
     line: Vec<u8>,
+    wire: Option<Device>,
+    /// The control transfer under way: its setup packet, and a write's data.
+    control: Option<([u8; 8], Vec<u8>)>,
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[Kind]) -> Self {
+    pub(super) fn new(kinds: &[Kind], wire: Option<Device>) -> Self {
         let has = |kind| kinds.contains(&kind);
-        Self { usb: has(Kind::Usb), registers: has(Kind::Registers), uart: has(Kind::Uart), line: Vec::new() }
+        let (usb, registers, uart) = (has(Kind::Usb), has(Kind::Registers), has(Kind::Uart));
+        Self { usb, registers, uart, line: Vec::new(), wire, control: None }
+    }
+
+    fn record(&mut self, event: UsbEvent<'_>) {
+        let Some(wire) = &self.wire else { return };
+        match event {
+            UsbEvent::Setup { setup, data } => self.control = Some((setup, data.to_vec())),
+            UsbEvent::ControlDone(read) => {
+                if let Some((setup, written)) = self.control.take() {
+                    let is_read = setup[0] & TO_HOST != 0;
+                    wire.control(setup, if is_read { read } else { &written }, End::Done);
+                }
+            }
+            UsbEvent::ControlStall => {
+                if let Some((setup, _)) = self.control.take() {
+                    wire.control(setup, &[], End::Stall);
+                }
+            }
+            UsbEvent::Bulk { endpoint, packet, .. } => {
+                let is_read = endpoint & TO_HOST != 0;
+                let urb = wire.submit_bulk(endpoint, packet.len(), if is_read { &[] } else { packet });
+                wire.complete(urb, End::Done, packet.len(), if is_read { packet } else { &[] });
+            }
+        }
     }
 }
 
@@ -36,6 +66,7 @@ impl Watch for Events {
     }
 
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
+        self.record(event);
         if !self.usb {
             return;
         }

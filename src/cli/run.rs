@@ -189,17 +189,18 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
 
     let mut commands = Vec::new();
-    let told = host(args, &mut driver, &mut commands);
+    let mut enumerated = None;
+    let told = host(args, &mut driver, &mut enumerated, &mut commands);
     for line in eyes.borrow().trace.lines() {
         errln!("{line}");
     }
     let stopped = match (&eyes.borrow().hit, &told) {
         (Some(at), _) => Some(format!("stopped at {at}")),
         (None, Err(why)) => Some(words(*why)),
-        (None, Ok(_)) => None,
+        (None, Ok(())) => None,
     };
     let hangs = stopped.is_some() && eyes.borrow().hit.is_none();
-    let (state, product) = told.map_or((None, None), |(state, product)| (Some(state), Some(product)));
+    let (state, product) = enumerated.unzip();
     let chip = &mut driver.chip;
     let report = Report {
         file: args.file.display().to_string(),
@@ -231,8 +232,9 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 fn host(
     args: &Args,
     driver: &mut Driver<MemoryFlash>,
+    enumerated: &mut Option<(BridgeState, String)>,
     commands: &mut Vec<CommandReport>,
-) -> Result<(BridgeState, String), Unanswered> {
+) -> Result<(), Unanswered> {
     match driver.settle() {
         Outcome::Parked => {}
         outcome => return Err(Unanswered::Silent(outcome)),
@@ -247,6 +249,7 @@ fn host(
     let units = product.get(2..).unwrap_or_default().chunks_exact(2);
     let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     let product = String::from_utf16_lossy(&units);
+    *enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
     if args.transport == Transport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }
@@ -260,7 +263,7 @@ fn host(
             instructions: driver.chip.instructions() - before,
         });
     }
-    Ok((BridgeState::from_interface(&interface_classes(&configuration), &product), product))
+    Ok(())
 }
 
 fn command(

@@ -45,7 +45,7 @@ each_fault_over_bulk_only_ends_in_an_error_and_the_next_command_works() {
 
 each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
   local bench code
-  unit wire "$(faults 0xE4 "$bench_asks" bad-tag phase-error stall timeout short-data)"
+  unit wire "$(faults 0xE4 "$bench_asks" bad-tag phase-error stall-status timeout short-data)"
   plug 1 wire
   until_true 20 is_bound 1 uas
   bench=("$asmpatch" bench --device "$(port_path 1)" --transport uas --path e4-255 --seconds 0.1 --repetitions 1)

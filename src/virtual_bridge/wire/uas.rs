@@ -33,6 +33,8 @@ struct Task {
     out_left: u32,
     /// Data to the host of which half will pass, once it is all there.
     collected: Vec<u8>,
+    /// Whether any packet of data came, an empty one included.
+    has_data: bool,
     data: VecDeque<Vec<u8>>,
     status: VecDeque<Due>,
 }
@@ -84,6 +86,7 @@ impl UasWire {
             halts_data: None,
             out_left: 0,
             collected: Vec::new(),
+            has_data: false,
             data: VecDeque::new(),
             status: VecDeque::new(),
         };
@@ -162,7 +165,10 @@ impl UasWire {
                 return InReply::Nak;
             }
             match chip.bulk_in(DATA_IN, stream) {
-                InReply::Packet(packet) => task.collected.extend(packet),
+                InReply::Packet(packet) => {
+                    task.has_data = true;
+                    task.collected.extend(packet);
+                }
                 InReply::Stall => return InReply::Stall,
                 InReply::Nak if self.fetch(chip, stream) => {}
                 InReply::Nak => return InReply::Nak,
@@ -267,7 +273,7 @@ impl Task {
                 }
             }
             Some(FaultKind::StallStatus) => self.status.push_back(Due::Halt),
-            Some(FaultKind::ShortData) if !self.collected.is_empty() => {
+            Some(FaultKind::ShortData) if self.has_data => {
                 let data = std::mem::take(&mut self.collected);
                 self.data.extend(first_half(&data, most));
                 // Without a shorter packet at its end, an empty one ends the host's transfer.

@@ -57,7 +57,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
             .map(|line| if line.starts_with(&format!("{key} = ")) { format!("{key} = {hostile}") } else { line.into() })
             .collect();
         fs::write(&manifest, lines.join("\n")).unwrap();
-        let output = run(&["restore", "before", "--device", "virtual:unit"]);
+        let output = run(&["restore", "before", "--device", "virtual:unit", "--force"]);
         assert_eq!(output.status.code(), Some(5), "nobody there to ask");
         let text = printed(&output);
         assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");

@@ -57,10 +57,10 @@ pub enum CpuReset {
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
     /// The project's own USB and SCSI, which asks the image's code for single commands.
-    #[default]
     Hybrid,
     /// The image's code alone, from the reset vector on a model of the chip. A unit in its boot loader, and one with an
     /// SSD, is as under `hybrid`.
+    #[default]
     Chip,
 }
 

@@ -239,6 +239,8 @@ impl Pipes for VirtualPipes {
             if self.offer() {
                 continue;
             }
+            // What was due in between may have made the unit busy again, as one page of its flash after the other does.
+            let busy = busy.or_else(|| self.unit().lock().wake_in());
             let rest = until.saturating_duration_since(Instant::now());
             match busy {
                 Some(busy) if busy < rest => std::thread::sleep(busy),

@@ -248,7 +248,7 @@ impl<'u> Connection<'u> {
                 return until;
             }
             if !self.session.settle(&mut self.outbox, tell) {
-                return LOOK_UP;
+                return self.session.wake_in().unwrap_or(LOOK_UP);
             }
         }
     }

@@ -9,7 +9,7 @@ use asmpatch::virtual_bridge::{Scenario, Timing, VirtualBridge, VirtualPort};
 
 #[test]
 fn a_flash_that_is_busy_again_and_again_keeps_a_command_waiting_and_loses_none() {
-    let timing = Timing { erase_sector_ms: 2, program_page_us: 500, ..Timing::default() };
+    let timing = Timing { erase_sector_ms: 1, program_page_us: 30, command_us: 1000, ..Timing::default() };
     let scenario = Scenario { timing, ..Scenario::default() };
     let unit = VirtualBridge::in_memory(scenario, b"busy", None).unwrap();
     let mut port = VirtualPort::new("virtual:busy".to_owned(), unit);

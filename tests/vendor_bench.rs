@@ -10,7 +10,7 @@ use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport 
 use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
 
 fn vendor() -> Image {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
@@ -25,7 +25,7 @@ fn patched() -> Image {
 }
 
 fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
-    let scenario = Scenario { engine: Engine::Chip, speed, ..Scenario::default() };
+    let scenario = Scenario { speed, ..Scenario::default() };
     let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("virtual:bench".to_owned(), unit)
 }

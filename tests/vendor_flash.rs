@@ -19,19 +19,11 @@ fn json(home: &Path, words: &[&str]) -> serde_json::Value {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() {
-    for engine in ["chip", "hybrid"] {
-        make_the_trip(engine);
-    }
-}
-
-fn make_the_trip(engine: &str) {
     let vendor = std::env::var("ASMPATCH_VENDOR_IMAGE")
         .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
     let vendor = std::fs::canonicalize(vendor).unwrap();
     let home = tempfile::tempdir().unwrap();
     let (home, unit) = (home.path(), "virtual:unit");
-    std::fs::create_dir(home.join("unit")).unwrap();
-    std::fs::write(home.join("unit/bridge.toml"), format!("engine = '{engine}'\n")).unwrap();
 
     // The vendor's own firmware first, so that its handlers are what backs it up and takes the patched image.
     asmpatch(home, &["flash", vendor.to_str().unwrap(), "--device", unit, "--yes"]);

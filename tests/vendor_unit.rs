@@ -10,7 +10,7 @@ use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbI
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{Engine, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 fn vendor_file() -> Vec<u8> {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
@@ -18,11 +18,9 @@ fn vendor_file() -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-const ENGINES: [Engine; 2] = [Engine::Chip, Engine::Hybrid];
-
 /// A unit that left its maker with the vendor's image.
-fn stock_unit(engine: Engine, scenario: &str) -> VirtualPort {
-    let scenario = Scenario { engine, ..Scenario::parse(scenario).unwrap() };
+fn stock_unit(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
     VirtualPort::new("virtual".to_owned(), unit)
 }
@@ -38,13 +36,7 @@ fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_unit_runs_the_vendors_code() {
-    for engine in ENGINES {
-        runs_the_vendors_code(engine);
-    }
-}
-
-fn runs_the_vendors_code(engine: Engine) {
-    let mut port = stock_unit(engine, "");
+    let mut port = stock_unit("");
     assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
@@ -58,26 +50,18 @@ fn runs_the_vendors_code(engine: Engine) {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
-    for engine in ENGINES {
-        let mut bridge = stock_unit(engine, "behind = \"gpu\"").open().unwrap();
-        // Over Bulk-Only 240417 takes no WRITE(16) before an INQUIRY: it answers 2/3A.
-        bridge.inquiry().unwrap();
-        bridge.initialise().unwrap();
-        let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{engine:?}: {error}");
-        assert!(bridge.inquiry().is_ok(), "{engine:?}: it answers again once it was recovered");
-    }
+    let mut bridge = stock_unit("behind = \"gpu\"").open().unwrap();
+    // Over Bulk-Only 240417 takes no WRITE(16) before an INQUIRY: it answers 2/3A.
+    bridge.inquiry().unwrap();
+    bridge.initialise().unwrap();
+    let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
+    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(bridge.inquiry().is_ok(), "it answers again once it was recovered");
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer() {
-    for engine in ENGINES {
-        answers_writes_once_it_is_flashed(engine);
-    }
-}
-
-fn answers_writes_once_it_is_flashed(engine: Engine) {
     let file = vendor_file();
     let image = Image::parse(&file).unwrap();
     let library = Library::embedded().unwrap();
@@ -85,7 +69,7 @@ fn answers_writes_once_it_is_flashed(engine: Engine) {
     let patched = set.apply().unwrap();
     let new = patched.image.to_file();
 
-    let mut port = stock_unit(engine, "behind = \"gpu\"");
+    let mut port = stock_unit("behind = \"gpu\"");
     let serial = port.attached().unwrap().serial;
     let mut bridge = port.open().unwrap();
     let blocks = BlockIndex::ALL.map(|index| {

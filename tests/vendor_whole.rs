@@ -8,7 +8,7 @@ use asmpatch::bridge::{Bridge, CommandError, Port as _, Transport, TransportErro
 use asmpatch::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{Engine, LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
 
 fn image() -> Image {
     image_in("ASMPATCH_VENDOR_IMAGE")
@@ -24,7 +24,6 @@ fn port_with(image: &Image, speed: LinkSpeed) -> VirtualPort {
 }
 
 fn port_told(image: &Image, scenario: Scenario) -> VirtualPort {
-    let scenario = Scenario { engine: Engine::Chip, ..scenario };
     let unit = VirtualBridge::in_memory(scenario, b"whole", Some(&image.to_file())).unwrap();
     VirtualPort::new("virtual:whole".to_owned(), unit)
 }

@@ -5,6 +5,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use crate::firmware::FlashAddress;
+use crate::mcu::{FlashGone, SpiFlash};
 
 /// Bytes that one erase sets to 0xFF.
 pub const SECTOR_LEN: usize = 0x1000;
@@ -212,6 +213,26 @@ impl NorFlash {
         if let Some(file) = &mut self.file {
             file.seek(SeekFrom::Start(start as u64))?;
             file.write_all(&self.cells[start..start + len])?;
+        }
+        Ok(())
+    }
+}
+
+impl SpiFlash for NorFlash {
+    fn read(&self, at: FlashAddress, into: &mut [u8]) {
+        match self.get(at, into.len()) {
+            Some(cells) => into.copy_from_slice(cells),
+            None => into.fill(0xFF),
+        }
+    }
+
+    fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
+        Self::program(self, at, bytes).map_err(|_| FlashGone)
+    }
+
+    fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone> {
+        for sector in (at.0..at.0 + len).step_by(SECTOR_LEN) {
+            self.erase_sector(FlashAddress(sector)).map_err(|_| FlashGone)?;
         }
         Ok(())
     }

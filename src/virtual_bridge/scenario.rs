@@ -52,18 +52,6 @@ pub enum CpuReset {
     KeepsCode,
 }
 
-/// What answers on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// The project's own USB and SCSI, which asks the image's code for single commands.
-    Hybrid,
-    /// The image's code alone, from the reset vector on a model of the chip. A unit in its boot loader, and one with an
-    /// SSD, is as under `hybrid`.
-    #[default]
-    Chip,
-}
-
 /// What the flash of a unit that is new holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -154,8 +142,6 @@ pub struct Scenario {
     pub speed_after_reset: Option<LinkSpeed>,
     /// What a CPU reset does to the code.
     pub cpu_reset: CpuReset,
-    /// What answers on the wire.
-    pub engine: Engine,
     /// What a new unit's flash holds.
     pub factory: Factory,
     /// A new unit's serial number, at most 20 printable ASCII characters; by default one made from its folder's path.

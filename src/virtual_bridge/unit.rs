@@ -3,27 +3,18 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::bulk_only::BulkOnly;
-use super::chip::Chip;
 use super::chip_unit::{ChipUnit, Course};
 use super::descriptors::Descriptors;
-use super::disk::Disk;
-use super::executed::ExecutedFirmware;
-use super::firmware::Firmware;
-use super::gate::Gate;
-use super::native::{BootLoader, NativeFirmware};
+use super::native::{Disk, NativeUnit};
 use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on, restart};
 use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{Behind, CpuReset, Engine, FaultPlan, PowerOnState, Scenario};
-use super::target::Target;
-use super::uas::Uas;
+use super::scenario::{Behind, CpuReset, FaultPlan, PowerOnState, Scenario};
 use crate::bridge::Endpoint;
 use crate::chip::ControlReply;
-use crate::firmware::{BridgeState, Image};
-use crate::scsi::bot::Direction;
-use crate::scsi::{ResetMode, Sense};
+use crate::firmware::Image;
+use crate::scsi::ResetMode;
 
 /// What happens to the unit's attachment to the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,17 +73,13 @@ const REPLUG_MS: u64 = 500;
 #[derive(Debug)]
 pub struct VirtualBridge {
     scenario: Scenario,
-    target: Target,
-    /// The chip on which the image runs by itself; it has the flash then. `None` where [`VirtualBridge::target`] answers.
-    whole: Option<Box<ChipUnit>>,
+    /// What answers where no image runs on a chip.
+    native: NativeUnit,
+    /// The chip on which the image runs; it has the flash then.
+    chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
-    bulk_only: BulkOnly,
-    uas: Uas,
     faults: FaultPlan,
-    gate: Gate,
-    /// bConfigurationValue, as the host has set it.
-    configuration: u8,
     presence: Presence,
     /// When the scenario unplugs it.
     unplugged_at: Option<Instant>,
@@ -111,26 +98,14 @@ impl VirtualBridge {
         flash.set_timing(scenario.timing.flash());
         flash.lose_power_after(scenario.power_loss_after);
         let came_up = power_on(&flash, scenario.state, scenario.speed);
-        let target = Target {
-            chip: Chip::new(flash),
-            firmware: Box::new(BootLoader),
-            identity: came_up.descriptors.identity.clone(),
-            state: came_up.descriptors.state,
-            disk,
-            command_time: Duration::from_micros(scenario.timing.command_us),
-            sense: Sense::NONE,
-        };
+        let command_time = Duration::from_micros(scenario.timing.command_us);
         let mut unit = Self {
+            native: NativeUnit::new(flash, disk, command_time, &came_up.descriptors),
             descriptors: came_up.descriptors.clone(),
-            target,
-            whole: None,
+            chip: None,
             alternate: 0,
-            bulk_only: BulkOnly::new(),
-            uas: Uas::new(scenario.speed),
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
-            gate: Gate::of(came_up.descriptors.state),
-            configuration: 0,
             presence: Presence::Away { back: None },
             running: None,
             is_mute: false,
@@ -196,10 +171,9 @@ impl VirtualBridge {
     pub fn wake_in(&self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
-            Presence::Attached => match &self.whole {
-                Some(whole) => whole.ready_at(),
-                None if self.alternate == 0 => self.bulk_only.ready_at(),
-                None => self.uas.ready_at(),
+            Presence::Attached => match &self.chip {
+                Some(chip) => chip.ready_at(),
+                None => self.native.ready_at(),
             },
         };
         // What is busy until after it is unplugged is answered never.
@@ -220,10 +194,11 @@ impl VirtualBridge {
             return;
         }
         self.stop_chip();
-        if self.target.chip.flash.power_is_lost() {
-            self.target.chip.flash.lose_power_after(None);
+        let flash = self.native.flash_mut();
+        if flash.power_is_lost() {
+            flash.lose_power_after(None);
         }
-        let came_up = power_on(&self.target.chip.flash, self.scenario.state, self.scenario.speed);
+        let came_up = power_on(flash, self.scenario.state, self.scenario.speed);
         self.come_up(came_up);
     }
 
@@ -247,7 +222,7 @@ impl VirtualBridge {
     fn start_over(&mut self) {
         self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
-        let flash = &self.target.chip.flash;
+        let flash = self.native.flash_mut();
         let came_up = match (self.running.take(), self.scenario.cpu_reset) {
             (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
             _ => power_on(flash, self.scenario.state, speed),
@@ -265,101 +240,64 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if let Some(whole) = &mut self.whole {
-            if !whole.set_alternate(alternate) {
-                return Err(NoSuchAlternate(alternate));
-            }
-        } else if alternate >= self.descriptors.alternates() {
+        let takes = match &mut self.chip {
+            Some(chip) => chip.set_alternate(alternate),
+            None => self.native.set_alternate(alternate),
+        };
+        if !takes {
             return Err(NoSuchAlternate(alternate));
         }
         self.alternate = alternate;
-        self.forget();
         Ok(())
     }
 
     /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten. Whether the unit takes
     /// the value; one that it refuses changes nothing.
     pub fn set_configuration(&mut self, value: u8) -> bool {
-        let takes = match &mut self.whole {
-            Some(whole) => whole.set_configuration(value),
-            None => value <= 1,
+        let takes = match &mut self.chip {
+            Some(chip) => chip.set_configuration(value),
+            None => self.native.set_configuration(value),
         };
         if takes {
-            self.configuration = value;
             self.alternate = 0;
-            self.forget();
-            if value == 1 {
-                self.gate.configured();
-            }
         }
         takes
     }
 
     /// SET_FEATURE(ENDPOINT_HALT).
     pub fn halt(&mut self, endpoint: Endpoint) {
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.halt(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.halt(Direction::Out),
-            (0, _) => {}
-            _ => self.uas.halt(endpoint),
-        }
+        self.native.halt(endpoint);
     }
 
     /// CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
-        if let Some(whole) = &mut self.whole {
-            return whole.clear_halt(endpoint);
-        }
-        if self.gate.clear_halt(endpoint) {
-            // Source: openpilot's flasher, which clears one halt on the way to its first status.
-            self.bulk_only.halt_next_status();
-        }
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.clear_halt(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.clear_halt(Direction::Out),
-            (0, _) => {}
-            _ => self.uas.clear_halt(endpoint),
+        match &mut self.chip {
+            Some(chip) => chip.clear_halt(endpoint),
+            None => self.native.clear_halt(endpoint),
         }
     }
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS tells.
     pub fn is_halted(&self, endpoint: Endpoint) -> bool {
-        if self.gate.halts(endpoint) {
-            return true;
-        }
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.is_halted(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.is_halted(Direction::Out),
-            (0, _) => false,
-            _ => self.uas.is_halted(endpoint),
-        }
+        self.native.is_halted(endpoint)
     }
 
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
-        if let Some(whole) = &mut self.whole {
-            return whole.mass_storage_reset();
+        match &mut self.chip {
+            Some(chip) => chip.mass_storage_reset(),
+            None => self.is_attached() && self.native.mass_storage_reset(),
         }
-        let meant = self.is_attached() && self.alternate == 0;
-        if meant {
-            self.bulk_only.reset();
-        }
-        meant
     }
 
     /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
     /// they are.
     pub fn bus_reset(&mut self) {
-        if let Some(whole) = &mut self.whole {
-            whole.bus_reset();
-            self.configuration = 0;
-            self.alternate = 0;
-            return;
+        match &mut self.chip {
+            Some(chip) => chip.bus_reset(),
+            None => self.native.bus_reset(),
         }
-        if self.configuration != 0 {
-            self.gate.port_reset(self.descriptors.state);
-        }
-        self.set_configuration(0);
+        self.alternate = 0;
     }
 
     /// What a host does to a unit that it takes or recovers: port reset, SET_CONFIGURATION 1, SET_INTERFACE, both halts
@@ -386,21 +324,12 @@ impl VirtualBridge {
         if !self.is_attached() {
             return OutReply::Gone;
         }
-        if let Some(reply) = self.gate.out(endpoint) {
-            return reply;
-        }
-        if let Some(whole) = &mut self.whole {
-            let reply = whole.bulk_out(endpoint, stream, data, &mut self.faults);
+        if let Some(chip) = &mut self.chip {
+            let reply = chip.bulk_out(endpoint, stream, data, &mut self.faults);
             self.follow_chip();
             return if self.is_attached() { reply } else { OutReply::Gone };
         }
-        let faults = &mut self.faults;
-        let strike = |opcode| faults.strike(opcode);
-        let (reply, after) = match (self.alternate, endpoint) {
-            (0, Endpoint::DataOut) => self.bulk_only.out(&mut self.target, data, strike),
-            (0, _) | (_, Endpoint::DataIn | Endpoint::Status) => (OutReply::Stall, After::Nothing),
-            _ => self.uas.out(&mut self.target, endpoint, stream, data, strike),
-        };
+        let (reply, after) = self.native.bulk_out(endpoint, stream, data, &mut self.faults);
         self.follow(after);
         if self.is_attached() { reply } else { OutReply::Gone }
     }
@@ -411,41 +340,27 @@ impl VirtualBridge {
         if !self.is_attached() {
             return InReply::Gone;
         }
-        if let Some(reply) = self.gate.input(endpoint) {
-            return reply;
-        }
-        if let Some(whole) = &mut self.whole {
-            let reply = whole.bulk_in(endpoint, stream, buffer);
+        if let Some(chip) = &mut self.chip {
+            let reply = chip.bulk_in(endpoint, stream, buffer);
             self.follow_chip();
             return reply;
         }
-        let (reply, after) = match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => {
-                self.bulk_only.input(&mut self.target, buffer, self.descriptors.speed.max_packet())
-            }
-            (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
-            _ => self.uas.input(&mut self.target, endpoint, stream, buffer),
-        };
+        let (reply, after) = self.native.bulk_in(endpoint, stream, buffer);
         self.follow(after);
         reply
     }
 
     /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
-        let whole = self.whole.as_mut().filter(|_| self.presence == Presence::Attached)?;
-        let answer = match whole.control(setup, data) {
+        let chip = self.chip.as_mut().filter(|_| self.presence == Presence::Attached)?;
+        let answer = match chip.control(setup, data) {
             Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,
         };
-        self.alternate = whole.alternate();
+        self.alternate = chip.alternate();
         self.follow_chip();
         Some(answer)
-    }
-
-    /// Puts other firmware onto the chip until it starts over.
-    pub fn run_firmware(&mut self, firmware: Box<dyn Firmware>) {
-        self.target.firmware = firmware;
     }
 
     /// The SPI flash.
@@ -455,25 +370,25 @@ impl VirtualBridge {
 
     /// The SPI flash, to change.
     pub fn flash_mut(&mut self) -> &mut NorFlash {
-        match &mut self.whole {
-            Some(whole) => whole.flash_mut(),
-            None => &mut self.target.chip.flash,
+        match &mut self.chip {
+            Some(chip) => chip.flash_mut(),
+            None => self.native.flash_mut(),
         }
     }
 
-    /// The data buffer, to change: what the PCIe side writes from 0x00200000 on.
+    /// The data buffer, to change: what the PCIe side writes from 0x00200000 on. Empty where no chip runs.
     pub fn data_buffer_mut(&mut self) -> &mut [u8] {
-        match &mut self.whole {
-            Some(whole) => whole.data_buffer_mut(),
-            None => &mut self.target.chip.data_buffer,
+        match &mut self.chip {
+            Some(chip) => chip.data_buffer_mut(),
+            None => &mut [],
         }
     }
 
     /// Where the firmware has taken the unit.
     fn follow_chip(&mut self) {
-        let Some(whole) = &mut self.whole else { return };
-        let course = whole.course();
-        if whole.flash_mut().power_is_lost() {
+        let Some(chip) = &mut self.chip else { return };
+        let course = chip.course();
+        if chip.flash_mut().power_is_lost() {
             self.stop_chip();
             return self.follow(After::Nothing);
         }
@@ -487,14 +402,14 @@ impl VirtualBridge {
 
     /// Takes the flash back from the chip.
     fn stop_chip(&mut self) {
-        if let Some(whole) = self.whole.take() {
-            self.target.chip.flash = whole.power_off();
+        if let Some(chip) = self.chip.take() {
+            *self.native.flash_mut() = chip.power_off();
         }
     }
 
     fn follow(&mut self, after: After) {
         let back = |by: Boot| move |at| Back { at, by };
-        if self.target.chip.flash.power_is_lost() || after == After::Vanish {
+        if self.native.flash_mut().power_is_lost() || after == After::Vanish {
             self.lose_power();
             self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
             return;
@@ -526,7 +441,7 @@ impl VirtualBridge {
     fn lose_power_at(&mut self, at: Instant) {
         self.stop_chip();
         // A file that can't be written has what the flash was busy with: as if the power had gone later.
-        let _ = self.target.chip.flash.cut_power(at);
+        let _ = self.native.flash_mut().cut_power(at);
     }
 
     fn leave(&mut self, back: Option<Back>) {
@@ -534,60 +449,36 @@ impl VirtualBridge {
             self.events.push_back(BusEvent::Detached);
         }
         self.presence = Presence::Away { back };
-        self.forget();
+        self.native.forget();
     }
 
     fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
-        let runs_whole = self.scenario.engine == Engine::Chip && !matches!(self.scenario.behind, Behind::Ssd { .. });
-        if let Some(image) = image.as_ref().filter(|_| runs_whole) {
-            let flash = std::mem::replace(&mut self.target.chip.flash, NorFlash::none());
+        // No NVMe device is modelled: firmware would find no SSD.
+        let behind = self.scenario.behind;
+        if let Some(image) = image.as_ref().filter(|_| !matches!(behind, Behind::Ssd { .. })) {
+            let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
-            let whole = ChipUnit::power_on(image, flash, self.scenario.behind, descriptors.speed, command_time);
-            let Some(told) = whole.descriptors() else {
+            let chip = ChipUnit::power_on(image, flash, behind, descriptors.speed, command_time);
+            let Some(told) = chip.descriptors() else {
                 // A host sees no device.
-                self.target.chip.flash = whole.power_off();
+                *self.native.flash_mut() = chip.power_off();
                 self.is_mute = true;
                 self.presence = Presence::Away { back: None };
                 return;
             };
             descriptors = told.clone();
-            self.whole = Some(Box::new(whole));
+            self.chip = Some(Box::new(chip));
+        } else {
+            self.native.power_on(&descriptors, image.as_ref().map(Image::version));
         }
-        self.target.chip.power_on(image.as_ref().map(|image| image.version().0));
-        self.target.firmware = match &image {
-            Some(image) if self.whole.is_none() => match ExecutedFirmware::start(image, &mut self.target.chip) {
-                Some(executed) => Box::new(executed),
-                None => Box::new(NativeFirmware::new(image)),
-            },
-            Some(_) | None => Box::new(BootLoader),
-        };
-        self.target.identity = descriptors.identity.clone();
-        // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
-        self.target.state = match descriptors.state {
-            BridgeState::OpenFirmware => BridgeState::BootLoader,
-            state => state,
-        };
-        self.target.sense = Sense::NONE;
         self.running = image;
-        self.uas = Uas::new(descriptors.speed);
-        self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors;
-        // Enumerated, as a process that has the unit to itself finds it; usbredir's guest begins without.
-        if self.whole.is_none() {
-            self.set_configuration(1);
-        }
-        self.configuration = 1;
         self.alternate = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;
         self.events.push_back(BusEvent::Attached);
-    }
-
-    fn forget(&mut self) {
-        self.bulk_only = BulkOnly::new();
-        self.uas.reset();
     }
 }
 

@@ -1,18 +1,8 @@
-//! The whole of backup, flash, restore on a virtual bridge, with every fault that it can be told, on each engine.
+//! The whole of backup, flash, restore on a virtual bridge, with every fault that it can be told.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-mod on_the_chip {
-    const ENGINE: &str = "chip";
-
-    include!("cases.rs");
-}
-
-mod on_the_hybrid {
-    const ENGINE: &str = "hybrid";
-
-    include!("cases.rs");
-}
+mod cases;
 
 /// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.
 #[test]

@@ -7,8 +7,7 @@
 chip_unit() {
   unit "$1"
   host image "$1" "$images/$2.bin" "${1^^}"
-  host file "$1" bridge.toml "$(base64 -w 0 <<<"engine = \"chip\"
-${3:-}")"
+  host file "$1" bridge.toml "$(base64 -w 0 <<<"${3:-}")"
 }
 
 # plug_chip PORT UNIT DRIVER: until the kernel has asked all that it asks. A question without an answer would take it 30 s.

@@ -5,7 +5,7 @@ use crate::bridge::Endpoint;
 use crate::scsi::Cdb;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, Tag};
-use crate::virtual_bridge::{Engine, FLASH_LEN, InReply};
+use crate::virtual_bridge::{FLASH_LEN, InReply};
 
 #[derive(Debug, Clone)]
 enum Host {
@@ -75,7 +75,6 @@ proptest! {
     #[test]
     fn whatever_a_host_does_the_unit_neither_panics_nor_answers_more_than_was_asked(
         steps in prop::collection::vec(host(), 0..120),
-        engine in prop::sample::select(vec![Engine::Chip, Engine::Hybrid]),
         scenario in prop::sample::select(vec![
             "",
             "behind = { ssd = { bytes = 4096 } }",
@@ -86,7 +85,7 @@ proptest! {
             "[[fault]]\nkind = \"stall\"\nnth = 2\ntimes = 9\n[[fault]]\nkind = \"bad-tag\"\nnth = 12",
         ]),
     ) {
-        let mut unit = unit(engine, scenario);
+        let mut unit = unit(scenario);
         for step in steps {
             match step {
                 Host::Out(endpoint, stream, data) => {

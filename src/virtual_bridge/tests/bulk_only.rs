@@ -1,9 +1,9 @@
-use super::{TIMEOUT, bulk_only, patched_unit, port, sense_of, unit};
+use super::{SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, sense_of, unit};
 use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
-use crate::virtual_bridge::{Engine, InReply, OutReply, VirtualBridge};
+use crate::virtual_bridge::{InReply, OutReply, VirtualBridge};
 
 const IN: Endpoint = Endpoint::DataIn;
 const OUT: Endpoint = Endpoint::DataOut;
@@ -66,7 +66,6 @@ fn exchange(unit: &mut VirtualBridge, cdb: &[u8], len: u32, direction: Direction
 #[test]
 fn the_thirteen_cases_end_as_the_specification_says() {
     let (tur, e0, e1, e5) = ([0; 6], [0xE0, 0x50, 0, 0, 0, 0], [0xE1, 0x50, 0, 0, 0, 0], [0xE5, 1, 0x50, 0x30, 0, 0]);
-    let ssd = "behind = { ssd = { bytes = 1024 } }";
     use CswStatus::{Passed, PhaseError};
     use Direction::{In, Out};
     type Case<'a> = (u8, &'a [u8], u32, Direction, usize, bool, CswStatus, u32);
@@ -86,44 +85,36 @@ fn the_thirteen_cases_end_as_the_specification_says() {
         (13, &e1, 100, Out, 0, true, PhaseError, 100),
     ];
     for (case, cdb, len, direction, moved, stalled, status, residue) in cases {
-        let seen = exchange(&mut unit(Engine::Chip, ssd), cdb, len, direction);
+        let seen = exchange(&mut unit(SSD), cdb, len, direction);
         assert_eq!(seen, Seen { moved, stalled, status: Some((status, residue)) }, "case {case}");
     }
 }
 
-on_both_engines!(
-    what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery,
-    a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives,
-    e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end,
-    with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never,
-    with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not,
-    with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas,
-    inquiry_carries_the_names_in_the_configuration_block,
-    a_whole_part_of_64_kib_is_read_in_one_command_and_no_more
-);
-
-fn what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery(engine: Engine) {
-    let mut unit = unit(engine, "");
-    for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
-        // A device has taken a packet before its firmware can refuse it.
-        let taken = if engine == Engine::Chip { OutReply::Accepted(bad.len()) } else { OutReply::Stall };
-        assert_eq!(unit.bulk_out(OUT, 0, bad), taken);
-        assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), OutReply::Stall);
-        unit.clear_halt(IN);
-        unit.clear_halt(OUT);
-        assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "a cleared halt comes back before the reset");
-        assert!(unit.mass_storage_reset());
-        assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "and stays after it until it is cleared");
-        unit.clear_halt(IN);
-        unit.clear_halt(OUT);
-        let seen = exchange(&mut unit, &[0xE5, 1, 0x50, 0x30, 0, 0], 0, Direction::In);
-        assert_eq!(seen.status, Some((CswStatus::Passed, 0)));
+#[test]
+fn what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery() {
+    for behind in UNITS {
+        let mut unit = unit(behind);
+        for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
+            // A device has taken a packet before its firmware can refuse it.
+            let taken = if behind.is_empty() { OutReply::Accepted(bad.len()) } else { OutReply::Stall };
+            assert_eq!(unit.bulk_out(OUT, 0, bad), taken);
+            assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), OutReply::Stall);
+            unit.clear_halt(IN);
+            unit.clear_halt(OUT);
+            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "a cleared halt comes back before the reset");
+            assert!(unit.mass_storage_reset());
+            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "and stays after it until it is cleared");
+            unit.clear_halt(IN);
+            unit.clear_halt(OUT);
+            let seen = exchange(&mut unit, &[0xE5, 1, 0x50, 0x30, 0, 0], 0, Direction::In);
+            assert_eq!(seen.status, Some((CswStatus::Passed, 0)));
+        }
     }
 }
 
 #[test]
 fn data_moves_in_whatever_pieces_the_host_makes() {
-    let mut unit = unit(Engine::Chip, "behind = { ssd = { bytes = 65536 } }");
+    let mut unit = unit(SSD);
     let data: Vec<u8> = (0..4096u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let write = Command::Write16 { lba: 3, blocks: 8 }.cdb();
     assert_eq!(unit.bulk_out(OUT, 0, &wrapper(write.as_slice(), 4096, Direction::Out)), OutReply::Accepted(31));
@@ -141,51 +132,57 @@ fn data_moves_in_whatever_pieces_the_host_makes() {
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Data(13));
 }
 
-fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives(engine: Engine) {
-    let mut unit = unit(engine, "");
-    for (cdb, sense) in [
-        (&[0xE0, 0x52, 0, 0, 0, 0][..], "5/24/00"),
-        (&[0xE0, 0x50, 2, 0, 0, 0], "5/24/00"),
-        (&[0xE1, 0x00, 0, 0, 0, 0], "5/24/00"),
-        (&[0xE2, 0x50, 0, 1, 0, 1], "5/24/00"),
-        (&[0xE3, 0x50, 0, 0, 0xFF, 1], "5/24/00"),
-        (&[0xE3, 0xD0, 0, 1, 0, 1], "5/24/00"),
-        (&[0xE4, 1, 0x4F, 0, 0, 0], "5/24/00"),
-        (&[0xE5, 1, 0x52, 0, 0, 0], "5/24/00"),
-        (&[0xE8, 0x52, 0, 0, 0, 0], "5/20/00"),
-        (&[0xC7, 0, 0, 0, 0, 0], "5/20/00"),
-    ] {
-        let seen = exchange(&mut unit, cdb, 0, Direction::In);
-        assert_eq!(seen.status, Some((CswStatus::Failed, 0)), "{cdb:02x?}");
-        unit.bulk_out(OUT, 0, &wrapper(&[0x03, 0, 0, 0, 18, 0], 18, Direction::In));
-        let mut data = [0; 18];
-        assert_eq!(unit.bulk_in(IN, 0, &mut data), InReply::Data(18));
-        unit.bulk_in(IN, 0, &mut [0; 13]);
-        let found = crate::scsi::Sense::parse(&data).unwrap().to_string();
-        assert!(found.starts_with(sense), "{cdb:02x?}: {found}");
+#[test]
+fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
+    for behind in UNITS {
+        let mut unit = unit(behind);
+        for (cdb, sense) in [
+            (&[0xE0, 0x52, 0, 0, 0, 0][..], "5/24/00"),
+            (&[0xE0, 0x50, 2, 0, 0, 0], "5/24/00"),
+            (&[0xE1, 0x00, 0, 0, 0, 0], "5/24/00"),
+            (&[0xE2, 0x50, 0, 1, 0, 1], "5/24/00"),
+            (&[0xE3, 0x50, 0, 0, 0xFF, 1], "5/24/00"),
+            (&[0xE3, 0xD0, 0, 1, 0, 1], "5/24/00"),
+            (&[0xE4, 1, 0x4F, 0, 0, 0], "5/24/00"),
+            (&[0xE5, 1, 0x52, 0, 0, 0], "5/24/00"),
+            (&[0xE8, 0x52, 0, 0, 0, 0], "5/20/00"),
+            (&[0xC7, 0, 0, 0, 0, 0], "5/20/00"),
+        ] {
+            let seen = exchange(&mut unit, cdb, 0, Direction::In);
+            assert_eq!(seen.status, Some((CswStatus::Failed, 0)), "{cdb:02x?}");
+            unit.bulk_out(OUT, 0, &wrapper(&[0x03, 0, 0, 0, 18, 0], 18, Direction::In));
+            let mut data = [0; 18];
+            assert_eq!(unit.bulk_in(IN, 0, &mut data), InReply::Data(18));
+            unit.bulk_in(IN, 0, &mut [0; 13]);
+            let found = crate::scsi::Sense::parse(&data).unwrap().to_string();
+            assert!(found.starts_with(sense), "{cdb:02x?}: {found}");
+        }
     }
 }
 
-fn e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end(engine: Engine) {
-    let mut bridge = bulk_only(unit(engine, ""));
-    let other = |addr| XdataAddress { page: XdataPage::Other, addr };
-    bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
-    bridge.xdata_write(other(0x3000), 0x22).unwrap();
-    bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
-    bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
-    let mut byte = [0];
-    bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
-    assert_eq!(byte, [0x11]);
-    bridge.xdata_read(other(0x3000), &mut byte).unwrap();
-    assert_eq!(byte, [0x22]);
-    let mut both = [0; 2];
-    bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
-    assert_eq!(both, [0x33, 0x44]);
+#[test]
+fn e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end() {
+    for behind in UNITS {
+        let mut bridge = bulk_only(unit(behind));
+        let other = |addr| XdataAddress { page: XdataPage::Other, addr };
+        bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
+        bridge.xdata_write(other(0x3000), 0x22).unwrap();
+        bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
+        bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
+        let mut byte = [0];
+        bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
+        assert_eq!(byte, [0x11]);
+        bridge.xdata_read(other(0x3000), &mut byte).unwrap();
+        assert_eq!(byte, [0x22]);
+        let mut both = [0; 2];
+        bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
+        assert_eq!(both, [0x33, 0x44]);
+    }
 }
 
 #[test]
 fn with_an_ssd_behind_it_the_unit_is_a_disk() {
-    let mut bridge = bulk_only(unit(Engine::Chip, "behind = { ssd = { bytes = 1048576 } }"));
+    let mut bridge = bulk_only(unit(SSD));
     assert!(bridge.is_ready().unwrap());
     let capacity = bridge.read_capacity().unwrap().unwrap();
     assert_eq!((capacity.blocks, capacity.block_len), (2048, 512));
@@ -199,11 +196,10 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     assert_eq!(&bridge.identify().unwrap()[24..44], b"asmpatch virtual SSD");
 }
 
-fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never(
-    engine: Engine,
-) {
+#[test]
+fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buffer_over_uas_and_reads_never() {
     for behind in ["behind = \"gpu\"", "behind = \"nothing\""] {
-        let mut bridge = Bridge::new(port(patched_unit(engine, behind)).uas().unwrap().unwrap());
+        let mut bridge = Bridge::new(port(patched_unit(behind)).uas().unwrap().unwrap());
         assert!(!bridge.is_ready().unwrap());
         assert_eq!(bridge.read_capacity().unwrap(), None);
         assert!(bridge.identify().is_err());
@@ -222,8 +218,9 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
     }
 }
 
-fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(engine: Engine) {
-    for unit in [unit(engine, "behind = \"gpu\""), patched_unit(engine, "behind = \"gpu\"")] {
+#[test]
+fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not() {
+    for unit in [unit("behind = \"gpu\""), patched_unit("behind = \"gpu\"")] {
         let mut bridge = bulk_only(unit);
         bridge.initialise().unwrap();
         let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
@@ -234,22 +231,26 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
     }
 }
 
-fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas(engine: Engine) {
-    let mut bridge = Bridge::new(port(unit(engine, "behind = \"gpu\"")).uas().unwrap().unwrap());
+#[test]
+fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
+    let mut bridge = Bridge::new(port(unit("behind = \"gpu\"")).uas().unwrap().unwrap());
     bridge.initialise().unwrap();
     let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
     assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
 }
 
-fn inquiry_carries_the_names_in_the_configuration_block(engine: Engine) {
-    let mut bridge = bulk_only(unit(engine, ""));
-    let inquiry = bridge.inquiry().unwrap();
-    assert_eq!((inquiry.vendor.as_str(), inquiry.product.as_str()), ("ASMedia", "ASM246X"));
+#[test]
+fn inquiry_carries_the_names_in_the_configuration_block() {
+    for behind in UNITS {
+        let mut bridge = bulk_only(unit(behind));
+        let inquiry = bridge.inquiry().unwrap();
+        assert_eq!((inquiry.vendor.as_str(), inquiry.product.as_str()), ("ASMedia", "ASM246X"));
+    }
 }
 
 #[test]
 fn the_commands_that_a_kernel_sends_are_all_answered() {
-    let mut unit = unit(Engine::Chip, "behind = { ssd = { bytes = 1048576 } }");
+    let mut unit = unit(SSD);
     for (cdb, len, moved) in [
         (&[0x12, 1, 0x00, 0, 255, 0][..], 255, 9),
         (&[0x12, 1, 0x80, 0, 255, 0], 255, 16),
@@ -271,18 +272,21 @@ fn the_commands_that_a_kernel_sends_are_all_answered() {
     }
 }
 
-fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more(engine: Engine) {
-    let mut bridge = bulk_only(unit(engine, ""));
-    let mut whole = vec![0; 0x1_0000];
-    bridge.read_flash(Part::Two, &mut whole).unwrap();
-    let file = crate::practice::image().to_file();
-    assert!(whole.starts_with(Part::Two.of(&file)));
-    assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
+#[test]
+fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more() {
+    for behind in UNITS {
+        let mut bridge = bulk_only(unit(behind));
+        let mut whole = vec![0; 0x1_0000];
+        bridge.read_flash(Part::Two, &mut whole).unwrap();
+        let file = crate::practice::image().to_file();
+        assert!(whole.starts_with(Part::Two.of(&file)));
+        assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
+    }
 }
 
 #[test]
 fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
-    let mut unit = unit(Engine::Hybrid, "behind = { ssd = { bytes = 65536 } }");
+    let mut unit = unit(SSD);
     let read = Command::Read16 { lba: 0, blocks: 8 }.cdb();
     assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 1500]), InReply::Babble(1500));
@@ -292,7 +296,7 @@ fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
 
 #[test]
 fn protection_information_is_refused_as_the_unit_has_none() {
-    let mut bridge = bulk_only(unit(Engine::Hybrid, "behind = { ssd = { bytes = 65536 } }"));
+    let mut bridge = bulk_only(unit(SSD));
     let lengths = [(0x28, 10), (0x2A, 10), (0x88, 16), (0x8A, 16)];
     for (opcode, len) in lengths {
         for protect in [0x20, 0x60, 0xE0] {

@@ -1,24 +1,5 @@
 //! The unit as its users meet it. The modules follow the wire: power, Bulk-Only, UAS, faults, anything at all.
 
-/// Runs each of these tests on each engine.
-macro_rules! on_both_engines {
-    ($($name:ident),+ $(,)?) => { $(
-        mod $name {
-            use crate::virtual_bridge::Engine;
-
-            #[test]
-            fn on_the_chip() {
-                super::$name(Engine::Chip);
-            }
-
-            #[test]
-            fn on_the_hybrid() {
-                super::$name(Engine::Hybrid);
-            }
-        }
-    )+ };
-}
-
 mod anything;
 mod bulk_only;
 mod fault;
@@ -27,24 +8,29 @@ mod uas;
 
 use std::time::Duration;
 
-use super::{Engine, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use super::{Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
 
+/// A unit with an SSD, which answers natively.
+const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
+/// A unit whose image answers, on the chip, and one that answers natively.
+const UNITS: [&str; 2] = ["", SSD];
+
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-fn unit(engine: Engine, scenario: &str) -> VirtualBridge {
-    unit_with(engine, scenario, &practice::image())
+fn unit(scenario: &str) -> VirtualBridge {
+    unit_with(scenario, &practice::image())
 }
 
 /// A unit whose image answers writes at once.
-fn patched_unit(engine: Engine, scenario: &str) -> VirtualBridge {
-    unit_with(engine, scenario, &patched_image())
+fn patched_unit(scenario: &str) -> VirtualBridge {
+    unit_with(scenario, &patched_image())
 }
 
-fn unit_with(engine: Engine, scenario: &str, image: &Image) -> VirtualBridge {
-    let scenario = Scenario { engine, ..Scenario::parse(scenario).unwrap() };
+fn unit_with(scenario: &str, image: &Image) -> VirtualBridge {
+    let scenario = Scenario::parse(scenario).unwrap();
     VirtualBridge::in_memory(scenario, b"a unit", Some(&image.to_file())).unwrap()
 }
 

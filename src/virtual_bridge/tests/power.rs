@@ -2,7 +2,7 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{TIMEOUT, bulk_only, patched_image, port, returned, sense_of, unit};
+use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, returned, sense_of, unit};
 use crate::bridge::{Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use crate::interrupt::Interrupt;
@@ -10,33 +10,19 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    BusEvent, Engine, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes,
-    VirtualPort, replug,
+    BusEvent, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
 };
 
-on_both_engines!(
-    a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says,
-    a_new_unit_boots_the_practice_image_under_the_chip_makers_identity,
-    an_image_that_fails_its_checks_leaves_the_boot_loader,
-    flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed,
-    power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers,
-    a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else,
-    a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again,
-    a_unit_that_erases_is_busy_as_long_as_the_scenario_says,
-    a_unit_that_is_unplugged_keeps_what_its_flash_had_finished,
-    a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says,
-    a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased,
-    a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before,
-    without_a_configuration_block_the_identity_is_the_chips_own
-);
-
-fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity(engine: Engine) {
-    let unit = unit(engine, "serial = \"0123456789AB\"");
-    let descriptors = unit.descriptors();
-    assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Vendor, UsbId::STOCK));
-    assert_eq!(descriptors.identity.serial, "0123456789AB");
-    let version = bulk_only(unit).firmware_version().unwrap();
-    assert_eq!(version, practice::image().version());
+#[test]
+fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
+    for behind in UNITS {
+        let unit = unit(&format!("{behind}serial = \"0123456789AB\""));
+        let descriptors = unit.descriptors();
+        assert_eq!((descriptors.state, descriptors.identity.id), (BridgeState::Vendor, UsbId::STOCK));
+        assert_eq!(descriptors.identity.serial, "0123456789AB");
+        let version = bulk_only(unit).firmware_version().unwrap();
+        assert_eq!(version, practice::image().version());
+    }
 }
 
 #[test]
@@ -49,22 +35,25 @@ fn two_new_units_have_different_serial_numbers() {
     assert_eq!(serials[0].len(), 12);
 }
 
-fn an_image_that_fails_its_checks_leaves_the_boot_loader(engine: Engine) {
-    // The length, the version, the trailer.
-    for broken in [0x100, 0x304, 0x1_7FDA] {
-        let mut unit = unit(engine, "");
-        unit.flash_mut().program(FlashAddress(broken), &[0; 4]).unwrap();
-        unit.unplug();
-        unit.plug_in();
-        let descriptors = unit.descriptors();
-        assert_eq!(descriptors.state, BridgeState::BootLoader, "flash {broken:#x}");
-        assert!(unit.set_alternate(1).is_err());
+#[test]
+fn an_image_that_fails_its_checks_leaves_the_boot_loader() {
+    for behind in UNITS {
+        // The length, the version, the trailer.
+        for broken in [0x100, 0x304, 0x1_7FDA] {
+            let mut unit = unit(behind);
+            unit.flash_mut().program(FlashAddress(broken), &[0; 4]).unwrap();
+            unit.unplug();
+            unit.plug_in();
+            let descriptors = unit.descriptors();
+            assert_eq!(descriptors.state, BridgeState::BootLoader, "flash {broken:#x}");
+            assert!(unit.set_alternate(1).is_err());
+        }
     }
 }
 
 #[test]
 fn the_boot_loader_shows_the_identity_of_a_configuration_block_that_is_whole_else_its_own() {
-    let mut unit = unit(Engine::Chip, "factory = \"no-image\"\nserial = \"MINE\"");
+    let mut unit = unit("factory = \"no-image\"\nserial = \"MINE\"");
     let identity = &unit.descriptors().identity;
     assert_eq!((identity.id, identity.serial.as_str()), (UsbId::STOCK, "MINE"));
     unit.flash_mut().program(FlashAddress(0x7F), &[0]).unwrap();
@@ -91,7 +80,7 @@ fn replies(unit: &mut VirtualBridge) -> (OutReply, InReply) {
 
 #[test]
 fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_cleared() {
-    let mut unit = unit(Engine::Chip, "factory = \"erased\"");
+    let mut unit = unit("factory = \"erased\"");
     let silent = (OutReply::Silent, InReply::Silent);
     assert_eq!(replies(&mut unit), silent);
     unit.set_configuration(1);
@@ -114,7 +103,7 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
 
 #[test]
 fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
-    let mut unit = unit(Engine::Chip, "factory = \"erased\"");
+    let mut unit = unit("factory = \"erased\"");
     unit.set_configuration(0);
     unit.bus_reset();
     unit.set_configuration(1);
@@ -123,7 +112,7 @@ fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
 
 #[test]
 fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
-    let mut port = port(unit(Engine::Chip, "factory = \"no-image\"\nbehind = { ssd = { bytes = 4096 } }"));
+    let mut port = port(unit("factory = \"no-image\"\nbehind = { ssd = { bytes = 4096 } }"));
     let mut bridge = port.open().unwrap();
     assert!(bridge.inquiry().is_ok());
     assert!(!bridge.is_ready().unwrap());
@@ -141,86 +130,98 @@ fn the_boot_loader_answers_what_its_document_lists_and_refuses_the_rest() {
     }
 }
 
-fn without_a_configuration_block_the_identity_is_the_chips_own(engine: Engine) {
-    let mut unit = unit(engine, "");
-    unit.flash_mut().program(FlashAddress(0x7F), &[0]).unwrap();
-    unit.unplug();
-    unit.plug_in();
-    assert_eq!(unit.descriptors().identity.id, UsbId::STOCK);
-    assert_eq!(unit.descriptors().identity.product, "ASM246X");
+#[test]
+fn without_a_configuration_block_the_identity_is_the_chips_own() {
+    for behind in UNITS {
+        let mut unit = unit(behind);
+        unit.flash_mut().program(FlashAddress(0x7F), &[0]).unwrap();
+        unit.unplug();
+        unit.plug_in();
+        assert_eq!(unit.descriptors().identity.id, UsbId::STOCK);
+        assert_eq!(unit.descriptors().identity.product, "ASM246X");
+    }
 }
 
-fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed(engine: Engine) {
-    let image = patched_image();
-    let file = image.to_file();
-    let mut port = port(unit(engine, "factory = \"no-image\""));
-    assert_eq!(port.attached().unwrap().state, BridgeState::BootLoader);
+#[test]
+fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashed() {
+    for behind in UNITS {
+        let image = patched_image();
+        let file = image.to_file();
+        let mut port = port(unit(&format!("{behind}factory = \"no-image\"")));
+        assert_eq!(port.attached().unwrap().state, BridgeState::BootLoader);
 
-    let mut bridge = port.open().unwrap();
-    let [mut zero, one] = crate::firmware::known_blocks();
-    zero.set_text(ConfigField::Serial, "MYDOCK").unwrap();
-    bridge.write_config(BlockIndex::Zero, zero.bytes()).unwrap();
-    bridge.write_config(BlockIndex::One, one.bytes()).unwrap();
-    for part in Part::ALL {
-        bridge.write_flash(part, part.of(&file)).unwrap();
+        let mut bridge = port.open().unwrap();
+        let [mut zero, one] = crate::firmware::known_blocks();
+        zero.set_text(ConfigField::Serial, "MYDOCK").unwrap();
+        bridge.write_config(BlockIndex::Zero, zero.bytes()).unwrap();
+        bridge.write_config(BlockIndex::One, one.bytes()).unwrap();
+        for part in Part::ALL {
+            bridge.write_flash(part, part.of(&file)).unwrap();
+        }
+        assert!(bridge.read_config(BlockIndex::Zero).is_err(), "the boot loader does not read");
+        bridge.reset(ResetMode::Halt).unwrap();
+        assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
+        assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None, "it waits for its power");
+        assert!(port.attached().is_err());
+        port.unit().lock().replug();
+
+        let attached = returned(&mut port);
+        assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
+        assert_eq!(attached.serial, "MYDOCK");
+        let mut bridge = port.open().unwrap();
+        assert_eq!(bridge.firmware_version().unwrap(), image.version());
+        let mut read = vec![0; file.len()];
+        let (first, second) = read.split_at_mut(0xFF00);
+        bridge.read_flash(Part::One, first).unwrap();
+        bridge.read_flash(Part::Two, second).unwrap();
+        assert_eq!(Image::parse(&read), Ok(image));
+        let block = bridge.read_config(BlockIndex::One).unwrap();
+        assert_eq!(ConfigBlock::parse(BlockIndex::One, &block), Ok(one));
     }
-    assert!(bridge.read_config(BlockIndex::Zero).is_err(), "the boot loader does not read");
-    bridge.reset(ResetMode::Halt).unwrap();
-    assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
-    assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None, "it waits for its power");
-    assert!(port.attached().is_err());
-    port.unit().lock().replug();
-
-    let attached = returned(&mut port);
-    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
-    assert_eq!(attached.serial, "MYDOCK");
-    let mut bridge = port.open().unwrap();
-    assert_eq!(bridge.firmware_version().unwrap(), image.version());
-    let mut read = vec![0; file.len()];
-    let (first, second) = read.split_at_mut(0xFF00);
-    bridge.read_flash(Part::One, first).unwrap();
-    bridge.read_flash(Part::Two, second).unwrap();
-    assert_eq!(Image::parse(&read), Ok(image));
-    let block = bridge.read_config(BlockIndex::One).unwrap();
-    assert_eq!(ConfigBlock::parse(BlockIndex::One, &block), Ok(one));
 }
 
-fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers(engine: Engine) {
-    let file = practice::image().to_file();
-    let mut port = port(unit(engine, "power-loss-after = 80000\nback-after-ms = 1"));
-    let mut bridge = port.open().unwrap();
-    let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-    // Block 0 goes first: with it the firmware erases its slot.
-    for index in BlockIndex::ALL {
-        bridge.write_config(index, &blocks[usize::from(index.number())]).unwrap();
+#[test]
+fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again_recovers() {
+    for behind in UNITS {
+        let file = practice::image().to_file();
+        let mut port = port(unit(&format!("{behind}power-loss-after = 80000\nback-after-ms = 1")));
+        let mut bridge = port.open().unwrap();
+        let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+        // Block 0 goes first: with it the firmware erases its slot.
+        for index in BlockIndex::ALL {
+            bridge.write_config(index, &blocks[usize::from(index.number())]).unwrap();
+        }
+        bridge.write_flash(Part::One, Part::One.of(&file)).unwrap();
+        assert!(bridge.write_flash(Part::Two, Part::Two.of(&file)).is_err());
+        let attached = returned(&mut port);
+        assert_eq!(attached.state, BridgeState::BootLoader);
+        let mut bridge = port.open().unwrap();
+        for part in Part::ALL {
+            bridge.write_flash(part, part.of(&file)).unwrap();
+        }
+        bridge.reset(ResetMode::Halt).unwrap();
+        port.unit().lock().replug();
+        let attached = returned(&mut port);
+        assert_eq!(attached.state, BridgeState::Vendor, "the configuration blocks are still the unit's own");
     }
-    bridge.write_flash(Part::One, Part::One.of(&file)).unwrap();
-    assert!(bridge.write_flash(Part::Two, Part::Two.of(&file)).is_err());
-    let attached = returned(&mut port);
-    assert_eq!(attached.state, BridgeState::BootLoader);
-    let mut bridge = port.open().unwrap();
-    for part in Part::ALL {
-        bridge.write_flash(part, part.of(&file)).unwrap();
-    }
-    bridge.reset(ResetMode::Halt).unwrap();
-    port.unit().lock().replug();
-    let attached = returned(&mut port);
-    assert_eq!(attached.state, BridgeState::Vendor, "the configuration blocks are still the unit's own");
 }
 
-fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else(engine: Engine) {
-    let mut port = port(unit(engine, ""));
-    let mut bridge = port.open().unwrap();
-    let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-    bridge.write_config(BlockIndex::One, &one).unwrap();
-    let mut start = [0; 4];
-    bridge.read_flash(Part::One, &mut start).unwrap();
-    assert_ne!(start, [0xFF; 4]);
-    bridge.write_config(BlockIndex::Zero, &zero).unwrap();
-    bridge.read_flash(Part::One, &mut start).unwrap();
-    assert_eq!(start, [0xFF; 4]);
-    assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap(), zero);
-    assert!(bridge.read_config(BlockIndex::One).unwrap().iter().all(|byte| *byte == 0xFF));
+#[test]
+fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else() {
+    for behind in UNITS {
+        let mut port = port(unit(behind));
+        let mut bridge = port.open().unwrap();
+        let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+        bridge.write_config(BlockIndex::One, &one).unwrap();
+        let mut start = [0; 4];
+        bridge.read_flash(Part::One, &mut start).unwrap();
+        assert_ne!(start, [0xFF; 4]);
+        bridge.write_config(BlockIndex::Zero, &zero).unwrap();
+        bridge.read_flash(Part::One, &mut start).unwrap();
+        assert_eq!(start, [0xFF; 4]);
+        assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap(), zero);
+        assert!(bridge.read_config(BlockIndex::One).unwrap().iter().all(|byte| *byte == 0xFF));
+    }
 }
 
 #[test]
@@ -262,47 +263,57 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 
 #[test]
 fn the_state_that_the_scenario_names_comes_up() {
-    let state = |toml: &str| port(unit(Engine::Chip, toml)).attached().unwrap().state;
+    let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
     assert_eq!(state("state = \"open-firmware\""), BridgeState::OpenFirmware);
-    assert!(port(unit(Engine::Chip, "state = \"absent\"")).attached().is_err());
+    assert!(port(unit("state = \"absent\"")).attached().is_err());
 }
 
-fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again(engine: Engine) {
-    let mut port = port(unit(engine, ""));
-    let mut bridge = port.open().unwrap();
-    port.unit().lock().unplug();
-    assert!(bridge.is_ready().is_err());
-    assert!(port.attached().is_err());
-    assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None);
-    port.unit().lock().plug_in();
-    assert!(port.wait_for_return(TIMEOUT, Interrupt::never()).unwrap().is_some());
-    assert!(bridge.is_ready().is_err());
-    assert!(port.open().unwrap().inquiry().is_ok());
+#[test]
+fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
+    for behind in UNITS {
+        let mut port = port(unit(behind));
+        let mut bridge = port.open().unwrap();
+        port.unit().lock().unplug();
+        assert!(bridge.is_ready().is_err());
+        assert!(port.attached().is_err());
+        assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None);
+        port.unit().lock().plug_in();
+        assert!(port.wait_for_return(TIMEOUT, Interrupt::never()).unwrap().is_some());
+        assert!(bridge.is_ready().is_err());
+        assert!(port.open().unwrap().inquiry().is_ok());
+    }
 }
 
-fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says(engine: Engine) {
-    let an_hour = "[timing]\nerase-sector-ms = 3600000";
-    let mut bridge = bulk_only(unit(engine, an_hour));
-    let block = bridge.read_config(BlockIndex::Zero).unwrap();
-    let error = bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
-    let mut bridge = bulk_only(unit(engine, "[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1"));
-    bridge.write_config(BlockIndex::Zero, &block).unwrap();
-}
-
-fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished(engine: Engine) {
-    for (never_done, state) in [
-        ("[timing]\nerase-sector-ms = 3600000", BridgeState::Vendor),
-        ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
-    ] {
-        let unit = SharedBridge::new(unit(engine, never_done));
-        let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
+#[test]
+fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
+    for behind in UNITS {
+        let an_hour = format!("{behind}[timing]\nerase-sector-ms = 3600000");
+        let mut bridge = bulk_only(unit(&an_hour));
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
-        bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
-        unit.lock().unplug();
-        unit.lock().plug_in();
-        assert_eq!(unit.lock().descriptors().state, state, "{never_done}");
+        let error = bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
+        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+        let mut bridge =
+            bulk_only(unit(&format!("{behind}[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1")));
+        bridge.write_config(BlockIndex::Zero, &block).unwrap();
+    }
+}
+
+#[test]
+fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
+    for behind in UNITS {
+        for (never_done, state) in [
+            ("[timing]\nerase-sector-ms = 3600000", BridgeState::Vendor),
+            ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
+        ] {
+            let unit = SharedBridge::new(unit(&format!("{behind}{never_done}")));
+            let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
+            let block = bridge.read_config(BlockIndex::Zero).unwrap();
+            bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
+            unit.lock().unplug();
+            unit.lock().plug_in();
+            assert_eq!(unit.lock().descriptors().state, state, "{never_done}");
+        }
     }
 }
 
@@ -329,9 +340,10 @@ fn runs_patched_code(port: &mut VirtualPort) -> bool {
     bridge.write16(0, &[0; 512]).is_ok()
 }
 
-fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says(engine: Engine) {
+#[test]
+fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
     for (scenario, loads) in [("", true), ("cpu-reset = \"keeps-code\"", false)] {
-        let mut port = port(unit(engine, scenario));
+        let mut port = port(unit(scenario));
         flash_and_reset(&mut port, &patched_image());
         let attached = returned(&mut port);
         assert_eq!(attached.usb_id, UsbId::PATCHED, "the start-up code reads the configuration: {scenario}");
@@ -342,38 +354,47 @@ fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says(engine
     }
 }
 
-fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased(engine: Engine) {
-    let mut port = port(unit(engine, "cpu-reset = \"keeps-code\""));
-    let mut bridge = port.open().unwrap();
-    let zero = bridge.read_config(BlockIndex::Zero).unwrap();
-    bridge.write_config(BlockIndex::Zero, &zero).unwrap();
-    bridge.reset(ResetMode::CpuReset).unwrap();
-    assert_eq!(returned(&mut port).state, BridgeState::Vendor);
-    port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
-    assert_eq!(returned(&mut port).state, BridgeState::Vendor);
-    port.unit().lock().replug();
-    assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
+#[test]
+fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
+    for behind in UNITS {
+        let mut port = port(unit(&format!("{behind}cpu-reset = \"keeps-code\"")));
+        let mut bridge = port.open().unwrap();
+        let zero = bridge.read_config(BlockIndex::Zero).unwrap();
+        bridge.write_config(BlockIndex::Zero, &zero).unwrap();
+        bridge.reset(ResetMode::CpuReset).unwrap();
+        assert_eq!(returned(&mut port).state, BridgeState::Vendor);
+        port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
+        assert_eq!(returned(&mut port).state, BridgeState::Vendor);
+        port.unit().lock().replug();
+        assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
+    }
 }
 
-fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before(engine: Engine) {
-    let mut port = port(unit(engine, "speed = \"high\"\nspeed-after-reset = \"super\""));
-    assert_eq!(port.speed().unwrap(), Speed::High);
-    port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
-    returned(&mut port);
-    assert_eq!(port.speed().unwrap(), Speed::Super);
-    assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
-    port.unit().lock().replug();
-    returned(&mut port);
-    assert_eq!(port.speed().unwrap(), Speed::High);
+#[test]
+fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
+    for behind in UNITS {
+        let mut port = port(unit(&format!("{behind}speed = \"high\"\nspeed-after-reset = \"super\"")));
+        assert_eq!(port.speed().unwrap(), Speed::High);
+        port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
+        returned(&mut port);
+        assert_eq!(port.speed().unwrap(), Speed::Super);
+        assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
+        port.unit().lock().replug();
+        returned(&mut port);
+        assert_eq!(port.speed().unwrap(), Speed::High);
+    }
 }
 
-fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says(engine: Engine) {
-    let mut unit = unit(engine, "unplug-after-us = 0\nback-after-ms = 0");
-    assert!(unit.is_attached());
-    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
-    assert_eq!(unit.poll_event(), Some(BusEvent::Detached));
-    assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
-    assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+#[test]
+fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
+    for behind in UNITS {
+        let mut unit = unit(&format!("{behind}unplug-after-us = 0\nback-after-ms = 0"));
+        assert!(unit.is_attached());
+        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+        assert_eq!(unit.poll_event(), Some(BusEvent::Detached));
+        assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
+        assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::reply::InReply;
 use super::target::{Target, WRITE_FAULT};
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
+use crate::virtual_bridge::reply::InReply;
 
 /// No command that writes the flash carries more; what a host sends beyond it is lost, as in a buffer that is full.
 const MAX_HELD: usize = 2 * crate::firmware::MAX_FILE_LEN;
@@ -25,8 +25,6 @@ pub(super) enum DataPlan {
     Out { len: u64 },
     /// From the host to the SSD.
     OutDisk { at: u64, len: u64 },
-    /// From the host to the data buffer.
-    OutDataBuffer { at: u64, len: u64 },
 }
 
 /// How a command ends.
@@ -67,9 +65,7 @@ impl Exchange {
             DataPlan::None => return None,
             DataPlan::In => (Direction::In, self.data.len() as u64),
             DataPlan::InDisk { len, .. } | DataPlan::InNever { len } => (Direction::In, len),
-            DataPlan::Out { len } | DataPlan::OutDisk { len, .. } | DataPlan::OutDataBuffer { len, .. } => {
-                (Direction::Out, len)
-            }
+            DataPlan::Out { len } | DataPlan::OutDisk { len, .. } => (Direction::Out, len),
         };
         (len > 0).then_some((direction, len))
     }
@@ -122,7 +118,6 @@ impl Exchange {
                 let written = target.write_disk(at + self.moved, part);
                 self.ending = if written.is_ok() { self.ending } else { Ending::Check(WRITE_FAULT) };
             }
-            DataPlan::OutDataBuffer { at, .. } => target.write_data_buffer(at + self.moved, part),
             _ => {}
         }
         self.moved += count as u64;

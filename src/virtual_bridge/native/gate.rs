@@ -3,9 +3,9 @@
 //! Before bulk transfers work, the boot loader needs a port reset, SET_CONFIGURATION 1, and CLEAR_FEATURE(HALT) on both
 //! pipes. Source: openpilot's flasher, in use on devices.
 
-use super::reply::{InReply, OutReply};
 use crate::bridge::Endpoint;
 use crate::firmware::BridgeState;
+use crate::virtual_bridge::reply::{InReply, OutReply};
 
 /// How far a host has brought the unit's bulk pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

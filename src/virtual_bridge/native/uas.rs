@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::bulk_only::ABORTED;
-use super::descriptors::{LinkSpeed, STREAMS};
 use super::exchange::{DataPlan, Ending, Exchange};
-use super::reply::{After, InReply, OutReply};
-use super::scenario::FaultKind;
 use super::target::Target;
+use crate::virtual_bridge::descriptors::{LinkSpeed, STREAMS};
+use crate::virtual_bridge::reply::{After, InReply, OutReply};
+use crate::virtual_bridge::scenario::FaultKind;
 
 use crate::bridge::Endpoint;
 use crate::scsi::bot::Direction;
@@ -220,7 +220,7 @@ impl Uas {
                 task.exchange.ending = Ending::Silent;
                 task.exchange.plan = DataPlan::None;
             }
-            _ => target.start(command.cdb.padded(), command.lun, None, &mut task.exchange),
+            _ => target.start(command.cdb.padded(), command.lun, &mut task.exchange),
         }
         match fault {
             Some(FaultKind::Stall) => {

@@ -1,6 +1,6 @@
 //! The data of INQUIRY, MODE SENSE and the NVMe pass-through. Sources: SPC-4, SBC-3, NVMe 1.4.
 
-use super::descriptors::Identity;
+use crate::virtual_bridge::descriptors::Identity;
 
 /// The largest transfer that the Block Limits page admits: 1 MiB.
 const MAX_TRANSFER_BLOCKS: u32 = 0x800;

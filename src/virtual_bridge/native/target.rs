@@ -3,15 +3,14 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::chip::Chip;
-use super::descriptors::Identity;
 use super::disk::{BLOCK_LEN, Disk};
 use super::exchange::{DataPlan, Ending, Exchange};
-use super::firmware::{Firmware, Reply, TransferStatus};
 use super::pages;
+use super::vendor::{Reply, Vendor};
 use crate::firmware::BridgeState;
 use crate::scsi::bot::Direction;
 use crate::scsi::{Sense, SenseKey};
+use crate::virtual_bridge::descriptors::Identity;
 
 pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
 const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x21, 0x00);
@@ -24,8 +23,8 @@ const BOOT_LOADER_COMMANDS: [u8; 6] = [0x00, 0x03, 0x12, 0xE1, 0xE3, 0xE8];
 /// The unit behind its transports.
 #[derive(Debug)]
 pub(super) struct Target {
-    pub(super) chip: Chip,
-    pub(super) firmware: Box<dyn Firmware>,
+    /// Who answers the vendor commands.
+    pub(super) vendor: Vendor,
     pub(super) identity: Identity,
     pub(super) state: BridgeState,
     pub(super) disk: Option<Disk>,
@@ -36,9 +35,9 @@ pub(super) struct Target {
 
 impl Target {
     /// Starts a command in `exchange`, which is idle.
-    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8, host_len: Option<u32>, exchange: &mut Exchange) {
+    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8, exchange: &mut Exchange) {
         exchange.cdb = *cdb;
-        let (plan, ending) = self.command(cdb, lun, host_len, &mut exchange.data);
+        let (plan, ending) = self.command(cdb, lun, &mut exchange.data);
         exchange.plan = plan;
         exchange.ending = ending;
         exchange.limit = exchange.intent().map_or(0, |(_, len)| len);
@@ -50,13 +49,13 @@ impl Target {
 
     /// Ends a command whose data is there.
     pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> Ending {
-        ending_of(self.firmware.finish(&mut self.chip, cdb, data))
+        ending_of(self.vendor.finish(self.state, cdb, data))
     }
 
     /// When the status of a command that has been worked off just now can be fetched.
     pub(super) fn ready_at(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let takes = self.command_time + self.chip.flash.take_busy(now);
+        let takes = self.command_time + self.vendor.flash.take_busy(now);
         (!takes.is_zero()).then(|| now + takes)
     }
 
@@ -68,16 +67,7 @@ impl Target {
         self.disk.as_mut().ok_or(io::ErrorKind::NotFound)?.write(at, data)
     }
 
-    /// What reaches past the part of the data buffer that answers is lost.
-    pub(super) fn write_data_buffer(&mut self, at: u64, data: &[u8]) {
-        let Ok(start) = usize::try_from(at) else { return };
-        if let Some(place) = self.chip.data_buffer.get_mut(start..) {
-            let count = place.len().min(data.len());
-            place[..count].copy_from_slice(&data[..count]);
-        }
-    }
-
-    fn command(&mut self, cdb: &[u8; 16], lun: u8, host_len: Option<u32>, data: &mut Vec<u8>) -> (DataPlan, Ending) {
+    fn command(&mut self, cdb: &[u8; 16], lun: u8, data: &mut Vec<u8>) -> (DataPlan, Ending) {
         let sense = std::mem::replace(&mut self.sense, Sense::NONE);
         let opcode = cdb[0];
         if lun != 0 && !matches!(opcode, 0x03 | 0x12 | 0xA0) {
@@ -112,13 +102,13 @@ impl Target {
             0x25 | 0x9E => self.capacity(cdb, data),
             // RDPROTECT and WRPROTECT: the unit is formatted without protection information (SBC-4, READ and WRITE).
             0x28 | 0x2A | 0x88 | 0x8A if cdb[1] & 0xE0 != 0 => check(Sense::INVALID_FIELD_IN_CDB),
-            0x28 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x2A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x88 => self.transfer(Direction::In, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            0x8A => self.transfer(Direction::Out, host_len, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0x28 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x2A => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            0x88 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            0x8A => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
             0xE6 => self.nvme_admin(cdb, data),
             0xE0..=0xE8 => {
-                let reply = self.firmware.begin(&mut self.chip, cdb, host_len, data);
+                let reply = self.vendor.begin(cdb, data);
                 match reply {
                     Reply::DataIn => (DataPlan::In, Ending::Good),
                     Reply::DataOut(len) => (DataPlan::Out { len: len.into() }, Ending::AfterData),
@@ -150,42 +140,18 @@ impl Target {
         }
     }
 
-    /// READ and WRITE: queued as NVMe I/O. With an SSD behind the bridge they reach it; without one a write stays in
-    /// the data buffer, and no completion ever comes.
-    ///
-    /// The routine whose status byte the status patch changes is on UAS's way alone. Over Bulk-Only, which is where
-    /// there is a `host_len`, another one queues, and a write waits whatever that byte is. Source: 0x2BEA in 240417,
-    /// executed by `over_bulk_only_a_write_waits_with_status_4_patched_or_not`.
-    fn transfer(&mut self, direction: Direction, host_len: Option<u32>, lba: u64, blocks: u64) -> (DataPlan, Ending) {
-        if let Some(disk) = &self.disk
-            && !disk.holds(lba, blocks)
-        {
+    /// READ and WRITE reach the SSD.
+    fn transfer(&self, direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
+        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
+        if !disk.holds(lba, blocks) {
             return check(LBA_OUT_OF_RANGE);
         }
-        // Over Bulk-Only a write waits here in any case; 240417 refuses it before the initialisation, and waits after it.
-        if self.disk.is_none() && !self.is_initialised() && (host_len.is_none() || direction == Direction::In) {
-            return check(Sense::MEDIUM_NOT_PRESENT);
-        }
         let (at, len) = (lba.saturating_mul(BLOCK_LEN), blocks.saturating_mul(BLOCK_LEN));
-        let status = match host_len {
-            None => self.firmware.queue_transfer(&mut self.chip, direction),
-            Some(_) => TransferStatus::Queued,
+        let plan = match direction {
+            Direction::In => DataPlan::InDisk { at, len },
+            Direction::Out => DataPlan::OutDisk { at, len },
         };
-        match (direction, status, self.disk.is_some()) {
-            (Direction::In, TransferStatus::AnswerNow, _) => (DataPlan::None, Ending::Good),
-            (Direction::In, TransferStatus::Queued, true) => (DataPlan::InDisk { at, len }, Ending::Good),
-            (Direction::In, TransferStatus::Queued, false) => (DataPlan::InNever { len }, Ending::Silent),
-            (Direction::Out, _, true) => (DataPlan::OutDisk { at, len }, Ending::Good),
-            (Direction::Out, TransferStatus::AnswerNow, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Good),
-            (Direction::Out, TransferStatus::Queued, false) => (DataPlan::OutDataBuffer { at, len }, Ending::Silent),
-        }
-    }
-
-    /// Whether a GPU runtime has written what makes firmware take READ and WRITE without an SSD. Source: 240417 executed
-    /// from its reset vector.
-    fn is_initialised(&self) -> bool {
-        let page = self.chip.memory.main();
-        (page[0x054B], page[0x05A8], page[0x05F8]) == (0x20, 0x02, 0x04)
+        (plan, Ending::Good)
     }
 
     /// E6 carries an NVMe admin command to the SSD. The CDB's layout is the one that smartmontools' `sntasmedia` sends.

@@ -14,20 +14,20 @@ enum Store {
 
 /// Blocks of 512 bytes.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(in crate::virtual_bridge) struct Disk {
     store: Store,
     bytes: u64,
 }
 
 impl Disk {
     /// Blocks in memory.
-    pub(super) fn in_memory(bytes: u64) -> Self {
+    pub(in crate::virtual_bridge) fn in_memory(bytes: u64) -> Self {
         Self { store: Store::Memory(vec![0; bytes as usize]), bytes }
     }
 
     /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
     /// behind the last block stays.
-    pub(super) fn in_file(file: File, bytes: u64) -> io::Result<Self> {
+    pub(in crate::virtual_bridge) fn in_file(file: File, bytes: u64) -> io::Result<Self> {
         if file.metadata()?.len() < bytes {
             file.set_len(bytes)?;
         }

@@ -5,9 +5,9 @@
 use std::time::Instant;
 
 use super::exchange::{DataPlan, Ending, Exchange};
-use super::reply::{After, InReply, OutReply};
-use super::scenario::FaultKind;
 use super::target::Target;
+use crate::virtual_bridge::reply::{After, InReply, OutReply};
+use crate::virtual_bridge::scenario::FaultKind;
 
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Sense, SenseKey};
@@ -156,7 +156,7 @@ impl BulkOnly {
                 return (accepted, After::Nothing);
             }
             Some(FaultKind::Stall) => self.exchange.ending = Ending::Check(ABORTED),
-            _ => target.start(cbw.cdb.padded(), cbw.lun, Some(cbw.transfer_length), &mut self.exchange),
+            _ => target.start(cbw.cdb.padded(), cbw.lun, &mut self.exchange),
         }
         match fault {
             Some(FaultKind::Stall) if cbw.transfer_length == 0 => self.halt_status = true,

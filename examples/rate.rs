@@ -8,7 +8,8 @@
 //! rate PORT bot|uas e4|read|write|runtime-write BYTES DEPTH COMMANDS
 //! ```
 //!
-//! `runtime-write` is WRITE(16) as a GPU runtime sends it: it initialises the bridge, and frees the SRAM after each.
+//! `runtime-write` is WRITE(16) as a GPU runtime sends it: it initialises the bridge, frees the SRAM after each, and
+//! restarts the unit at the end, since the kernel's driver would wait 30 s for one that is initialised.
 
 #![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
 
@@ -19,6 +20,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asmpatch::bridge::Transport;
+use asmpatch::scsi::ResetMode;
 use asmpatch::unit::{self, Selector, TransportChoice};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
@@ -70,6 +72,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let took = began.elapsed().as_secs_f64();
     if let Some(failed) = stream.failed {
         return Err(format!("a command ended in {failed:?}").into());
+    }
+    if kind == Kind::RuntimeWrite {
+        unit.bridge().reset(ResetMode::CpuReset)?;
     }
     println!("{:.1} commands/s, {:.2} MB/s", commands as f64 / took, commands as f64 * bytes as f64 / took / 1e6);
     Ok(())

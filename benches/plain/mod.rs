@@ -22,6 +22,8 @@ use asmpatch::virtual_bridge::{Behind, Factory, Scenario, Timing, VirtualBridge}
 pub const EXPENDABLE: &str = "EXPENDABLE";
 /// Bytes of the responder's blocks.
 const CAPACITY: u64 = 32 << 20;
+/// Linux takes a unit that comes back sooner for one that never left.
+const REENUMERATE_MS: u64 = 600;
 /// READ(16) and WRITE(16) go over the first 16 MiB again and again.
 pub const SPAN: usize = 16 << 20;
 /// Bytes of a block.
@@ -39,7 +41,7 @@ pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     let scenario = Scenario {
         behind: Behind::Ssd { bytes: CAPACITY },
         factory: Factory::Erased,
-        timing: Timing { command_us, ..Timing::default() },
+        timing: Timing { command_us, reenumerate_ms: REENUMERATE_MS, ..Timing::default() },
         ..Scenario::default()
     };
     let mut unit = VirtualBridge::in_memory(scenario, b"plain", None)?;

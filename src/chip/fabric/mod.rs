@@ -139,7 +139,7 @@ impl Fabric {
     }
 
     /// Carries a request out; `None` for a posted write.
-    pub(super) fn request(&mut self, request: Request) -> Option<Completion> {
+    pub fn request(&mut self, request: Request) -> Option<Completion> {
         let found = match request {
             Request::ConfigRead(at) | Request::ConfigWrite(at, ..) if at.place == ROOT => {
                 Some(Self::configure(&mut self.root, at, request))

@@ -10,7 +10,7 @@ use super::driver::{Data, Driver, Unanswered};
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId,
     interface_classes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
@@ -94,6 +94,17 @@ pub struct Check {
     pub instructions: u64,
 }
 
+/// What an image enumerates as, by its descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enumerated {
+    /// What its interface tells.
+    pub state: BridgeState,
+    /// idVendor and idProduct.
+    pub usb_id: UsbId,
+    /// iProduct.
+    pub product: String,
+}
+
 /// What an image did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootReport {
@@ -134,6 +145,16 @@ pub fn check(image: &Image) -> BootReport {
         }
     }
     report
+}
+
+/// What `image` enumerates as, without any other check; `None` where it does not.
+pub fn enumerated(image: &Image) -> Option<Enumerated> {
+    let mut checks = Vec::new();
+    let mut unit = Unit::boot(image, Wire::BulkOnly, &mut checks)?;
+    let device = unit.driver.descriptor(1, 0, 18).ok()?;
+    let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
+    let usb_id = UsbId { vendor: id(8), product: id(10) };
+    Some(Enumerated { state: unit.state, usb_id, product: unit.product.clone() })
 }
 
 /// A check failed, and is in the report.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::backup::Backup;
 use crate::bridge::Attached;
+use crate::chip::boot::{Enumerated, enumerated};
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
     Image, Part, UsbId, known_blocks,
@@ -15,12 +16,12 @@ pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
 /// What E0 gave for blocks 0 and 1; `None` where the unit did not give one.
 pub type UnitBlocks = [Option<BlockBytes>; 2];
 
-/// Whether what runs on a unit lets its flash be read (E0, E2). The boot loader and the open firmware take only the
-/// commands that write. Source: the reference's section on identities.
+/// Whether what runs on a unit lets its flash be read: by E0 and E2, or through registers. The boot loader takes only the
+/// commands that write. Source: the reference's section on identities; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     match state {
-        BridgeState::Vendor => true,
-        BridgeState::OpenFirmware | BridgeState::BootLoader => false,
+        BridgeState::Vendor | BridgeState::OpenFirmware => true,
+        BridgeState::BootLoader => false,
     }
 }
 
@@ -78,8 +79,10 @@ pub struct Plan {
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
     pub file: Vec<u8>,
-    /// The version in the image.
+    /// The version in the image; open firmware has none, and other bytes are there.
     pub version: FirmwareVersion,
+    /// What the image enumerates as, where it is open firmware, which takes nothing from configuration block 0.
+    pub open: Option<Enumerated>,
     /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
     pub usb_id: Option<UsbId>,
 }
@@ -119,12 +122,14 @@ impl Plan {
             source,
             changes: changes(before, after),
         };
+        let open = open_firmware(image);
         Ok(Self {
             attached,
             blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
             file: image.to_file(),
             version: image.version(),
-            usb_id: Some(edited.usb_id()),
+            usb_id: Some(open.as_ref().map_or(edited.usb_id(), |open| open.usb_id)),
+            open,
         })
     }
 
@@ -141,12 +146,15 @@ impl Plan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
+        let open = open_firmware(image);
+        let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
         Self {
             attached,
             blocks: BlockIndex::ALL.map(block),
             file: image.to_file(),
             version: image.version(),
-            usb_id: backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id()),
+            usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
+            open,
         }
     }
 
@@ -160,9 +168,14 @@ impl Plan {
         is_readable(self.attached.state)
     }
 
-    /// Whether a unit that came back is the one that the plan makes: the vendor's firmware under the planned identity.
+    /// What the unit will run.
+    pub const fn becomes(&self) -> BridgeState {
+        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
+    }
+
+    /// Whether a unit that came back is the one that the plan makes: its kind of firmware under the planned identity.
     pub fn is_identity_of(&self, found: &Attached) -> bool {
-        is_readable(found.state) && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
     /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.
@@ -171,6 +184,13 @@ impl Plan {
         let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
         new.is_ok_and(|new| new.text(ConfigField::Serial) != known.text(ConfigField::Serial))
     }
+}
+
+/// What an image enumerates as that is open firmware; `None` for the vendor's kind. Open firmware has one part alone, so
+/// nothing longer is booted.
+fn open_firmware(image: &Image) -> Option<Enumerated> {
+    let may_be = image.file_len() <= Part::One.max_len();
+    may_be.then(|| enumerated(image)).flatten().filter(|found| found.state == BridgeState::OpenFirmware)
 }
 
 fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {

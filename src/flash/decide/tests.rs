@@ -69,6 +69,7 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         blocks: BlockIndex::ALL.map(block),
         file: image.to_file(),
         version: image.version(),
+        open: None,
         usb_id: Some(UsbId::STOCK),
     }
 }

@@ -13,6 +13,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asmpatch::bridge::{Completion, Job, JobData, Transport, Workload};
+use asmpatch::devices::Devices;
 use asmpatch::scsi::{Command, ScsiStatus};
 use asmpatch::unit::{self, Selector, TransportChoice};
 
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("BYTES: a power of two from 512 to 16 MiB".into());
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(Some(&selector), choice, None)?;
+    let mut unit = unit::open(&Devices::embedded()?.into(), Some(&selector), choice, None)?;
     if unit.info().serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info().serial).into());
     }

@@ -20,7 +20,8 @@ pub use config_block::{
 };
 pub use elf::{elf_address, from_elf_address};
 pub use identity::{
-    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, interface_classes, open_build,
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    open_build,
 };
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};

@@ -195,6 +195,12 @@ impl FlashFailure {
         let actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
         Self { device: report.device, error, during, left, actions }
     }
+
+    /// The same with `suffix` behind each command that is to be run: options that the unit is not found without.
+    pub fn with_options(mut self, suffix: &str) -> Self {
+        self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
+        self
+    }
 }
 
 impl fmt::Display for FlashFailure {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::Context;
 use super::backup::BackupPlace;
-use super::known::PatchDirs;
+use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
@@ -80,6 +80,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: DeviceIds,
 
     #[command(flatten)]
     /// Where their traffic is recorded.

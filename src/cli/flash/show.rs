@@ -122,8 +122,8 @@ pub fn nothing(seen: &Observation, job: &Job) {
     );
 }
 
-/// Prints how it ended well, and what comes next.
-pub fn done(report: &Report, unit: &Unit, job: &Job) {
+/// Prints how it ended well, and what comes next. `suffix` goes behind each command that is printed.
+pub fn done(report: &Report, unit: &Unit, job: &Job, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
         Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
@@ -133,13 +133,13 @@ pub fn done(report: &Report, unit: &Unit, job: &Job) {
         outln!("  {words}");
     }
     if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
-        outln!("  keep the backup: `{}` brings back what was there", restore(folder, &report.device, options));
+        outln!("  keep the backup: `{}{suffix}` brings back what was there", restore(folder, &report.device, options));
     }
     // Only a write that is answered with nobody behind the bridge can be measured, and none may reach an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
     if firmware.answers_writes() && !ssd && runs_it {
-        outln!("  next: `asmpatch bench --device {}` measures it", shell::word(&report.device));
+        outln!("  next: `asmpatch bench --device {}{suffix}` measures it", shell::word(&report.device));
     }
 }
 

@@ -38,11 +38,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let firmware = Firmware::of(&image, &library);
     let session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = &backup.unit;
     let job = Job {
         subject: Subject {
-            firmware: Firmware::of(&image, &library),
+            firmware: firmware.clone(),
             rewritable: Rewritable::of(&image),
             from_virtual: is_virtual(&unit.device),
             serial_given: false,
@@ -57,5 +58,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         ),
         origin: Origin::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
     };
-    session.run(&job, |attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))
+    session.run(&job, |attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image).of_firmware(&firmware)))
 }

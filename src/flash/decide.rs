@@ -211,9 +211,9 @@ impl Candidate<'_> {
         is_readable(seen.attached.state)
             && holds
             && plan.blocks.iter().all(|block| !block.differs())
-            && plan.usb_id.is_none_or(|usb_id| usb_id == seen.attached.usb_id)
+            && plan.is_identity_of(&seen.attached)
             && (found.is_empty() || serial.is_none_or(|serial| serial == *found))
-            && !seen.running.contradicts(plan.version, &subject.firmware)
+            && !seen.running.contradicts(&subject.firmware)
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
@@ -258,7 +258,7 @@ impl Candidate<'_> {
     /// none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
-        let (from, to) = (self.seen.running.version?, self.plan.version);
+        let (from, to) = (self.seen.running.version?, self.plan.version?);
         (from != practice && to != practice && from.line() != to.line()).then_some((from, to))
     }
 }

@@ -97,15 +97,22 @@ pub enum FlashError {
         deadline: Duration,
     },
     /// The unit came back as another.
-    #[error("the unit came back as {found} ({state}), expected {expected}")]
+    #[error("the unit came back as {found}, expected {expected}")]
     #[diagnostic(code(asmpatch::flash::identity))]
     Identity {
-        /// The identity that the configuration says.
-        expected: UsbId,
-        /// The one it has.
-        found: UsbId,
-        /// What runs on it, in words.
-        state: String,
+        /// The identity and the kind of firmware that the plan makes.
+        expected: String,
+        /// Those that it has.
+        found: String,
+    },
+    /// The unit came back with other open firmware.
+    #[error("the unit's product string is {found:?}, the image's is {expected:?}")]
+    #[diagnostic(code(asmpatch::flash::product))]
+    Product {
+        /// The image's.
+        expected: String,
+        /// The unit's.
+        found: String,
     },
     /// The unit came back in its boot loader.
     #[error("the unit came back in its boot loader ({found}): the chip does not start what its flash holds")]

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use super::backup::Backup;
+use super::firmware_kind::Firmware;
+use super::open_image::OpenImage;
 use crate::bridge::Attached;
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
@@ -78,8 +80,10 @@ pub struct Plan {
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
     pub file: Vec<u8>,
-    /// The version in the image.
-    pub version: FirmwareVersion,
+    /// The version in the image; `None` for open firmware, which has none.
+    pub version: Option<FirmwareVersion>,
+    /// What the image is as open firmware; `None` for the vendor's kind.
+    pub open: Option<OpenImage>,
     /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
     pub usb_id: Option<UsbId>,
 }
@@ -123,7 +127,8 @@ impl Plan {
             attached,
             blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
             file: image.to_file(),
-            version: image.version(),
+            version: Some(image.version()),
+            open: None,
             usb_id: Some(edited.usb_id()),
         })
     }
@@ -145,9 +150,26 @@ impl Plan {
             attached,
             blocks: BlockIndex::ALL.map(block),
             file: image.to_file(),
-            version: image.version(),
+            version: Some(image.version()),
+            open: None,
             usb_id: backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id()),
         }
+    }
+
+    /// The plan, where the image is this firmware: open firmware enumerates as it likes, whatever block 0 says.
+    #[must_use]
+    pub fn of_firmware(mut self, firmware: &Firmware) -> Self {
+        self.version = firmware.version();
+        if let Some(open) = firmware.open() {
+            self.usb_id = Some(open.usb_id);
+            self.open = Some(open.clone());
+        }
+        self
+    }
+
+    /// The state that a unit comes back in.
+    pub const fn state(&self) -> BridgeState {
+        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
     }
 
     /// The parts of the image that have bytes, in the order in which they are written.
@@ -160,9 +182,9 @@ impl Plan {
         is_readable(self.attached.state)
     }
 
-    /// Whether a unit that came back is the one that the plan makes: the vendor's firmware under the planned identity.
+    /// Whether a unit that came back is the one that the plan makes: the planned kind of firmware under its identity.
     pub fn is_identity_of(&self, found: &Attached) -> bool {
-        is_readable(found.state) && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+        found.state == self.state() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
     /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.

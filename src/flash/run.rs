@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::backup_folder;
 use super::error::FlashError;
+use super::open_image::OpenImage;
 use super::plan::Plan;
 use super::progress::{Event, Observer, Recorder, Step, StepReport};
 use super::proof::{Behaviour, Runs};
@@ -19,7 +20,7 @@ use super::read;
 use super::recovery::Left;
 use crate::bridge::{AnyTransport, Attached, Bridge, CommandError, Port, TransportError};
 use crate::failure::fenced;
-use crate::firmware::{BridgeState, FirmwareVersion, Image};
+use crate::firmware::{BridgeState, FirmwareVersion, Image, UsbId};
 use crate::interrupt::Interrupt;
 use crate::scsi::{ResetMode, SenseKey};
 
@@ -145,7 +146,10 @@ impl Run<'_> {
         let back = self.come_back(port, mode);
         drop(bridge);
         match back? {
-            Some(boot) => self.prove(port, boot, &before),
+            Some(boot) => match &self.plan.open {
+                Some(open) => self.prove_open(open),
+                None => self.prove(port, boot, &before),
+            },
             None => Ok(()),
         }
     }
@@ -315,9 +319,7 @@ impl Run<'_> {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader { found: found.usb_id });
         }
-        if let Some(expected) = self.plan.usb_id
-            && found.usb_id != expected
-        {
+        if !self.plan.is_identity_of(&found) {
             let is_as_before = found.usb_id == self.plan.attached.usb_id && found.state == self.plan.attached.state;
             if boot == Boot::CpuReset && is_as_before {
                 // Written and read back; the reset has not made the chip read its flash.
@@ -326,7 +328,9 @@ impl Run<'_> {
                 return Ok(None);
             }
             self.left = Left::OtherIdentity;
-            return Err(FlashError::Identity { expected, found: found.usb_id, state: found.state.to_string() });
+            let words = |id: UsbId, state: BridgeState| format!("{id} ({state})");
+            let expected = words(self.plan.usb_id.unwrap_or(found.usb_id), self.plan.state());
+            return Err(FlashError::Identity { expected, found: words(found.usb_id, found.state) });
         }
         self.recorder.end(Step::Return, &format!("{} ({})", found.usb_id, found.state));
         Ok(Some(boot))
@@ -364,6 +368,20 @@ impl Run<'_> {
         }
     }
 
+    /// Sees that the unit runs the open firmware that was written: it takes no commands, so its descriptors tell.
+    fn prove_open(&mut self, open: &OpenImage) -> Result<(), FlashError> {
+        self.left = Left::Unproven;
+        self.begin(Step::Prove);
+        let found = self.report.after.as_ref().map(|after| after.product.clone()).unwrap_or_default();
+        if found != open.product {
+            return Err(FlashError::Product { expected: open.product.clone(), found });
+        }
+        self.report.runs = Some(Runs::Written);
+        // Its container holds, too: else the ROM would not have started it.
+        self.recorder.end(Step::Prove, &format!("product string {:?}: {}", open.product, Runs::Written));
+        Ok(())
+    }
+
     /// Sees what the unit runs; what could not be read back before is read back now.
     fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
         self.left = Left::Unproven;
@@ -371,7 +389,7 @@ impl Run<'_> {
         let mut bridge = port.open().map_err(FlashError::Port)?;
         let now = Behaviour::of_unit(&mut bridge)?;
         self.report.version = now.version;
-        let no_image = Behaviour { version: Some(self.plan.version), ..Behaviour::UNKNOWN };
+        let no_image = Behaviour { version: self.plan.version, ..Behaviour::UNKNOWN };
         let written = Image::parse(&self.plan.file).map_or(no_image, |image| Behaviour::of_image(&image));
         let runs = match boot {
             // With its power the chip loads its code from flash.

@@ -54,8 +54,8 @@ pub type InterfaceClass = (u8, u8, u8);
 pub const BULK_ONLY_CLASS: InterfaceClass = (0x08, 0x06, 0x50);
 /// Mass storage, SCSI transparent command set, UAS.
 pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
-/// bInterfaceClass of the open firmware: vendor-specific.
-const VENDOR_SPECIFIC: u8 = 0xFF;
+/// The open firmware's: vendor-specific.
+pub const VENDOR_CLASS: InterfaceClass = (0xFF, 0xFF, 0xFF);
 
 /// The classes of interface 0's alternate settings, in a configuration descriptor with all that follows it.
 ///
@@ -98,7 +98,7 @@ impl BridgeState {
     /// The boot loader has Bulk-Only alone, the vendor's firmware UAS beside it, the open firmware a vendor-specific
     /// class.
     pub fn from_interface(alternates: &[InterfaceClass], product: &str) -> Self {
-        let is_open = |(class, ..): &InterfaceClass| *class == VENDOR_SPECIFIC;
+        let is_open = |(class, ..): &InterfaceClass| *class == VENDOR_CLASS.0;
         if alternates.iter().any(is_open) || (alternates.is_empty() && product.starts_with("custom")) {
             Self::OpenFirmware
         } else if alternates == [BULK_ONLY_CLASS] {

@@ -9,7 +9,7 @@ mod virtual_unit;
 pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
 
-use crate::bridge::{AnyTransport, Bridge, Port, Transport as _, TransportKind, UnitInfo};
+use crate::bridge::{AnyTransport, Bridge, OpenBridge, Port, Transport as _, TransportKind, UnitInfo};
 use crate::pcap::Capture;
 use crate::usb::{self, Found, Layout, UsbError, UsbPort};
 
@@ -75,6 +75,31 @@ pub fn open(
         Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice, capture),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => open_found(chosen(usb::discover()?, selector)?, choice),
+    }
+}
+
+/// A unit that runs open firmware, opened for its control requests. Dropping it gives the unit back to the system.
+#[derive(Debug)]
+pub struct OpenUnit {
+    /// What it said of itself when it was opened.
+    pub info: UnitInfo,
+    /// Its requests.
+    pub bridge: OpenBridge,
+}
+
+/// Opens the chosen unit for the open firmware's control requests; `selector` and `capture` are as for [`open`].
+///
+/// # Errors
+/// [`OpenError`]; nothing is sent to a unit that runs anything else.
+pub fn open_control(selector: Option<&Selector>, capture: Option<&Capture>) -> Result<OpenUnit, OpenError> {
+    match selector {
+        Some(Selector::Virtual(dir)) => virtual_unit::open_control(dir.clone(), capture),
+        _ if capture.is_some() => Err(OpenError::NotRecordable),
+        _ => {
+            let found = chosen(usb::discover()?, selector)?;
+            let bridge = usb::control(&found)?;
+            Ok(OpenUnit { info: found.info, bridge })
+        }
     }
 }
 

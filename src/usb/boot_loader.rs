@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`UsbError`].
 pub(super) fn open(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
-    let alternate = found.layout.as_ref().map_err(Clone::clone)?.bulk_only;
+    let alternate = found.bulk_only()?;
     let mut device = Device::open(found, alternate)?;
     if !is_reset && !device.reset_boot_loader()? {
         // The host could not tell that it is the same device, and enumerates it anew.
@@ -37,7 +37,7 @@ fn come_back(port: &PortPath) -> Result<Device, UsbError> {
     let until = Instant::now() + RETURN;
     loop {
         let opened = match find_at(port)? {
-            Some(found) => found.layout.clone().and_then(|layout| Device::open(&found, layout.bulk_only)),
+            Some(found) => found.bulk_only().and_then(|alternate| Device::open(&found, alternate)),
             None => Err(UsbError::Gone { port: port.clone() }),
         };
         match opened {

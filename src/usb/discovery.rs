@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusb::{Context, UsbContext};
 
-use super::descriptors::{Alternate, EndpointInfo, Layout};
+use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::{Process, Sysfs};
 use crate::bridge::{Location, PortPath, Speed, UnitInfo};
@@ -31,6 +31,30 @@ impl Found {
     /// The address that the host gave it: another one after each time it comes back.
     pub fn address(&self) -> u8 {
         self.device.address()
+    }
+
+    /// The alternate setting of Bulk-Only.
+    ///
+    /// # Errors
+    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for open firmware.
+    pub(super) fn bulk_only(&self) -> Result<u8, UsbError> {
+        self.alternate(|layout| layout.bulk_only, self.info.state != BridgeState::OpenFirmware)
+    }
+
+    /// The alternate setting of the open firmware.
+    ///
+    /// # Errors
+    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for all else.
+    pub(super) fn open_firmware(&self) -> Result<u8, UsbError> {
+        self.alternate(|layout| layout.open, self.info.state == BridgeState::OpenFirmware)
+    }
+
+    fn alternate(&self, of: impl FnOnce(&Layout) -> Result<u8, DescriptorFault>, speaks: bool) -> Result<u8, UsbError> {
+        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        if !speaks {
+            return Err(UsbError::OtherProtocol { port: self.port.clone(), state: self.info.state });
+        }
+        of(layout).map_err(|fault| UsbError::Descriptors { port: self.port.clone(), fault })
     }
 
     /// The same device in a libusb context that nobody else has: of two threads that handle one context's events, one

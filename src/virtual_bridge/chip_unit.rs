@@ -158,8 +158,13 @@ impl ChipUnit {
 
     /// A control request; `None` where the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
-        const GET_ENDPOINT_STATUS: [u8; 2] = [0x82, 0];
         self.chip.begin_control(setup, data);
+        self.control_reply(setup)
+    }
+
+    /// The answer to a control request that had none so far; `None` while the firmware does not give one.
+    pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlReply> {
+        const GET_ENDPOINT_STATUS: [u8; 2] = [0x82, 0];
         let mut reply = self.wait_for(Chip::take_control_reply);
         if let Some(ControlReply::Done(data)) = &mut reply {
             self.note(setup);

@@ -352,8 +352,18 @@ impl VirtualBridge {
 
     /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+        self.control_by(|chip| chip.control(setup, data))
+    }
+
+    /// The answer to a control request that was [`ControlAnswer::Silent`] so far.
+    pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlAnswer> {
+        self.control_by(|chip| chip.control_reply(setup))
+    }
+
+    fn control_by(&mut self, ask: impl FnOnce(&mut ChipUnit) -> Option<ControlReply>) -> Option<ControlAnswer> {
+        self.unplug_when_told();
         let chip = self.chip.as_mut().filter(|_| self.presence == Presence::Attached)?;
-        let answer = match chip.control(setup, data) {
+        let answer = match ask(chip) {
             Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,

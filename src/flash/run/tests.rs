@@ -11,7 +11,7 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, Speed, Transport, TransportKind, Workload};
+use crate::bridge::{Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -223,6 +223,10 @@ impl Port for FakePort {
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        Err(FlashError::NotBack { deadline: Duration::ZERO }.into())
     }
 
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {

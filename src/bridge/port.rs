@@ -65,6 +65,15 @@ pub trait Port: Send {
         true
     }
 
+    /// Lets the hub switch the power of the unit's port off and on, and waits until it is on again. `false` where no hub
+    /// does that.
+    ///
+    /// # Errors
+    /// Where a hub that can switch it does not.
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        Ok(false)
+    }
+
     /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or
     /// where `interrupt` asked to stop.
     ///

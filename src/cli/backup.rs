@@ -15,6 +15,7 @@ use super::{Context, print};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
+use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
 use crate::flash::progress::{Event, Observer, Step};
 use crate::flash::read;
@@ -23,7 +24,7 @@ use crate::unit::{self, Selector};
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
-/// Reads everything and writes nothing to the unit. A unit in its boot loader, or with open firmware, gives nothing.
+/// Reads everything and writes nothing to the unit. A unit in its boot loader gives nothing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. One that is there is never
@@ -131,12 +132,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut port = unit::port(args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let attached = port.attached()?;
-    let mut bridge = port.open()?;
+    let mut access = Access::open(&mut *port)?;
     let screen = Screen::start(context, false, false);
     let mut bar = screen.unit(0, device.clone());
     bar.event(Event::Total(read::BACKUP_BYTES));
     bar.event(Event::Begin(Step::Backup));
-    let backup = read::backup(&mut bridge, device.clone(), &attached, &mut bar, interrupt)?;
+    let backup = read::backup(&mut access, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
     screen.finish();
     let folder = match &args.output {

@@ -11,13 +11,14 @@ use crate::bridge::{Behind, Speed, UnitInfo};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
+use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
 use crate::flash::plan::is_readable;
 use crate::interrupt;
 use crate::patch::Library;
 use crate::pcap::Capture;
-use crate::unit::{self, OpenError, Selector, TransportChoice};
+use crate::unit::{self, OpenError, Selector};
 
 /// List every bridge on the system.
 ///
@@ -140,14 +141,12 @@ fn note_shared_serials(rows: &mut [Row]) {
     }
 }
 
-/// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
 fn running(unit: &UnitInfo, capture: Option<&Capture>) -> Result<Running, String> {
     let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
     let capture = capture.filter(|_| unit.is_virtual());
-    let mut opened =
-        unit::open(Some(&selector), TransportChoice::Bot, capture).map_err(|error: OpenError| error.to_string())?;
-    let state = opened.info().state;
-    Running::of(opened.bridge(), state).map_err(|error| error.to_string())
+    let mut port = unit::port(Some(&selector), capture).map_err(|error: OpenError| error.to_string())?;
+    let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
+    Running::of(&mut access, unit.state).map_err(|error| error.to_string())
 }
 
 fn table(rows: &[Row]) -> Table {

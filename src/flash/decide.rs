@@ -208,12 +208,17 @@ impl Candidate<'_> {
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = &seen.attached.serial;
-        is_readable(seen.attached.state)
+        plan.is_identity_of(&seen.attached)
             && holds
             && plan.blocks.iter().all(|block| !block.differs())
-            && plan.is_identity_of(&seen.attached)
-            && (found.is_empty() || serial.is_none_or(|serial| serial == *found))
-            && !seen.running.contradicts(&subject.firmware)
+            && match &plan.open {
+                // Its descriptors are its own, whatever the configuration says.
+                Some(open) => seen.attached.product == open.product,
+                None => {
+                    (found.is_empty() || serial.is_none_or(|serial| serial == *found))
+                        && !seen.running.contradicts(&subject.firmware)
+                }
+            }
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {

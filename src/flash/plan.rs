@@ -3,7 +3,6 @@
 use std::fmt;
 
 use super::backup::Backup;
-use super::firmware_kind::Firmware;
 use super::open_image::OpenImage;
 use crate::bridge::Attached;
 use crate::firmware::{
@@ -17,12 +16,12 @@ pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
 /// What E0 gave for blocks 0 and 1; `None` where the unit did not give one.
 pub type UnitBlocks = [Option<BlockBytes>; 2];
 
-/// Whether what runs on a unit lets its flash be read (E0, E2). The boot loader and the open firmware take only the
-/// commands that write. Source: the reference's section on identities.
+/// Whether what runs on a unit lets its flash be read: by E0 and E2, or through registers. The boot loader takes only the
+/// commands that write. Source: the reference's section on identities; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     match state {
-        BridgeState::Vendor => true,
-        BridgeState::OpenFirmware | BridgeState::BootLoader => false,
+        BridgeState::Vendor | BridgeState::OpenFirmware => true,
+        BridgeState::BootLoader => false,
     }
 }
 
@@ -123,13 +122,14 @@ impl Plan {
             source,
             changes: changes(before, after),
         };
+        let open = OpenImage::of(image);
         Ok(Self {
             attached,
             blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
             file: image.to_file(),
-            version: Some(image.version()),
-            open: None,
-            usb_id: Some(edited.usb_id()),
+            version: open.is_none().then(|| image.version()),
+            usb_id: Some(open.as_ref().map_or(edited.usb_id(), |open| open.usb_id)),
+            open,
         })
     }
 
@@ -146,30 +146,16 @@ impl Plan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
+        let open = OpenImage::of(image);
+        let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
         Self {
             attached,
             blocks: BlockIndex::ALL.map(block),
             file: image.to_file(),
-            version: Some(image.version()),
-            open: None,
-            usb_id: backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id()),
+            version: open.is_none().then(|| image.version()),
+            usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
+            open,
         }
-    }
-
-    /// The plan, where the image is this firmware: open firmware enumerates as it likes, whatever block 0 says.
-    #[must_use]
-    pub fn of_firmware(mut self, firmware: &Firmware) -> Self {
-        self.version = firmware.version();
-        if let Some(open) = firmware.open() {
-            self.usb_id = Some(open.usb_id);
-            self.open = Some(open.clone());
-        }
-        self
-    }
-
-    /// The state that a unit comes back in.
-    pub const fn state(&self) -> BridgeState {
-        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
     }
 
     /// The parts of the image that have bytes, in the order in which they are written.
@@ -182,9 +168,14 @@ impl Plan {
         is_readable(self.attached.state)
     }
 
-    /// Whether a unit that came back is the one that the plan makes: the planned kind of firmware under its identity.
+    /// What the unit will run.
+    pub const fn becomes(&self) -> BridgeState {
+        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
+    }
+
+    /// Whether a unit that came back is the one that the plan makes: its kind of firmware under the planned identity.
     pub fn is_identity_of(&self, found: &Attached) -> bool {
-        found.state == self.state() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
     /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.

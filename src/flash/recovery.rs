@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::decide::Carried;
 use super::error::FlashError;
 use super::progress::Step;
+use super::registers::RegisterError;
 use super::run::Stopped;
-use crate::bridge::{CommandError, TransportError};
+use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
 use crate::shell;
 
@@ -215,6 +216,8 @@ fn is_gone(error: &FlashError) -> bool {
         error,
         FlashError::Command(CommandError::Transport(
             TransportError::Disconnected { .. } | TransportError::Timeout { .. }
+        )) | FlashError::Registers(RegisterError::Control(
+            ControlError::Disconnected { .. } | ControlError::Timeout { .. }
         ))
     )
 }

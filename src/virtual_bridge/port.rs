@@ -222,6 +222,15 @@ impl Port for VirtualPort {
         Ok(self.control()?)
     }
 
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut unit = self.unit.lock();
+        let switches = unit.scenario().port_power;
+        if switches {
+            unit.replug();
+        }
+        Ok(switches)
+    }
+
     fn wait_for_return(
         &mut self,
         deadline: Duration,

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
-use super::nor::FlashTiming;
+use super::nor::{FlashFaults, FlashTiming, Protection};
 use crate::chip::{DeviceSpec, Fabric, MemoryFunction, Place, TreeError};
+use crate::firmware::FlashAddress;
 use crate::toml_file;
 
 /// What sits behind the bridge.
@@ -36,8 +37,6 @@ pub enum PowerOnState {
     Auto,
     /// The boot loader, whatever the flash holds.
     BootLoader,
-    /// tinygrad's own firmware, as far as its descriptors and its flashing commands go.
-    OpenFirmware,
     /// Nothing: the unit is not plugged in.
     Absent,
 }
@@ -60,6 +59,8 @@ pub enum Factory {
     /// The practice image, and configuration blocks as a maker would write them.
     #[default]
     Stock,
+    /// The practice image's open sibling, and the same configuration blocks.
+    Open,
     /// Nothing but the configuration blocks.
     NoImage,
     /// Nothing.
@@ -129,6 +130,28 @@ impl Timing {
     }
 }
 
+/// What is wrong with the SPI flash; nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct FlashTrouble {
+    /// The block protection is set at power-on.
+    pub protection: Option<Protection>,
+    /// A flash address whose 4 KiB sector does not erase.
+    pub stuck_sector: Option<u32>,
+    /// One bit of every so many reads is wrong, another one each time.
+    pub unstable_reads: Option<u64>,
+}
+
+impl FlashTrouble {
+    pub(super) fn faults(&self) -> FlashFaults {
+        FlashFaults {
+            protection: self.protection,
+            stuck_sector: self.stuck_sector.map(FlashAddress),
+            unstable_reads: self.unstable_reads,
+        }
+    }
+}
+
 /// What a virtual bridge is told.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -155,11 +178,15 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after so many requests.
     pub pcie_link_lost_after: Option<u64>,
+    /// Whether its hub can switch its port's power.
+    pub port_power: bool,
     /// Times.
     pub timing: Timing,
     /// What is behind the root port in place of a GPU on bus 1: switches, devices.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec>,
+    /// What is wrong with its flash.
+    pub flash: FlashTrouble,
     /// Faults, each counted by itself.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,
@@ -186,6 +213,9 @@ pub enum ScenarioError {
     /// A count that can never be reached.
     #[error("`fault` {0}: `nth` and `times` count from 1")]
     FaultCount(usize),
+    /// The same.
+    #[error("`flash`: `unstable-reads` counts from 1")]
+    UnstableReads,
 }
 
 impl Scenario {
@@ -211,6 +241,9 @@ impl Scenario {
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
         {
             return Err(ScenarioError::Serial(serial.clone()));
+        }
+        if scenario.flash.unstable_reads == Some(0) {
+            return Err(ScenarioError::UnstableReads);
         }
         if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
             return Err(ScenarioError::FaultCount(at + 1));
@@ -293,6 +326,11 @@ mod tests {
             unplug-after-us = 2500
             back-after-ms = 100
             pcie-link-lost-after = 9
+            port-power = true
+            [flash]
+            protection = "for-good"
+            stuck-sector = 0x3000
+            unstable-reads = 3
             [timing]
             erase-sector-ms = 45
             program-page-us = 400
@@ -308,6 +346,13 @@ mod tests {
         .unwrap();
         assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
         assert_eq!(scenario.timing.erase_sector_ms, 45);
+        assert!(scenario.port_power);
+        let faults = FlashFaults {
+            protection: Some(Protection::ForGood),
+            stuck_sector: Some(FlashAddress(0x3000)),
+            unstable_reads: Some(3),
+        };
+        assert_eq!(scenario.flash.faults(), faults);
         assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
         assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
         assert_eq!(Scenario::parse(""), Ok(Scenario::default()));

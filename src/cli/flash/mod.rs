@@ -166,8 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
     };
     session.run(&job, |attached, blocks| {
-        let plan = Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?;
-        Ok(plan.of_firmware(&source.firmware))
+        Ok(Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?)
     })
 }
 

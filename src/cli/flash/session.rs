@@ -274,10 +274,12 @@ impl<'a> Session<'a> {
         });
         let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
+        let rewrite = self.args.force;
         at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
             if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
                 let work = (job, &unit.carried);
-                unit.outcome = write_one(&mut **port, plan, backup_into, is_attended, &mut progress, work, interrupt);
+                unit.outcome =
+                    write_one(&mut **port, plan, backup_into, (is_attended, rewrite), &mut progress, work, interrupt);
             }
         });
         screen.finish();
@@ -316,7 +318,7 @@ fn write_one(
     port: &mut dyn Port,
     plan: &Plan,
     backup_into: Option<&Path>,
-    is_attended: bool,
+    (is_attended, rewrite): (bool, bool),
     progress: &mut UnitProgress,
     (job, carried): (&Job, &Carried),
     interrupt: Interrupt<'_>,
@@ -328,6 +330,7 @@ fn write_one(
         backup_into: backup_into.map(Path::to_owned),
         return_deadline: come_back,
         replug_deadline: if is_attended { replug } else { Duration::ZERO },
+        rewrite,
     };
     match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => Outcome::Written(report),

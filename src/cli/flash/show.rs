@@ -11,7 +11,7 @@ use crate::cli::context::ErrorJson;
 use crate::cli::print;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::firmware::UsbId;
+use crate::firmware::{BridgeState, UsbId};
 use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
@@ -53,7 +53,11 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
     if let Some(cloned) = &terms.cloned {
         outln!("  clone     the unit gets {cloned}");
     }
-    let order = if plan.reads_back() { "read back, restart" } else { "halt, be unplugged once" };
+    let order = match plan.attached.state {
+        BridgeState::Vendor => "read back, restart",
+        BridgeState::OpenFirmware => "read back, have its power off and on",
+        BridgeState::BootLoader => "halt, be unplugged once",
+    };
     outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
     notes(plan, firmware, terms).iter().for_each(|note| outln!("  note      {note}"));
 }

@@ -121,6 +121,10 @@ impl Port for UsbPort {
         Ok(find_at(&self.port)?.ok_or_else(|| self.gone())?.info.speed)
     }
 
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        Sysfs::system().descriptors(&self.port)
+    }
+
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         self.open_when_settled(Self::try_open)
     }

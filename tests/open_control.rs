@@ -139,6 +139,7 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
     bridge.pcie_power(true).unwrap();
     assert!(bridge.link_state().unwrap().1);
     assert_eq!(bridge.supply().unwrap(), None, "this build does not measure it");
+    assert!(bridge.link_state().unwrap().1, "it goes on");
 }
 
 #[test]

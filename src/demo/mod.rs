@@ -298,7 +298,7 @@ mod tests {
         let after = report.after.unwrap();
         assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
         assert_eq!(after.serial, "DEMO0001");
-        assert_eq!(report.version, Some(plan.version));
+        assert_eq!(report.version, plan.version);
         let bench = demo.bench(&mut port, &after).unwrap();
         assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
     }

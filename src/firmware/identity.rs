@@ -109,6 +109,12 @@ impl BridgeState {
     }
 }
 
+/// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py` since
+/// v0.14.0, which asserts it.
+pub fn is_runtime_product(product: &str) -> bool {
+    ["custom", "AS2462"].iter().any(|start| product.starts_with(start))
+}
+
 impl fmt::Display for BridgeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -216,7 +216,7 @@ impl Candidate<'_> {
                 Some(open) => seen.attached.product == open.product,
                 None => {
                     (found.is_empty() || serial.is_none_or(|serial| serial == *found))
-                        && !seen.running.contradicts(plan.version, &subject.firmware)
+                        && !seen.running.contradicts(&subject.firmware)
                 }
             }
     }
@@ -263,10 +263,7 @@ impl Candidate<'_> {
     /// none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
-        if self.plan.open.is_some() {
-            return None;
-        }
-        let (from, to) = (self.seen.running.version?, self.plan.version);
+        let (from, to) = (self.seen.running.version?, self.plan.version?);
         (from != practice && to != practice && from.line() != to.line()).then_some((from, to))
     }
 }

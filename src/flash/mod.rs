@@ -15,6 +15,7 @@ pub mod firmware_kind;
 pub mod guard;
 pub mod identity;
 pub mod observe;
+pub mod open_image;
 pub mod plan;
 pub mod progress;
 pub mod proof;

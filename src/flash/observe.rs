@@ -75,9 +75,10 @@ impl Running {
         Image::parse(&firmware_file(self.parts.as_ref()?)).ok()
     }
 
-    /// Whether what the unit does is not what this image would do.
-    pub fn contradicts(&self, version: FirmwareVersion, firmware: &Firmware) -> bool {
-        self.version.is_some_and(|found| found != version)
+    /// Whether what the unit does is not what this firmware would do.
+    pub fn contradicts(&self, firmware: &Firmware) -> bool {
+        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
+            || matches!((self.version, firmware.version()), (Some(found), Some(version)) if found != version)
             || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
     }
 
@@ -88,7 +89,7 @@ impl Running {
         }
         let Some(image) = self.image() else { return Runs::Vendor(self.version) };
         let firmware = Firmware::of(&image, library);
-        match self.contradicts(image.version(), &firmware) {
+        match self.contradicts(&firmware) {
             true => Runs::OtherThanFlashed(firmware),
             false => Runs::Flashed(firmware),
         }

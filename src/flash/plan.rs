@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::backup::Backup;
+use super::open_image::OpenImage;
 use crate::bridge::Attached;
-use crate::chip::boot::{Enumerated, enumerated};
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
     Image, Part, UsbId, known_blocks,
@@ -79,10 +79,10 @@ pub struct Plan {
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
     pub file: Vec<u8>,
-    /// The version in the image; open firmware has none, and other bytes are there.
-    pub version: FirmwareVersion,
-    /// What the image enumerates as, where it is open firmware, which takes nothing from configuration block 0.
-    pub open: Option<Enumerated>,
+    /// The version in the image; `None` for open firmware, which has none.
+    pub version: Option<FirmwareVersion>,
+    /// What the image is as open firmware; `None` for the vendor's kind.
+    pub open: Option<OpenImage>,
     /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
     pub usb_id: Option<UsbId>,
 }
@@ -122,12 +122,12 @@ impl Plan {
             source,
             changes: changes(before, after),
         };
-        let open = open_firmware(image);
+        let open = OpenImage::of(image);
         Ok(Self {
             attached,
             blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
             file: image.to_file(),
-            version: image.version(),
+            version: open.is_none().then(|| image.version()),
             usb_id: Some(open.as_ref().map_or(edited.usb_id(), |open| open.usb_id)),
             open,
         })
@@ -146,13 +146,13 @@ impl Plan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
-        let open = open_firmware(image);
+        let open = OpenImage::of(image);
         let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
         Self {
             attached,
             blocks: BlockIndex::ALL.map(block),
             file: image.to_file(),
-            version: image.version(),
+            version: open.is_none().then(|| image.version()),
             usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
             open,
         }
@@ -184,13 +184,6 @@ impl Plan {
         let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
         new.is_ok_and(|new| new.text(ConfigField::Serial) != known.text(ConfigField::Serial))
     }
-}
-
-/// What an image enumerates as that is open firmware; `None` for the vendor's kind. Open firmware has one part alone, so
-/// nothing longer is booted.
-fn open_firmware(image: &Image) -> Option<Enumerated> {
-    let may_be = image.file_len() <= Part::One.max_len();
-    may_be.then(|| enumerated(image)).flatten().filter(|found| found.state == BridgeState::OpenFirmware)
 }
 
 fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {

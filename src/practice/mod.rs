@@ -74,7 +74,7 @@ mod tests {
     fn its_open_sibling_does_all_that_open_firmware_must() {
         let report = crate::chip::boot::check(&open_image());
         assert_eq!(report.failure(), None);
-        assert_eq!(report.state, Some(crate::firmware::BridgeState::OpenFirmware));
+        assert_eq!(report.state(), Some(crate::firmware::BridgeState::OpenFirmware));
     }
 
     #[test]

@@ -87,9 +87,8 @@ pub(super) fn cycle<H: Hub>(ports: &mut [HubPort<H>], off_for: Duration) -> rusb
         return Ok(false);
     }
     let off = ports.iter_mut().try_for_each(|port| port.switch(false));
-    let is_off = off.and_then(|()| {
-        ports.iter_mut().try_fold(true, |is_off, port| port.is_on().map(|is_on| is_off && !is_on))
-    });
+    let is_off =
+        off.and_then(|()| ports.iter_mut().try_fold(true, |is_off, port| port.is_on().map(|is_on| is_off && !is_on)));
     if is_off == Ok(true) {
         thread::sleep(off_for);
     }

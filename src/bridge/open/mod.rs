@@ -35,6 +35,9 @@ const BULK_LEN: usize = 0x1_0000;
 /// How long a request or a bulk transfer may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long C0 may take: the answer is at hand, or never comes.
+const SUPPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What the supply gives, on boards that measure it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
@@ -210,19 +213,23 @@ impl OpenBridge {
         Ok((state[0], state[0] == LINK_UP))
     }
 
-    /// C0: voltage and current of the supply; `None` on boards that don't measure it.
+    /// C0: voltage and current of the supply; `None` on boards that don't measure it. Builds that don't know the request
+    /// refuse it, or leave it without an answer.
     ///
     /// # Errors
     /// [`ControlError`].
     pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
         let mut answer = [0; SUPPLY_LEN];
-        match self.request(OpenCommand::Supply, &mut answer) {
+        let timeout = self.timeout.min(SUPPLY_TIMEOUT);
+        match self.queue.run(&mut work::One { command: Some(OpenCommand::Supply), answer: &mut answer }, 1, timeout) {
             Ok(()) => {
                 let [v0, v1, i0, i1, _] = answer;
                 let (voltage_mv, current_ma) = (u16::from_le_bytes([v0, v1]), i16::from_le_bytes([i0, i1]));
                 Ok(Some(Supply { voltage_mv, current_ma }))
             }
             Err(ControlError::Stalled { .. }) => Ok(None),
+            // A unit that answers nothing at all is no unit without the measurement.
+            Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
             Err(error) => Err(error),
         }
     }

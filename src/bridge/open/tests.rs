@@ -367,9 +367,14 @@ fn the_link_is_up_when_0xb450_reads_78() {
 
 #[test]
 fn c0_gives_voltage_and_current_where_the_board_measures_them() {
-    let (mut unit, log) = unit(vec![Ok(vec![0xE0, 0x2E, 0x9C, 0xFF, 0]), Err(PipeError::Stall)]);
+    let silent = || Err(PipeError::Timeout);
+    let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
+    let answers = vec![Ok(measured), Err(PipeError::Stall), silent(), Ok(vec![0x78]), silent(), silent()];
+    let (mut unit, log) = unit(answers);
     assert_eq!(unit.supply(), Ok(Some(Supply { voltage_mv: 12_000, current_ma: -100 })));
-    assert_eq!(unit.supply(), Ok(None));
+    assert_eq!(unit.supply(), Ok(None), "refused");
+    assert_eq!(unit.supply(), Ok(None), "without an answer, though the unit answers others");
+    assert!(matches!(unit.supply(), Err(ControlError::Timeout { .. })), "a unit that answers nothing");
     assert_eq!(sent(&log)[0], control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]));
 }
 

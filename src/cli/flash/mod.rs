@@ -17,7 +17,7 @@ use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
-use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::firmware_kind::Rewritable;
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
@@ -151,7 +151,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let session = Session::open(&args.writing, choice, context)?;
     let job = Job {
         subject: Subject {
-            firmware: Firmware::of(&source.image, &source.library),
+            firmware: source.firmware.clone(),
             rewritable: Rewritable::of(&source.image),
             from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
             serial_given: args.serial.is_some(),

@@ -42,11 +42,8 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
         outln!("  block {}   {}", block.index.number(), block_words(block));
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
-    let firmware_words = match &plan.open {
-        Some(open) => format!("open, {:?}", open.product),
-        None => format!("version {}", plan.version),
-    };
-    outln!("  firmware  {firmware_words}, {} bytes", parts.join(" + "));
+    let version = plan.version.map_or_else(String::new, |version| format!("version {version}, "));
+    outln!("  firmware  {version}{} bytes", parts.join(" + "));
     if let Some((from, to)) = terms.other_line {
         outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
     }
@@ -79,11 +76,21 @@ fn notes(plan: &Plan, firmware: &Firmware, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `--serial TEXT` gives this unit its own"));
     }
+    if plan.open.is_some() {
+        notes.extend(OPEN_NOTES.map(str::to_owned));
+    }
     if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes
 }
+
+/// What a unit with open firmware is to its owner.
+const OPEN_NOTES: [&str; 2] = [
+    "with open firmware the unit is no disk and answers no SCSI command: tinygrad drives it from v0.14.0 on, and USB4 and \
+     Thunderbolt hosts don't see the GPU behind it",
+    "the way back needs no debug cable: `asmpatch flash` and `asmpatch restore` write such a unit through its registers",
+];
 
 fn identity_words(usb_id: Option<UsbId>) -> String {
     usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string())
@@ -92,6 +99,9 @@ fn identity_words(usb_id: Option<UsbId>) -> String {
 fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
     match behind {
         Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: it {SSD_LOST}"),
+        Behind::Ssd(_) if firmware.open().is_some() => {
+            format!("{behind}: its data stays, and no disk shows while the unit runs open firmware")
+        }
         Behind::Ssd(_) => format!("{behind}: its data stays, and the disk disappears while the unit restarts"),
         Behind::NoMedium | Behind::CannotTell(_) => behind.to_string(),
     }
@@ -138,7 +148,7 @@ pub fn done(report: &Report, unit: &Unit, job: &Job) {
     // Only a write that is answered with nobody behind the bridge can be measured, and none may reach an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
-    if firmware.answers_writes() && !ssd && runs_it {
+    if (firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it {
         outln!("  next: `asmpatch bench --device {}` measures it", shell::word(&report.device));
     }
 }

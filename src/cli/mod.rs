@@ -16,6 +16,7 @@ mod deadlines;
 mod demo;
 mod device;
 mod disasm;
+mod doctor;
 mod download;
 mod exec;
 mod export;
@@ -77,6 +78,7 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 enum Command {
     Demo(demo::Args),
     Disasm(disasm::Args),
+    Doctor(doctor::Args),
     Download(download::Args),
     Backup(backup::Args),
     Bench(bench::Args),
@@ -103,6 +105,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Demo(args) => demo::run(&args, context),
         Command::Disasm(args) => disasm::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::Download(args) => download::run(&args, context),
         Command::Backup(args) => backup::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),

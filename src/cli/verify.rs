@@ -2,6 +2,7 @@
 
 mod booting;
 mod execution;
+mod unit;
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +12,9 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::execution::Execution;
+use self::unit::UnitFlash;
 use super::input;
-use super::known::{self, PatchDirs};
+use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, OpenJson, PatchJson};
 use super::{Context, print};
 use crate::digest::Sha256Digest;
@@ -23,6 +25,7 @@ use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
 use crate::practice;
+use crate::unit::Selector;
 
 /// The most differing bytes that are shown as a table; `--json` has them all.
 const MAX_SHOWN: usize = 64;
@@ -68,6 +71,14 @@ pub struct Args {
     #[arg(long)]
     boot: bool,
 
+    /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a virtual
+    /// bridge in a folder.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
+    device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -89,6 +100,8 @@ struct Json<'a> {
     executed: Option<execution::Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<booting::Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<unit::Json>,
 }
 
 #[derive(Serialize)]
@@ -119,6 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let originals = Originals::read(&args.original, &manifests)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
+    let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
@@ -143,8 +157,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if execution.as_ref().is_some_and(|execution| !execution.holds()) {
             exit = exit.max(Exit::CheckFailed);
         }
+        let in_flash = unit.as_ref().map(|unit| (unit, unit.difference(&bytes)));
+        if in_flash.is_some_and(|(_, difference)| difference.is_some()) {
+            exit = exit.max(Exit::CheckFailed);
+        }
         if args.json {
-            reports.push(json(path, &library, &verification, open.as_ref(), execution.as_ref(), booting.as_ref()));
+            let mut report = json(path, &library, &verification, open.as_ref(), execution.as_ref(), booting.as_ref());
+            report.ok &= in_flash.is_none_or(|(_, difference)| difference.is_none());
+            report.unit = in_flash.map(|(unit, difference)| unit.json(difference));
+            reports.push(report);
         } else {
             print(path, &library, &verification, open.as_ref(), args.hunks || args.files.len() == 1);
             match &booting {
@@ -154,6 +175,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
             if let Some(execution) = &execution {
                 execution.print();
+            }
+            if let Some((unit, difference)) = in_flash {
+                unit.print(difference);
             }
         }
     }
@@ -327,5 +351,6 @@ fn json<'a>(
         differences: verification.differences.iter().map(difference).collect(),
         executed: execution.map(Execution::json),
         booted: booting.map(Booting::json),
+        unit: None,
     }
 }

@@ -42,7 +42,7 @@ impl Behaviour {
     /// What the firmware in a plan does.
     pub fn of_plan(plan: &Plan) -> Self {
         if let Some(open) = &plan.open {
-            return Self { state: Some(BridgeState::OpenFirmware), build: Some(open.product.clone()), ..Self::UNKNOWN };
+            return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
         }
         let no_image = Self { state: Some(plan.becomes()), version: plan.version, ..Self::UNKNOWN };
         Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))

@@ -133,7 +133,7 @@ impl Run<'_> {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
                 Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
             }
-            BridgeState::BootLoader => Behaviour::UNKNOWN,
+            BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
         };
         if let Some(into) = &self.options.backup_into {
             self.check_stop()?;

@@ -11,8 +11,11 @@ pub use selector::{Selector, TransportChoice};
 
 use std::sync::Arc;
 
-use crate::bridge::{AnyTransport, Bridge, OpenBridge, Port, Transport as _, TransportKind, UnitInfo};
+use crate::bridge::{
+    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
+};
 use crate::devices::Devices;
+use crate::failure::AnyFailure;
 use crate::pcap::Capture;
 use crate::usb::{self, Found, Layout, UsbError, UsbPort};
 
@@ -125,6 +128,29 @@ pub fn port(
         _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(known)?, selector)?))),
     }
+}
+
+/// What the unit at a port says of itself; nothing is taken from the system.
+///
+/// # Errors
+/// Where nobody is attached.
+pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
+    let attached = port.attached()?;
+    let device = port.device();
+    let path = device.parse::<PortPath>().ok();
+    Ok(UnitInfo {
+        driver: path.as_ref().and_then(|path| usb::sysfs::Sysfs::system().driver(path)),
+        location: match path {
+            Some(path) => Location::Port(path),
+            None => Location::Virtual(device.strip_prefix("virtual:").unwrap_or(&device).into()),
+        },
+        id: attached.usb_id,
+        state: attached.state,
+        manufacturer: attached.manufacturer,
+        product: attached.product,
+        serial: Some(attached.serial).filter(|serial| !serial.is_empty()),
+        speed: port.speed()?,
+    })
 }
 
 /// The ports of every unit on this machine's buses.

@@ -9,6 +9,7 @@ use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
 use super::hotplug::Watch;
+use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
 use crate::devices::Devices;
@@ -126,6 +127,10 @@ impl Port for UsbPort {
         Ok(find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?.info.speed)
     }
 
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        Sysfs::system().descriptors(&self.port)
+    }
+
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         self.open_when_settled(Self::try_open)
     }
@@ -140,6 +145,12 @@ impl Port for UsbPort {
 
     fn is_disk_checked(&self) -> bool {
         self.is_disk_checked
+    }
+
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut connector = port_power::connector(&self.port)?;
+        let cycled = port_power::cycle(&mut connector, port_power::OFF_FOR);
+        Ok(cycled.map_err(|source| UsbError::of("switch the power of", &self.port, source))?)
     }
 
     fn wait_for_return(

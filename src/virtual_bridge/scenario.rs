@@ -176,10 +176,12 @@ pub struct Scenario {
     pub unplug_after_us: Option<u64>,
     /// Milliseconds until a unit that disappeared through a fault is back; without it, it stays away.
     pub back_after_ms: Option<u64>,
-    /// Whether its hub can switch its port's power.
-    pub port_power: bool,
     /// The PCIe link goes down after so many requests.
     pub pcie_link_lost_after: Option<u64>,
+    /// Nothing moves on its bulk pipes, while it answers control requests: only its power helps. Source: owners' reports.
+    pub bulk_hangs: bool,
+    /// Whether its hub can switch its port's power.
+    pub port_power: bool,
     /// Times.
     pub timing: Timing,
     /// What is behind the root port in place of a GPU on bus 1: switches, devices.
@@ -326,6 +328,7 @@ mod tests {
             unplug-after-us = 2500
             back-after-ms = 100
             pcie-link-lost-after = 9
+            bulk-hangs = true
             port-power = true
             [flash]
             protection = "for-good"

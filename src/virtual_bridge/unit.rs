@@ -346,6 +346,9 @@ impl VirtualBridge {
         if !self.is_attached() {
             return OutReply::Gone;
         }
+        if self.scenario.bulk_hangs {
+            return OutReply::Silent;
+        }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_out(endpoint, stream, data, &mut self.faults);
             self.follow_chip();
@@ -361,6 +364,9 @@ impl VirtualBridge {
         self.unplug_when_told();
         if !self.is_attached() {
             return InReply::Gone;
+        }
+        if self.scenario.bulk_hangs {
+            return InReply::Silent;
         }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_in(endpoint, stream, buffer);

@@ -147,6 +147,7 @@ mod tests {
     fn states(old: &Slot, new: &Slot, each: &mut dyn FnMut(&Slot, bool)) {
         let mut now = old.clone();
         let mut begun = false;
+        each(&now, begun);
         for change in old.changes(new, false) {
             let pages = match change {
                 Change::Invalidate => vec![Slot::invalidation()],

@@ -107,7 +107,7 @@ fn an_answer_that_is_short_or_never_comes_is_an_error_of_its_own() {
     let mut short = port("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4\nnth = 8\n");
     let error = flash(&mut short).read_sector(SECTOR).unwrap_err();
     assert!(matches!(error, RegisterError::Control(ControlError::Short { .. })), "{error:?}");
-    let mut gone = port("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE5\nnth = 50\n");
+    let mut gone = port("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE5\nnth = 40\n");
     let error = flash(&mut gone).read_sector(SECTOR).unwrap_err();
     assert!(matches!(error, RegisterError::Control(ControlError::Disconnected { .. })), "{error:?}");
 }

@@ -129,8 +129,7 @@ fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() 
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
     rig.options.replug_deadline = Duration::from_millis(1);
     let stopped = rig.stopped();
-    assert!(matches!(&stopped.error, FlashError::Identity { expected, found, .. }
-        if (*expected, *found) == (UsbId::PATCHED, UsbId::STOCK)));
+    assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
     assert_eq!(stopped.left, Left::OtherIdentity);
 }
 

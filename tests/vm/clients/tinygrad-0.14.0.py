@@ -12,7 +12,8 @@ from tinygrad.runtime.support.system import System
 from tinygrad.runtime.support.usb import USB3, CustomASM24Controller
 
 WINDOW, WINDOW_PAGE = 0xF000, 0xC8D9
-FREE = 0x6000
+# XDATA that the firmware does not use: its variables are from 0x6000 on.
+FREE = 0x3000
 WRITE_STREAM = 0x60 | 0x0F << 8
 
 

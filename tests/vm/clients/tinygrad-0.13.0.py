@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 
-from compare import find_gpu, pattern, same
+from compare import PATIENCE, be_patient, find_gpu, pattern, same
 from tinygrad.runtime.autogen import libusb
 from tinygrad.runtime.support.system import System
 from tinygrad.runtime.support.usb import USB3, ASM24Controller, ReadOp, ScsiWriteOp
@@ -21,10 +21,17 @@ FREE = 0x3000
 BATCH = 31
 
 
+class PatientUSB3(USB3):
+    def _prep_transfer(self, *args):
+        transfer = super()._prep_transfer(*args)
+        transfer.contents.timeout *= PATIENCE
+        return transfer
+
+
 def opened(vendor, product, use_bot=False):
     (device, where), = USB3.list_devices(vendor, product)
     print("at", where, "over", "Bulk-Only" if use_bot else "UAS", flush=True)
-    return ASM24Controller(USB3(device, 0x81, 0x83, 0x02, 0x04, use_bot=use_bot))
+    return ASM24Controller(PatientUSB3(device, 0x81, 0x83, 0x02, 0x04, use_bot=use_bot))
 
 
 def check_xdata(unit, seed):
@@ -105,4 +112,5 @@ def rate(vendor, product):
 
 
 if __name__ == "__main__":
+    be_patient(libusb)
     {"check": check, "rate": rate}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))

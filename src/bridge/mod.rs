@@ -1,13 +1,15 @@
 //! A bridge, whatever carries its commands: typed commands above, a transport below.
 //!
 //! [`Bridge`] turns [`Command`](crate::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
-//! ([`bulk_only`]) and [`uas`], both over any [`Pipes`]. [`crate::usb`] gives pipes to real devices,
-//! [`crate::virtual_bridge`] to virtual ones: everything above the pipes is the same code.
+//! ([`bulk_only`]) and [`uas`], both over any [`Pipes`]. [`OpenBridge`] speaks the open firmware's control requests over any
+//! [`ControlPipes`]. [`crate::usb`] gives pipes to real devices, [`crate::virtual_bridge`] to virtual ones: everything above
+//! the pipes is the same code.
 
 pub mod bulk_only;
 mod client;
 mod command_error;
 mod error;
+pub mod open;
 mod pipes;
 mod port;
 mod runtime;
@@ -17,15 +19,19 @@ mod transport;
 pub mod uas;
 mod unit_info;
 mod workload;
+mod xdata_steps;
 
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
 pub use command_error::CommandError;
 pub use error::TransportError;
-pub use pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+pub use open::{ControlError, OpenBridge};
+pub(crate) use pipes::control_data_len;
+pub use pipes::{ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId};
 pub use port::{Attached, Port};
 pub use survey::Behind;
 pub use transport::{AnyTransport, Transport, TransportKind};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
 pub use workload::{Completion, DataPhase, Job, JobData, Workload};
+pub use xdata_steps::XdataStep;

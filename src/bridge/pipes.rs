@@ -1,4 +1,5 @@
-//! What a transport needs from a device: many transfers in flight on its bulk pipes, and the ways to recover them.
+//! What a transport needs from a device: many transfers in flight on its bulk pipes, and the ways to recover them. And
+//! for the open firmware, control requests beside them.
 
 use std::time::Duration;
 
@@ -163,4 +164,28 @@ pub trait Pipes {
     /// # Errors
     /// [`PipeError`]; [`PipeError::Disconnected`] where the device came back as another.
     fn reset_port(&mut self) -> Result<(), PipeError>;
+}
+
+/// Bytes of a setup packet (USB 3.2, 9.3).
+pub const SETUP_LEN: usize = 8;
+
+/// Bulk pipes with the control endpoint beside them: the open firmware's way in.
+pub trait ControlPipes: Pipes {
+    /// Sends a control request: its setup packet is the first [`SETUP_LEN`] bytes of the transfer's buffer, and its data,
+    /// as many bytes as wLength says, stand behind it, whichever way they go.
+    ///
+    /// The transfer is reaped like any other; [`Reaped::moved`] counts the data alone. A unit carries requests out one
+    /// after the other, in the order in which they were submitted. One that it stalls stops no other.
+    ///
+    /// # Errors
+    /// [`PipeError`]; the transfer is then not in flight.
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError>;
+}
+
+/// wLength of the setup packet at the start of a control transfer's buffer, where the buffer holds that much data behind
+/// it.
+pub(crate) fn control_data_len(buffer: &[u8]) -> Option<usize> {
+    let setup = buffer.first_chunk::<SETUP_LEN>()?;
+    let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+    (SETUP_LEN + len <= buffer.len()).then_some(len)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::client::Bridge;
+use super::open::OpenBridge;
 use super::transport::AnyTransport;
 use super::unit_info::Speed;
 use crate::failure::AnyFailure;
@@ -44,16 +45,33 @@ pub trait Port: Send {
     /// As for [`Port::attached`].
     fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
-    /// Opens the unit over Bulk-Only, which every state speaks. What it held is given back when the bridge is dropped.
+    /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. What it held is given back
+    /// when the bridge is dropped.
     ///
     /// # Errors
-    /// No unit, no permission, busy.
+    /// No unit, no permission, busy; a unit that runs open firmware.
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure>;
+
+    /// Opens a unit that runs open firmware, for its control requests. What it held is given back when the bridge is
+    /// dropped.
+    ///
+    /// # Errors
+    /// No unit, no permission, busy; a unit that runs anything else.
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure>;
 
     /// Whether nothing can have used the disk behind the unit when it was opened last. `false` where the exclusive check
     /// needs root: then only mounts, swap and holders that this process sees were looked at.
     fn is_disk_checked(&self) -> bool {
         true
+    }
+
+    /// Lets the hub switch the power of the unit's port off and on, and waits until it is on again. `false` where no hub
+    /// does that.
+    ///
+    /// # Errors
+    /// Where a hub that can switch it does not.
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        Ok(false)
     }
 
     /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or

@@ -37,6 +37,7 @@ mod run;
 mod udev;
 mod unpatch;
 mod verify;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -95,6 +96,7 @@ enum Command {
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
+    Wrap(wrap::Args),
 }
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
@@ -120,6 +122,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
+        Command::Wrap(args) => wrap::run(&args, context),
     }
 }
 

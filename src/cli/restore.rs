@@ -38,11 +38,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let firmware = Firmware::of(&image, &library);
     let session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = &backup.unit;
     let job = Job {
         subject: Subject {
-            firmware: Firmware::of(&image, &library),
+            firmware: firmware.clone(),
             rewritable: Rewritable::of(&image),
             from_virtual: is_virtual(&unit.device),
             serial_given: false,

@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::decide::Carried;
 use super::error::FlashError;
 use super::progress::Step;
+use super::registers::RegisterError;
 use super::run::Stopped;
-use crate::bridge::{CommandError, TransportError};
+use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
 use crate::shell;
 
@@ -194,6 +195,12 @@ impl FlashFailure {
         let actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
         Self { device: report.device, error, during, left, actions }
     }
+
+    /// The same with `suffix` behind each command that is to be run: options that the unit is not found without.
+    pub fn with_options(mut self, suffix: &str) -> Self {
+        self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
+        self
+    }
 }
 
 impl fmt::Display for FlashFailure {
@@ -215,6 +222,8 @@ fn is_gone(error: &FlashError) -> bool {
         error,
         FlashError::Command(CommandError::Transport(
             TransportError::Disconnected { .. } | TransportError::Timeout { .. }
+        )) | FlashError::Registers(RegisterError::Control(
+            ControlError::Disconnected { .. } | ControlError::Timeout { .. }
         ))
     )
 }

@@ -90,6 +90,12 @@ impl Device {
         self.submit(Transfer::Bulk, endpoint, None, length, data)
     }
 
+    /// A control request is submitted. `data` are those that go to the device.
+    pub fn submit_control(&self, setup: [u8; 8], data: &[u8]) -> Urb {
+        let length = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+        self.submit(Transfer::Control, setup[0] & 0x80, Some(setup), length, data)
+    }
+
     /// A transfer has ended; `length` bytes moved. `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
         let event = if end == End::NoEndpoint { Event::SubmissionError } else { Event::Completion };
@@ -99,9 +105,8 @@ impl Device {
     /// A control transfer from its setup packet to its status. `data` are the bytes that moved, whichever way.
     pub fn control(&self, setup: [u8; 8], data: &[u8], end: End) {
         let is_in = setup[0] & 0x80 != 0;
-        let length = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
         let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };
-        let urb = self.submit(Transfer::Control, setup[0] & 0x80, Some(setup), length, out);
+        let urb = self.submit_control(setup, out);
         let moved = if end == End::Done || is_in { data.len() } else { 0 };
         self.complete(urb, end, moved, back);
     }

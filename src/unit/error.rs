@@ -17,8 +17,9 @@ pub enum OpenError {
     #[diagnostic(
         code(asmpatch::device::none),
         help(
-            "plug one in over USB (a Thunderbolt or USB4 tunnel shows none) and see whether `lsusb` lists 174C:246x or \
-             ADD1:0001; `--device virtual` works without one"
+            "plug one in over USB (a Thunderbolt or USB4 tunnel shows none). `asmpatch list --known` shows the USB IDs that \
+             are looked for: where `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
+             virtual` works without one"
         )
     )]
     None,
@@ -93,6 +94,10 @@ pub enum OpenError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Absent(#[from] virtual_bridge::Absent),
+    /// The virtual bridge does not run open firmware.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Unopened(#[from] virtual_bridge::Unopened),
     /// No folder for the virtual bridge.
     #[error("no data folder for the virtual bridge: {0}")]
     #[diagnostic(code(asmpatch::device::no_data_folder), help("name a folder yourself: --device virtual:DIR"))]
@@ -114,6 +119,7 @@ impl Failure for OpenError {
             Self::Mounted(mounted) => mounted.exit(),
             Self::Virtual(error) => error.exit(),
             Self::Absent(error) => error.exit(),
+            Self::Unopened(error) => error.exit(),
             Self::NoDataFolder(_) | Self::NotRecordable => Exit::Usage,
             Self::None | Self::NoMatch { .. } | Self::NoUas { .. } | Self::NoStreams { .. } | Self::Usb(_) => {
                 Exit::Device

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
 
-use super::Unit;
 use super::error::OpenError;
 use super::selector::TransportChoice;
+use super::{OpenUnit, Unit};
 use crate::bridge::{Bridge, Location, UnitInfo};
 use crate::pcap::Capture;
 use crate::usb::DescriptorFault;
@@ -58,6 +58,17 @@ pub(super) fn open(
         (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
     };
     Ok(Unit { info, bridge: Bridge::new(transport) })
+}
+
+/// Opens the unit for the open firmware's control requests.
+///
+/// # Errors
+/// As [`port`]; [`OpenError::Unopened`].
+pub(super) fn open_control(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<OpenUnit, OpenError> {
+    let dir = folder(dir)?;
+    let mut port = open_port(&dir, capture)?;
+    let bridge = port.control()?;
+    Ok(OpenUnit { info: told_by(port.unit(), dir), bridge })
 }
 
 fn open_port(dir: &Path, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {

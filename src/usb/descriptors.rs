@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::bridge::{Endpoint, Speed};
-use crate::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS};
+use crate::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
 
 /// bmAttributes of a bulk endpoint, bits 0 and 1.
 const BULK: u8 = 0x02;
@@ -62,12 +62,14 @@ pub struct UasPipes {
 /// What a unit offers, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The alternate setting of Bulk-Only.
-    pub bulk_only: u8,
     /// How many alternate settings there are.
     pub alternates: usize,
+    /// The alternate setting of Bulk-Only, or why there is none.
+    pub bulk_only: Result<u8, DescriptorFault>,
     /// UAS, or why not.
     pub uas: Result<UasPipes, DescriptorFault>,
+    /// The alternate setting of the open firmware, whose bulk data its control requests arm; or why there is none.
+    pub open: Result<u8, DescriptorFault>,
 }
 
 /// What is wrong with a unit's descriptors.
@@ -123,18 +125,32 @@ impl Layout {
     /// Checks interface 0's alternate settings.
     ///
     /// # Errors
-    /// [`DescriptorFault`] where Bulk-Only can't be spoken: every state of a bridge speaks it.
+    /// [`DescriptorFault`] where neither Bulk-Only nor the open firmware's requests can be spoken: every state of a
+    /// bridge speaks one of them.
     pub fn of(alternates: &[Alternate], speed: Speed) -> Result<Self, DescriptorFault> {
         let first = alternates.first().ok_or(DescriptorFault::NoInterface)?;
-        let of_class = |class| alternates.iter().find(|alternate| alternate.class == class);
-        let bulk_only = of_class(BULK_ONLY_CLASS).ok_or(DescriptorFault::NoClass("Bulk-Only (8/6/50)", first.class))?;
-        for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
-            checked(bulk_only, endpoint, speed)?;
+        let of_class = |class, name| {
+            let found = alternates.iter().find(|alternate| alternate.class == class);
+            found.ok_or(DescriptorFault::NoClass(name, first.class))
+        };
+        let with_data = |alternate: &Alternate| {
+            for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+                checked(alternate, endpoint, speed)?;
+            }
+            Ok(alternate.number)
+        };
+        let layout = Self {
+            alternates: alternates.len(),
+            bulk_only: of_class(BULK_ONLY_CLASS, "Bulk-Only (8/6/50)").and_then(with_data),
+            uas: of_class(UAS_CLASS, "UAS (8/6/62)").and_then(|alternate| uas(alternate, speed)),
+            open: of_class(VENDOR_CLASS, "vendor-specific (ff/ff/ff)").and_then(with_data),
+        };
+        match (layout.bulk_only, layout.open) {
+            (Err(fault), Err(DescriptorFault::NoClass(..))) | (Err(DescriptorFault::NoClass(..)), Err(fault)) => {
+                Err(fault)
+            }
+            _ => Ok(layout),
         }
-        let uas = of_class(UAS_CLASS)
-            .ok_or(DescriptorFault::NoClass("UAS (8/6/62)", first.class))
-            .and_then(|alternate| uas(alternate, speed));
-        Ok(Self { bulk_only: bulk_only.number, alternates: alternates.len(), uas })
     }
 }
 
@@ -197,7 +213,8 @@ mod tests {
     #[test]
     fn running_firmware_offers_both_transports() {
         let layout = Layout::of(&running(), Speed::Super).unwrap();
-        assert_eq!((layout.bulk_only, layout.alternates), (0, 2));
+        assert_eq!((layout.bulk_only, layout.alternates), (Ok(0), 2));
+        assert!(matches!(layout.open, Err(DescriptorFault::NoClass(..))));
         assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 32 }));
     }
 
@@ -205,6 +222,24 @@ mod tests {
     fn the_boot_loader_offers_bulk_only_alone() {
         let layout = Layout::of(&boot_loader(), Speed::Super).unwrap();
         assert!(matches!(layout.uas, Err(DescriptorFault::NoClass("UAS (8/6/62)", _))));
+    }
+
+    #[test]
+    fn open_firmware_offers_its_requests_alone_at_either_speed() {
+        let alternate = |number, max_packet| {
+            let endpoints = [0x81, 0x02].map(|address| EndpointInfo { max_packet, ..endpoint(address, 0) });
+            Alternate { number, class: VENDOR_CLASS, endpoints: endpoints.to_vec() }
+        };
+        for (alternates, speed) in
+            [(vec![alternate(0, 1024), alternate(1, 1024)], Speed::Super), (vec![alternate(0, 512)], Speed::High)]
+        {
+            let layout = Layout::of(&alternates, speed).unwrap();
+            assert_eq!((layout.open, layout.alternates), (Ok(0), alternates.len()));
+            assert!(matches!(layout.bulk_only, Err(DescriptorFault::NoClass(..))));
+            assert!(layout.uas.is_err());
+        }
+        let lacks = [Alternate { endpoints: vec![endpoint(0x81, 0)], ..alternate(0, 1024) }];
+        assert_eq!(Layout::of(&lacks, Speed::Super), Err(DescriptorFault::Missing { alternate: 0, address: 0x02 }));
     }
 
     #[test]
@@ -234,8 +269,8 @@ mod tests {
         };
         assert_eq!(of(&|all| all.clear()), DescriptorFault::NoInterface);
         assert_eq!(
-            of(&|all| all[0].class = (0xFF, 0xFF, 0xFF)),
-            DescriptorFault::NoClass("Bulk-Only (8/6/50)", (0xFF, 0xFF, 0xFF))
+            of(&|all| all[0].class = (0x03, 0x01, 0x01)),
+            DescriptorFault::NoClass("Bulk-Only (8/6/50)", (0x03, 0x01, 0x01))
         );
         assert_eq!(of(&|all| all[0].endpoints.clear()), DescriptorFault::Missing { alternate: 0, address: 0x81 });
         assert_eq!(

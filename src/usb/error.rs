@@ -7,6 +7,7 @@ use super::descriptors::DescriptorFault;
 use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
 use crate::failure::{Exit, Failure};
+use crate::firmware::BridgeState;
 
 /// A device that could not be found, opened or prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
@@ -65,6 +66,18 @@ pub enum UsbError {
         port: PortPath,
         /// What is wrong.
         fault: DescriptorFault,
+    },
+    /// What runs on it speaks another protocol.
+    #[error("the unit at {port} runs its {state}, which {}", if *state == BridgeState::OpenFirmware { "speaks no SCSI" } else { "takes none of the open firmware's requests" })]
+    #[diagnostic(
+        code(asmpatch::usb::other_protocol),
+        help("nothing was sent to it; `asmpatch list` tells what runs on each unit")
+    )]
+    OtherProtocol {
+        /// Where it is.
+        port: PortPath,
+        /// What runs on it.
+        state: BridgeState,
     },
     /// Anything else that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]

@@ -27,7 +27,7 @@ pub use hotplug::Watch;
 pub use port::UsbPort;
 pub use rules::{RULES_PATH, udev_rules};
 
-use crate::bridge::{AnyTransport, BulkOnly, Uas};
+use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use crate::firmware::BridgeState;
 use transfers::Transfers;
 
@@ -48,10 +48,19 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
                     return Ok(Box::new(engine));
                 }
             }
-            Err(device) => return bulk_only(device.on_alternate(layout.bulk_only)?),
+            Err(device) => return bulk_only(device.on_alternate(found.bulk_only()?)?),
         }
     }
-    bulk_only(Device::open(found, layout.bulk_only)?)
+    bulk_only(Device::open(found, found.bulk_only()?)?)
+}
+
+/// Opens a device that runs open firmware, for its control requests.
+///
+/// # Errors
+/// [`UsbError`]; [`UsbError::OtherProtocol`] for a device that runs anything else.
+pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
+    let device = Device::open(found, found.open_firmware()?)?;
+    Ok(OpenBridge::new(Box::new(Transfers::without_streams(device)), found.info.speed))
 }
 
 /// Bulk-Only on a device that is on its alternate.

@@ -1,5 +1,6 @@
 //! A USB port with a bridge: the unit behind it is found again whatever it then says it is.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::boot_loader;
@@ -9,7 +10,8 @@ use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
 use super::hotplug::Watch;
 use super::sysfs::Sysfs;
-use crate::bridge::{AnyTransport, Attached, Bridge, Port, PortPath, Speed, Timeouts, UnitInfo};
+use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
+use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
@@ -24,6 +26,8 @@ const TICK: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone)]
 pub struct UsbPort {
     port: PortPath,
+    /// The IDs under which a unit may come back.
+    known: Arc<Devices>,
     /// The address of the unit that was seen last: what comes back has another one.
     seen: Option<u8>,
     /// The address of the boot loader whose port was reset: it needs that once.
@@ -39,6 +43,7 @@ impl UsbPort {
     pub fn of(found: &Found) -> Self {
         Self {
             port: found.port.clone(),
+            known: found.known.clone(),
             seen: Some(found.address()),
             woken: None,
             is_disk_checked: true,
@@ -56,19 +61,43 @@ impl UsbPort {
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
-        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
-        let layout = found.layout.as_ref().map_err(Clone::clone)?;
+        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
         let state = found.info.state;
         let device = if state == BridgeState::BootLoader {
             let is_reset = self.woken == Some(found.address());
             boot_loader::open(&found, is_reset)?
         } else {
-            Device::open(&found, layout.bulk_only)?
+            Device::open(&found, found.bulk_only()?)?
         };
         // The reset of a boot loader's port may have given it another address.
         self.seen = Some(device.address());
         self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
         Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
+    }
+
+    /// Opens the unit. One that has just come back is tried for a while: see `SETTLING`.
+    fn open_when_settled<T>(&mut self, try_open: impl Fn(&mut Self) -> Result<T, UsbError>) -> Result<T, AnyFailure> {
+        let until = Instant::now() + SETTLING;
+        loop {
+            // Held until the unit is taken: nobody mounts the disk in between.
+            let disk = match refuse_mounted(&self.port) {
+                Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+                disk => disk?,
+            };
+            self.is_disk_checked = disk.is_checked();
+            match try_open(self) {
+                // What passes when udev and the kernel's driver are done with a unit that has just come.
+                Err(UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. })
+                    if Instant::now() < until =>
+                {
+                    std::thread::sleep(TICK);
+                }
+                other => return Ok(other?),
+            }
+        }
     }
 }
 
@@ -88,38 +117,25 @@ impl Port for UsbPort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
+        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
     }
 
     fn speed(&mut self) -> Result<Speed, AnyFailure> {
-        Ok(find_at(&self.port)?.ok_or_else(|| self.gone())?.info.speed)
+        Ok(find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?.info.speed)
     }
 
-    /// A unit that has just come back is tried for a while: see `SETTLING`.
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
-        let until = Instant::now() + SETTLING;
-        loop {
-            // Held until the unit is taken: nobody mounts the disk in between.
-            let disk = match refuse_mounted(&self.port) {
-                Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
-                    std::thread::sleep(TICK);
-                    continue;
-                }
-                disk => disk?,
-            };
-            self.is_disk_checked = disk.is_checked();
-            match self.try_open() {
-                // What passes when udev and the kernel's driver are done with a unit that has just come.
-                Err(UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. })
-                    if Instant::now() < until =>
-                {
-                    std::thread::sleep(TICK);
-                }
-                other => return Ok(other?),
-            }
-        }
+        self.open_when_settled(Self::try_open)
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        self.open_when_settled(|port| {
+            let found = find_at(&port.port, &port.known)?.ok_or_else(|| port.gone())?;
+            port.seen = Some(found.address());
+            super::control(&found)
+        })
     }
 
     fn is_disk_checked(&self) -> bool {
@@ -138,14 +154,14 @@ impl Port for UsbPort {
         let peer = Sysfs::system().peer(&self.port);
         let mut left = false;
         loop {
-            match find_in(watch.context(), &self.port)? {
+            match find_in(watch.context(), &self.port, &self.known)? {
                 Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
                 Some(_) => {}
                 None => left = true,
             }
             if left
                 && let Some(peer) = &peer
-                && let Some(found) = find_in(watch.context(), peer)?
+                && let Some(found) = find_in(watch.context(), peer, &self.known)?
             {
                 (self.port, self.seen) = (peer.clone(), Some(found.address()));
                 return Ok(Some(attached(found.info)));

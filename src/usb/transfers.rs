@@ -1,5 +1,5 @@
-//! Many transfers in flight on one device, on bulk streams where it has them: libusb's asynchronous calls, which rusb
-//! does not wrap, behind a safe type. The only file with `unsafe` code.
+//! Many transfers in flight on one device, on bulk streams where it has them, and control requests: libusb's asynchronous
+//! calls, which rusb does not wrap, behind a safe type. The only file with `unsafe` code.
 //!
 //! What the safety of all of it rests on:
 //! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Transfers`] until the transfer is back, and
@@ -23,7 +23,9 @@ use rusb::UsbContext as _;
 
 use super::device::Device;
 use super::forced_exit::stay_away_at_the_end;
-use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use crate::bridge::{
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+};
 
 /// The pipes with streams.
 const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status];
@@ -397,6 +399,34 @@ impl Pipes for Transfers {
         self.streams = 0;
         self.streams = alloc_streams_down_from(&self.device, self.wanted)?;
         Ok(())
+    }
+}
+
+impl ControlPipes for Transfers {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        stay_away_at_the_end();
+        let handle = self.raw_handle();
+        let Some(data_len) = control_data_len(self.buffer(transfer)) else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let transfer = &mut self.transfers[transfer.0];
+        let length = c_int::try_from(SETUP_LEN + data_len).unwrap_or(c_int::MAX);
+        let user_data = transfer.ticket.as_ptr().cast::<c_void>();
+        let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start());
+        // SAFETY: the transfer is not out (its buffer would have been empty), so its fields are ours to fill; buffer and
+        // ticket live until it is back; setup packet and data are within the buffer. A control transfer differs from a
+        // bulk one in its type and its endpoint alone.
+        let outcome = unsafe {
+            ffi::libusb_fill_bulk_transfer(raw, handle, 0, start, length, on_back, user_data, 0);
+            (*raw).transfer_type = code::LIBUSB_TRANSFER_TYPE_CONTROL;
+            ffi::libusb_submit_transfer(raw)
+        };
+        if outcome == 0 {
+            transfer.is_out = true;
+            Ok(())
+        } else {
+            Err(error_of(outcome))
+        }
     }
 }
 

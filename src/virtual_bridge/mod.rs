@@ -30,7 +30,7 @@ pub use handle::SharedBridge;
 pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::OpenError;
 pub use pipes::VirtualPipes;
-pub use port::{Absence, Absent, VirtualPort};
+pub use port::{Absence, Absent, Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
 pub use scenario::{Behind, CpuReset, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};

@@ -8,8 +8,10 @@ use super::descriptors::{LinkSpeed, STREAMS};
 use super::handle::SharedBridge;
 use super::recorded;
 use super::reply::{InReply, OutReply};
-use super::unit::{NoSuchAlternate, VirtualBridge};
-use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use super::unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
+use crate::bridge::{
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+};
 use crate::pcap::{Bus, Device, End, Urb};
 
 /// The alternate setting of UAS.
@@ -56,10 +58,18 @@ struct Transfer {
     flight: Option<Flight>,
 }
 
+/// Where a transfer goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Bulk(Endpoint, u16),
+    Control,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Flight {
-    endpoint: Endpoint,
-    stream: u16,
+    way: Way,
+    /// A control request that the unit has, and has not answered.
+    is_begun: bool,
     len: usize,
     moved: usize,
     /// Where transfers are recorded.
@@ -135,7 +145,7 @@ impl VirtualPipes {
         let mut at = 0;
         while let Some(&id) = self.submitted.get(at) {
             let is_oldest = !self.submitted.iter().take(at).any(|before| {
-                let key = |id: TransferId| self.transfers[id.0].flight.map(|flight| (flight.endpoint, flight.stream));
+                let key = |id: TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
                 key(*before) == key(id)
             });
             let transfer = &mut self.transfers[id.0];
@@ -143,36 +153,14 @@ impl VirtualPipes {
                 at += 1;
                 continue;
             };
-            let rest = &mut transfer.buffer[flight.moved..flight.len];
-            let end = match flight.endpoint {
-                Endpoint::DataOut | Endpoint::Command => match unit.bulk_out(flight.endpoint, flight.stream, rest) {
-                    OutReply::Accepted(count) => {
-                        flight.moved += count;
-                        has_moved |= count > 0;
-                        (flight.moved == flight.len).then_some(TransferEnd::Completed)
-                    }
-                    OutReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
-                    OutReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
-                    OutReply::Silent => None,
-                },
-                Endpoint::DataIn | Endpoint::Status => match unit.bulk_in(flight.endpoint, flight.stream, rest) {
-                    InReply::Data(count) => {
-                        flight.moved += count;
-                        Some(TransferEnd::Completed)
-                    }
-                    InReply::Part(count) => {
-                        flight.moved += count;
-                        has_moved |= count > 0;
-                        None
-                    }
-                    InReply::Babble(count) => {
-                        flight.moved += count;
-                        Some(TransferEnd::Failed(PipeError::Overflow))
-                    }
-                    InReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
-                    InReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
-                    InReply::Silent => None,
-                },
+            let end = match flight.way {
+                Way::Bulk(endpoint, stream) => {
+                    let before = flight.moved;
+                    let end = bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight);
+                    has_moved |= flight.moved > before;
+                    end
+                }
+                Way::Control => control(&mut unit, &mut transfer.buffer, flight),
             };
             match end {
                 Some(end) => {
@@ -223,7 +211,7 @@ impl Pipes for VirtualPipes {
             let (address, data) = (endpoint.address(), &slot.buffer[..len]);
             device.submit_bulk(address, len, if address & 0x80 == 0 { data } else { &[] })
         });
-        slot.flight = Some(Flight { endpoint, stream, len, moved: 0, urb });
+        slot.flight = Some(Flight { way: Way::Bulk(endpoint, stream), is_begun: false, len, moved: 0, urb });
         self.submitted.push_back(transfer);
         Ok(())
     }
@@ -260,7 +248,12 @@ impl Pipes for VirtualPipes {
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
         // As Linux's xHCI driver refuses it.
-        if self.transfers.iter().filter_map(|transfer| transfer.flight).any(|flight| flight.endpoint == endpoint) {
+        if self
+            .transfers
+            .iter()
+            .filter_map(|transfer| transfer.flight)
+            .any(|flight| matches!(flight.way, Way::Bulk(used, _) if used == endpoint))
+        {
             return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
         }
         self.attachment.lock()?.clear_halt(endpoint);
@@ -288,9 +281,98 @@ impl Pipes for VirtualPipes {
     }
 }
 
+impl ControlPipes for VirtualPipes {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        drop(self.attachment.lock()?);
+        self.recorder();
+        let slot = &mut self.transfers[transfer.0];
+        let data_len = control_data_len(&slot.buffer).filter(|_| slot.flight.is_none());
+        let (Some(len), Some((setup, data))) = (data_len, slot.buffer.split_first_chunk::<SETUP_LEN>()) else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let out = if is_read(setup) { &[][..] } else { &data[..len] };
+        let urb = self.recorder.as_ref().map(|device| device.submit_control(*setup, out));
+        slot.flight = Some(Flight { way: Way::Control, is_begun: false, len, moved: 0, urb });
+        self.submitted.push_back(transfer);
+        Ok(())
+    }
+}
+
+/// bmRequestType bit 7 (USB 3.2, 9.3): the data go to the host.
+const fn is_read(setup: &[u8; SETUP_LEN]) -> bool {
+    setup[0] & 0x80 != 0
+}
+
+/// Offers a bulk transfer to the unit; how it ended, where it did.
+fn bulk(
+    unit: &mut VirtualBridge,
+    endpoint: Endpoint,
+    stream: u16,
+    buffer: &mut [u8],
+    flight: &mut Flight,
+) -> Option<TransferEnd> {
+    let rest = &mut buffer[flight.moved..flight.len];
+    match endpoint {
+        Endpoint::DataOut | Endpoint::Command => match unit.bulk_out(endpoint, stream, rest) {
+            OutReply::Accepted(count) => {
+                flight.moved += count;
+                (flight.moved == flight.len).then_some(TransferEnd::Completed)
+            }
+            OutReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
+            OutReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
+            OutReply::Silent => None,
+        },
+        Endpoint::DataIn | Endpoint::Status => match unit.bulk_in(endpoint, stream, rest) {
+            InReply::Data(count) => {
+                flight.moved += count;
+                Some(TransferEnd::Completed)
+            }
+            InReply::Part(count) => {
+                flight.moved += count;
+                None
+            }
+            InReply::Babble(count) => {
+                flight.moved += count;
+                Some(TransferEnd::Failed(PipeError::Overflow))
+            }
+            InReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
+            InReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
+            InReply::Silent => None,
+        },
+    }
+}
+
+/// Sends a control request to the unit, or asks for its answer; how it ended, where it did.
+fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> Option<TransferEnd> {
+    let (setup, data) = buffer.split_first_chunk_mut::<SETUP_LEN>()?;
+    let data = &mut data[..flight.len];
+    let answer = if flight.is_begun {
+        unit.control_reply(*setup)
+    } else {
+        flight.is_begun = true;
+        unit.control(*setup, if is_read(setup) { &[] } else { data })
+    };
+    match answer {
+        Some(ControlAnswer::Done(came)) if is_read(setup) => {
+            let fits = came.len() <= data.len();
+            flight.moved = came.len().min(data.len());
+            data[..flight.moved].copy_from_slice(&came[..flight.moved]);
+            Some(if fits { TransferEnd::Completed } else { TransferEnd::Failed(PipeError::Overflow) })
+        }
+        Some(ControlAnswer::Done(_)) => {
+            flight.moved = flight.len;
+            Some(TransferEnd::Completed)
+        }
+        None if !unit.is_attached() => Some(TransferEnd::Failed(PipeError::Disconnected)),
+        // What answers natively takes no vendor request.
+        Some(ControlAnswer::Stall) | None => Some(TransferEnd::Failed(PipeError::Stall)),
+        Some(ControlAnswer::Silent) => None,
+    }
+}
+
 /// Records the end of a transfer whose buffer this is.
 fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], end: &TransferEnd) {
-    let (Some(device), Some(Flight { endpoint, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
+    let (Some(device), Some(Flight { way, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
     let end = match end {
         TransferEnd::Completed => End::Done,
         TransferEnd::Cancelled => End::Cancelled,
@@ -298,5 +380,13 @@ fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], 
         TransferEnd::Failed(PipeError::Overflow) => End::Babble,
         TransferEnd::Failed(_) => End::Disconnected,
     };
-    device.complete(urb, end, moved, if endpoint.address() & 0x80 == 0 { &[] } else { &buffer[..moved] });
+    let came = match way {
+        Way::Bulk(endpoint, _) if endpoint.address() & 0x80 == 0 => &[],
+        Way::Bulk(..) => &buffer[..moved],
+        Way::Control => match buffer.split_first_chunk::<SETUP_LEN>() {
+            Some((setup, data)) if is_read(setup) => &data[..moved],
+            _ => &[],
+        },
+    };
+    device.complete(urb, end, moved, came);
 }

@@ -10,8 +10,9 @@ use super::handle::SharedBridge;
 use super::open::OpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{BusEvent, VirtualBridge};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, Port, Speed, Timeouts, Uas};
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
 use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::{Bus, Capture};
 
@@ -27,6 +28,33 @@ pub struct Absent {
     pub device: String,
     /// Why.
     pub why: Absence,
+}
+
+/// Why a virtual bridge was not opened for control requests.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum Unopened {
+    /// It is not on the bus.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Absent(#[from] Absent),
+    /// What runs on it speaks another protocol.
+    #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
+    #[diagnostic(
+        code(asmpatch::virtual_bridge::other_protocol),
+        help("nothing was sent to it; flash an image of the open firmware first")
+    )]
+    OtherProtocol {
+        /// As `--device` takes it.
+        device: String,
+        /// What runs on it.
+        state: BridgeState,
+    },
+}
+
+impl Failure for Unopened {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
 }
 
 /// Why a virtual bridge is not on the bus.
@@ -122,6 +150,21 @@ impl VirtualPort {
         Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
     }
 
+    /// The control requests of a unit that runs open firmware.
+    ///
+    /// # Errors
+    /// [`Unopened`].
+    pub fn control(&mut self) -> Result<OpenBridge, Unopened> {
+        let pipes = self.claim()?;
+        let unit = self.unit.lock();
+        let (state, speed) = (unit.descriptors().state, unit.descriptors().speed);
+        if state != BridgeState::OpenFirmware {
+            return Err(Unopened::OtherProtocol { device: self.device.clone(), state });
+        }
+        drop(unit);
+        Ok(OpenBridge::new(Box::new(pipes), speed.into()))
+    }
+
     /// Claims the interface of the unit as it is attached now.
     fn claim(&mut self) -> Result<VirtualPipes, Absent> {
         let mut unit = self.unit.lock();
@@ -173,6 +216,19 @@ impl Port for VirtualPort {
         let transport = self.transport()?;
         let state = self.unit.lock().descriptors().state;
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        Ok(self.control()?)
+    }
+
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut unit = self.unit.lock();
+        let switches = unit.scenario().port_power;
+        if switches {
+            unit.replug();
+        }
+        Ok(switches)
     }
 
     fn wait_for_return(

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use super::Context;
 use super::backup::BackupPlace;
-use super::known::PatchDirs;
+use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
-use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::firmware_kind::Rewritable;
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
@@ -80,6 +80,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: DeviceIds,
 
     #[command(flatten)]
     /// Where their traffic is recorded.
@@ -151,7 +155,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let session = Session::open(&args.writing, choice, context)?;
     let job = Job {
         subject: Subject {
-            firmware: Firmware::of(&source.image, &source.library),
+            firmware: source.firmware.clone(),
             rewritable: Rewritable::of(&source.image),
             from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
             serial_given: args.serial.is_some(),

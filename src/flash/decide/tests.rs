@@ -68,7 +68,8 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         attached: seen.attached.clone(),
         blocks: BlockIndex::ALL.map(block),
         file: image.to_file(),
-        version: image.version(),
+        version: Some(image.version()),
+        open: None,
         usb_id: Some(UsbId::STOCK),
     }
 }

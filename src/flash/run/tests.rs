@@ -11,7 +11,9 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, Speed, Transport, TransportKind, Workload};
+use crate::bridge::{
+    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -225,6 +227,10 @@ impl Port for FakePort {
         Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
     }
 
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        Err(FlashError::NotBack { deadline: Duration::ZERO }.into())
+    }
+
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
         self.waits += 1;
         let mut unit = self.unit.lock().unwrap();
@@ -277,6 +283,7 @@ fn rig(running: Option<Image>) -> Rig {
         backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
+        rewrite: false,
     };
     Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before }, plan, options, interrupt, home }
 }

@@ -1,0 +1,178 @@
+//! The open firmware's control requests, each with its wire form beside it.
+//!
+//! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
+
+use std::fmt;
+
+use super::super::pipes::SETUP_LEN;
+use super::tlp::Tlp;
+use crate::scsi::{XdataAddress, XdataPage};
+
+/// bmRequestType: vendor request to the device, with data to the host or from it.
+const VENDOR_IN: u8 = 0xC0;
+const VENDOR_OUT: u8 = 0x40;
+/// F0, wIndex bits 1:0.
+const ONE_TLP: u16 = 0;
+const STREAM_OF_WRITES: u16 = 1;
+const STREAM_OF_READS: u16 = 2;
+/// F2, wValue bit 15: from the SRAM to the host.
+const TO_HOST: u16 = 0x8000;
+
+/// Bytes of an SRAM sector.
+pub const SECTOR_LEN: usize = 512;
+/// Bytes of an SRAM slot: where a transfer through the SRAM begins.
+pub const SLOT_LEN: usize = 0x4000;
+/// Slots in the SRAM of 512 KiB.
+pub const SLOTS: u8 = 32;
+/// Bytes of F0's data from the host: address and value.
+pub const TLP_LEN: usize = 12;
+/// Bytes of a completion.
+pub const COMPLETION_LEN: usize = 8;
+/// Bytes of C0's answer.
+pub const SUPPLY_LEN: usize = 5;
+
+/// A control request of the open firmware, typed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenCommand {
+    /// E4: reads XDATA.
+    XdataRead {
+        /// From where.
+        from: XdataAddress,
+        /// Bytes: at most 255 at SuperSpeed and 64 at high speed. Longer answers are cut.
+        len: u16,
+    },
+    /// E5: writes one byte of XDATA.
+    XdataWrite {
+        /// Where.
+        at: XdataAddress,
+        /// What.
+        value: u8,
+    },
+    /// F0: sends one TLP.
+    Tlp(Tlp),
+    /// F0: the completion of the last TLP.
+    Completion,
+    /// F0, mode 1: memory writes from this address on, whose data follow on 0x02.
+    StreamWrite {
+        /// Address on the PCIe side, a multiple of 4.
+        address: u64,
+        /// How many.
+        dwords: u32,
+    },
+    /// F0, mode 2: memory reads from this address on, whose data come on 0x81.
+    StreamRead {
+        /// Address on the PCIe side, a multiple of 4.
+        address: u64,
+        /// How many.
+        dwords: u32,
+    },
+    /// F2: arms the SRAM DMA.
+    ArmSram(SramTransfer),
+    /// F3: PCIe power, on or off.
+    PciePower(bool),
+    /// C0: voltage and current of the supply.
+    Supply,
+}
+
+/// A transfer between bulk data and the SRAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SramTransfer {
+    /// From the SRAM to the host, on 0x81; else from the host, on 0x02.
+    pub to_host: bool,
+    /// The slot at which it begins, below [`SLOTS`].
+    pub first_slot: u8,
+    /// Sectors of [`SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
+    pub sectors: u16,
+}
+
+impl SramTransfer {
+    /// Slots of [`SLOT_LEN`] bytes that it touches.
+    pub const fn slots(self) -> u8 {
+        (self.sectors as usize * SECTOR_LEN).div_ceil(SLOT_LEN) as u8
+    }
+}
+
+impl OpenCommand {
+    /// The setup packet.
+    pub const fn setup(&self) -> [u8; SETUP_LEN] {
+        match *self {
+            Self::XdataRead { from, len } => setup(VENDOR_IN, 0xE4, from.addr, page(from) << 8, len),
+            Self::XdataWrite { at, value } => setup(VENDOR_OUT, 0xE5, at.addr, page(at) << 8 | value as u16, 0),
+            Self::Tlp(tlp) => {
+                let value = u16::from_le_bytes([tlp.kind.format(), tlp.enables]);
+                setup(VENDOR_OUT, 0xF0, value, ONE_TLP, TLP_LEN as u16)
+            }
+            Self::Completion => setup(VENDOR_IN, 0xF0, 0, 0, COMPLETION_LEN as u16),
+            Self::StreamWrite { .. } => setup(VENDOR_OUT, 0xF0, 0x0F60, STREAM_OF_WRITES, TLP_LEN as u16),
+            Self::StreamRead { .. } => setup(VENDOR_OUT, 0xF0, 0x0F20, STREAM_OF_READS, TLP_LEN as u16),
+            Self::ArmSram(transfer) => {
+                let direction = if transfer.to_host { TO_HOST } else { 0 };
+                let index = u16::from_le_bytes([transfer.first_slot, transfer.slots()]);
+                setup(VENDOR_OUT, 0xF2, direction | (transfer.sectors & !TO_HOST), index, 0)
+            }
+            Self::PciePower(on) => setup(VENDOR_OUT, 0xF3, on as u16, 0, 0),
+            Self::Supply => setup(VENDOR_IN, 0xC0, 0, 0, SUPPLY_LEN as u16),
+        }
+    }
+
+    /// The data from the host, where there are some.
+    pub fn data(&self) -> Option<[u8; TLP_LEN]> {
+        let (address, value) = match *self {
+            Self::Tlp(tlp) => (tlp.address, tlp.value),
+            Self::StreamWrite { address, dwords } | Self::StreamRead { address, dwords } => (address, dwords),
+            _ => return None,
+        };
+        let mut data = [0; TLP_LEN];
+        data[..8].copy_from_slice(&address.to_le_bytes());
+        data[8..].copy_from_slice(&value.to_le_bytes());
+        Some(data)
+    }
+
+    /// Bytes of data that the request moves, to the host or from it: wLength.
+    pub const fn len(&self) -> usize {
+        let setup = self.setup();
+        u16::from_le_bytes([setup[6], setup[7]]) as usize
+    }
+
+    /// Whether its data go to the host.
+    pub const fn is_read(&self) -> bool {
+        self.setup()[0] == VENDOR_IN
+    }
+
+    /// Whether it moves no data.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Its name in errors.
+impl fmt::Display for OpenCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::XdataRead { from, .. } => write!(f, "E4 (read {from})"),
+            Self::XdataWrite { at, .. } => write!(f, "E5 (write {at})"),
+            Self::Tlp(tlp) => write!(f, "F0 ({tlp})"),
+            Self::Completion => f.write_str("F0 (completion)"),
+            Self::StreamWrite { address, .. } => write!(f, "F0 (stream of memory writes at {address:#x})"),
+            Self::StreamRead { address, .. } => write!(f, "F0 (stream of memory reads at {address:#x})"),
+            Self::ArmSram(_) => f.write_str("F2 (arm the SRAM DMA)"),
+            Self::PciePower(true) => f.write_str("F3 (PCIe power on)"),
+            Self::PciePower(false) => f.write_str("F3 (PCIe power off)"),
+            Self::Supply => f.write_str("C0 (supply voltage)"),
+        }
+    }
+}
+
+/// The page as SFR 0x93 has it.
+const fn page(at: XdataAddress) -> u16 {
+    match at.page {
+        XdataPage::Main => 0,
+        XdataPage::Other => 1,
+    }
+}
+
+const fn setup(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> [u8; SETUP_LEN] {
+    let ([value_low, value_high], [index_low, index_high]) = (value.to_le_bytes(), index.to_le_bytes());
+    let [length_low, length_high] = length.to_le_bytes();
+    [request_type, request, value_low, value_high, index_low, index_high, length_low, length_high]
+}

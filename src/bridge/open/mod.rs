@@ -1,0 +1,304 @@
+//! The open firmware's protocol: control requests, and the bulk data that some of them arm.
+//!
+//! [`OpenCommand`] has each request with its wire form. [`OpenBridge`] sends them to a unit, one at a time or with many in
+//! flight. Source: tinygrad's open firmware and its runtime client, openpilot's flasher.
+
+mod command;
+mod error;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod tlp;
+mod work;
+
+use std::time::Duration;
+
+pub use command::{COMPLETION_LEN, OpenCommand, SECTOR_LEN, SLOT_LEN, SLOTS, SUPPLY_LEN, SramTransfer, TLP_LEN};
+pub use error::ControlError;
+pub use queue::{MAX_DEPTH, OpenJob, OpenWorkload};
+pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
+
+use self::queue::Queue;
+use self::work::{Bulk, Reads, Tlps, Writes};
+use super::pipes::ControlPipes;
+use super::unit_info::Speed;
+use crate::scsi::XdataAddress;
+
+/// 0xC450: 0 while the SRAM DMA takes another arming, 2 while it is busy. Source: owners' measurements.
+const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
+/// 0xB450: the state of the PCIe link.
+const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
+/// 0xB450 where the link is up. Source: open firmware; tinygrad's runtime.
+const LINK_UP: u8 = 0x78;
+/// Bytes of a bulk transfer: whole packets at every speed.
+const BULK_LEN: usize = 0x1_0000;
+/// How long a request or a bulk transfer may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long C0 may take: the answer is at hand, or never comes.
+const SUPPLY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the supply gives, on boards that measure it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supply {
+    /// Millivolts.
+    pub voltage_mv: u16,
+    /// Milliamperes.
+    pub current_ma: i16,
+}
+
+/// A unit that runs open firmware.
+///
+/// Every method has a deadline, and leaves nothing in flight.
+pub struct OpenBridge {
+    queue: Queue,
+    speed: Speed,
+    timeout: Duration,
+    depth: usize,
+}
+
+impl std::fmt::Debug for OpenBridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBridge").field("speed", &self.speed).field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl OpenBridge {
+    /// A unit behind these pipes, at this speed.
+    pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: Speed) -> Self {
+        Self { queue: Queue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
+    }
+
+    /// The speed at which it is attached.
+    pub const fn speed(&self) -> Speed {
+        self.speed
+    }
+
+    /// How long a request or a bulk transfer may take: 5 s unless set. F3 may take 10 s at least.
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// How many transfers may be in flight, 1 to [`MAX_DEPTH`], which is what it begins with.
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.clamp(1, MAX_DEPTH);
+    }
+
+    /// The most bytes that one E4 brings at this speed: longer answers are cut. Source: openpilot's flasher.
+    pub fn xdata_read_max(&self) -> usize {
+        if self.speed >= Speed::Super { 255 } else { 64 }
+    }
+
+    /// E4: reads XDATA, in as many requests as it takes.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Length`] where it goes past the page's end.
+    pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), ControlError> {
+        let most = self.xdata_read_max();
+        within_page("E4", from, buffer.len())?;
+        self.run(&mut Reads::new(from, buffer, most))
+    }
+
+    /// E5: writes one byte of XDATA, registers included.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn xdata_write(&mut self, at: XdataAddress, value: u8) -> Result<(), ControlError> {
+        self.xdata_write_all(&[(at, value)])
+    }
+
+    /// E5: writes these bytes, in this order, with many requests in flight.
+    ///
+    /// # Errors
+    /// [`ControlError`]; some may have been written.
+    pub fn xdata_write_all(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.run(&mut Writes(writes.iter()))
+    }
+
+    /// F0: sends a TLP and brings its completion; `None` for a memory write, which has none.
+    ///
+    /// # Errors
+    /// [`ControlError`]; a completion of any status is no error.
+    pub fn tlp(&mut self, tlp: &Tlp) -> Result<Option<Completion>, ControlError> {
+        Ok(self.tlps(std::slice::from_ref(tlp))?.pop().flatten())
+    }
+
+    /// F0: sends these TLPs in this order, with many requests in flight; their completions in the same order.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::tlp`]; some may have been sent.
+    pub fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, ControlError> {
+        let mut work = Tlps::new(tlps);
+        self.run(&mut work)?;
+        Ok(work.completions)
+    }
+
+    /// F0, mode 1: writes memory on the PCIe side. Address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`ControlError`]; that nobody decodes the address does not show.
+    pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
+        let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
+        self.run(&mut Bulk::out(OpenCommand::StreamWrite { address, dwords }, data))
+    }
+
+    /// F0, mode 2: reads memory on the PCIe side. Address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
+        let Some(dwords) = dwords("F0 (stream of memory reads)", address, buffer.len())? else { return Ok(()) };
+        self.run(&mut Bulk::input(OpenCommand::StreamRead { address, dwords }, buffer))
+    }
+
+    /// F2: arms the SRAM DMA, once it is idle: armed while it is busy, it loses the first sectors. The data follow by
+    /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::SramBusy`] where it does not become idle in time.
+    pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
+        let command = OpenCommand::ArmSram(transfer);
+        let all = usize::from(SLOTS) * SLOT_LEN;
+        let end = usize::from(transfer.first_slot) * SLOT_LEN + usize::from(transfer.sectors) * SECTOR_LEN;
+        if transfer.sectors == 0 || end > all {
+            let found = format!("{} sectors from slot {}", transfer.sectors, transfer.first_slot);
+            let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
+            return Err(ControlError::Length { request: command.to_string(), limit, found });
+        }
+        self.wait_until_sram_is_idle()?;
+        self.request(command, &mut [])
+    }
+
+    /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SECTOR_LEN`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; as for [`OpenBridge::arm_sram`].
+    pub fn sram_write(&mut self, first_slot: u8, data: &[u8]) -> Result<(), ControlError> {
+        self.arm_sram(SramTransfer { to_host: false, first_slot, sectors: sectors(data.len())? })?;
+        self.bulk_out(data)
+    }
+
+    /// Sends bulk data that an earlier request has armed.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bulk_out(&mut self, data: &[u8]) -> Result<(), ControlError> {
+        self.run(&mut Bulk { command: None, buffer: work::Buffer::Out(data), asked: 0, moved: 0 })
+    }
+
+    /// Receives bulk data that an earlier request has armed. Those of [`OpenBridge::arm_sram`] come once something on
+    /// the PCIe side has written the completion entry at 0x00822000.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bulk_in(&mut self, buffer: &mut [u8]) -> Result<(), ControlError> {
+        self.run(&mut Bulk { command: None, buffer: work::Buffer::In(buffer), asked: 0, moved: 0 })
+    }
+
+    /// F3: switches the power of PCIe. Bus numbers and BARs are gone after it.
+    ///
+    /// # Errors
+    /// [`ControlError`]; older builds refuse it.
+    pub fn pcie_power(&mut self, on: bool) -> Result<(), ControlError> {
+        self.request(OpenCommand::PciePower(on), &mut [])
+    }
+
+    /// XDATA 0xB450, the LTSSM's state, and whether it says that the PCIe link is up.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn link_state(&mut self) -> Result<(u8, bool), ControlError> {
+        let mut state = [0];
+        self.xdata_read(LINK_STATE, &mut state)?;
+        Ok((state[0], state[0] == LINK_UP))
+    }
+
+    /// C0: voltage and current of the supply; `None` on boards that don't measure it. Builds that don't know the request
+    /// refuse it, or leave it without an answer.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
+        let mut answer = [0; SUPPLY_LEN];
+        let timeout = self.timeout.min(SUPPLY_TIMEOUT);
+        match self.queue.run(&mut work::One { command: Some(OpenCommand::Supply), answer: &mut answer }, 1, timeout) {
+            Ok(()) => {
+                let [v0, v1, i0, i1, _] = answer;
+                let (voltage_mv, current_ma) = (u16::from_le_bytes([v0, v1]), i16::from_le_bytes([i0, i1]));
+                Ok(Some(Supply { voltage_mv, current_ma }))
+            }
+            Err(ControlError::Stalled { .. }) => Ok(None),
+            // A unit that answers nothing at all is no unit without the measurement.
+            Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a stream of transfers, with as many in flight as [`OpenBridge::set_depth`] says.
+    ///
+    /// # Errors
+    /// [`ControlError`]; what [`OpenWorkload::complete`] returns.
+    pub fn run(&mut self, work: &mut dyn OpenWorkload) -> Result<(), ControlError> {
+        self.queue.run(work, self.depth, self.timeout)
+    }
+
+    /// One control request; what it brings fills `answer`.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn request(&mut self, command: OpenCommand, answer: &mut [u8]) -> Result<(), ControlError> {
+        self.run(&mut work::One { command: Some(command), answer })
+    }
+
+    /// Resets the port: the last resort where bulk pipes hang.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn reset_port(&mut self) -> Result<(), ControlError> {
+        let request = || "a reset of the port".to_owned();
+        self.queue.pipes.reset_port().map_err(|source| ControlError::of_request(request(), source, self.timeout))
+    }
+
+    fn wait_until_sram_is_idle(&mut self) -> Result<(), ControlError> {
+        let until = std::time::Instant::now() + self.timeout;
+        loop {
+            let mut status = [0];
+            self.xdata_read(SRAM_STATUS, &mut status)?;
+            match status[0] {
+                0 => return Ok(()),
+                status if std::time::Instant::now() >= until => {
+                    return Err(ControlError::SramBusy { deadline: self.timeout, status });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn within_page(request: &str, from: XdataAddress, len: usize) -> Result<(), ControlError> {
+    if usize::from(from.addr) + len <= 0x1_0000 {
+        return Ok(());
+    }
+    let found = format!("{len} bytes from {from}");
+    Err(ControlError::Length { request: request.to_owned(), limit: "bytes up to 0xFFFF", found })
+}
+
+/// A stream's length in dwords; `None` for none.
+fn dwords(request: &str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
+    let dwords = u32::try_from(len / 4).ok().filter(|_| len.is_multiple_of(4) && address.is_multiple_of(4));
+    match dwords {
+        Some(dwords) => Ok(Some(dwords).filter(|dwords| *dwords > 0)),
+        None => {
+            let found = format!("{len} bytes at {address:#x}");
+            Err(ControlError::Length { request: request.to_owned(), limit: "whole dwords", found })
+        }
+    }
+}
+
+/// A length in sectors of the SRAM.
+fn sectors(len: usize) -> Result<u16, ControlError> {
+    u16::try_from(len / SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SECTOR_LEN)).ok_or_else(|| {
+        let found = format!("{len} bytes");
+        ControlError::Length { request: "F2".to_owned(), limit: "whole sectors of 512 bytes", found }
+    })
+}

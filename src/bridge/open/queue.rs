@@ -1,0 +1,285 @@
+//! Control requests and bulk transfers in order, with many in flight.
+
+use std::collections::VecDeque;
+use std::mem::discriminant;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
+use super::SRAM_STATUS;
+use super::command::{OpenCommand, TLP_LEN};
+use super::error::ControlError;
+
+/// The most transfers in flight.
+pub const MAX_DEPTH: usize = 32;
+/// Bytes of data that a control request moves at most.
+const CONTROL_DATA_MAX: usize = 512;
+/// How long cancelled transfers may take to come back.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long F3 may take: it answers after up to 2 s. Source: tinygrad's runtime, which waits as long.
+const PCIE_POWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the question may take whether the unit still answers.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One transfer of a stream of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenJob {
+    /// A control request.
+    Control(OpenCommand),
+    /// So many bytes of bulk data to the unit, on 0x02.
+    BulkOut(usize),
+    /// So many bytes of bulk data from the unit, on 0x81.
+    BulkIn(usize),
+}
+
+impl OpenJob {
+    const fn is_control(self) -> bool {
+        matches!(self, Self::Control(_))
+    }
+
+    /// Whether both go by the same endpoint, which keeps their order.
+    fn goes_with(self, other: Self) -> bool {
+        discriminant(&self) == discriminant(&other)
+    }
+
+    /// Bytes that it moves.
+    const fn len(self) -> usize {
+        match self {
+            Self::Control(command) => command.len(),
+            Self::BulkOut(len) | Self::BulkIn(len) => len,
+        }
+    }
+
+    /// Where what it brings lies in its buffer, of `moved` bytes.
+    fn brought(self, moved: usize) -> Range<usize> {
+        match self {
+            Self::Control(command) if command.is_read() => SETUP_LEN..SETUP_LEN + moved,
+            Self::BulkIn(_) => 0..moved,
+            Self::Control(_) | Self::BulkOut(_) => 0..0,
+        }
+    }
+
+    /// How long it may take.
+    fn deadline(self, timeout: Duration) -> Duration {
+        match self {
+            Self::Control(OpenCommand::PciePower(_)) => timeout.max(PCIE_POWER_TIMEOUT),
+            _ => timeout,
+        }
+    }
+}
+
+/// A stream of transfers, pulled whenever one more may be in flight.
+pub trait OpenWorkload {
+    /// The most bytes that any bulk transfer moves.
+    fn bulk_len(&self) -> usize {
+        0
+    }
+
+    /// The next transfer, or `None` when there are no more.
+    fn next(&mut self) -> Option<OpenJob>;
+
+    /// Puts the data of an [`OpenJob::BulkOut`] into the buffer that it is sent from. It may still hold what an earlier
+    /// transfer left there.
+    fn fill(&mut self, _buffer: &mut [u8]) {}
+
+    /// A transfer has ended, in the order of submission. `data` is what it brought, empty for data to the unit. `elapsed`
+    /// is from submission to end.
+    ///
+    /// # Errors
+    /// Any ends the stream; what is in flight is taken back.
+    fn complete(&mut self, job: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError>;
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    transfer: TransferId,
+    job: OpenJob,
+    submitted: Instant,
+}
+
+/// The transfers of one unit.
+pub(super) struct Queue {
+    pub(super) pipes: Box<dyn ControlPipes + Send>,
+    control: Vec<TransferId>,
+    bulk: Vec<TransferId>,
+    /// Oldest first; all go by the same endpoint.
+    in_flight: VecDeque<Flight>,
+    /// The last control request that was sent: what bulk data belong to.
+    armed_by: Option<OpenCommand>,
+}
+
+impl Queue {
+    pub(super) fn new(pipes: Box<dyn ControlPipes + Send>) -> Self {
+        Self { pipes, control: Vec::new(), bulk: Vec::new(), in_flight: VecDeque::new(), armed_by: None }
+    }
+
+    /// Runs a stream with up to `depth` transfers in flight, each of which may take as long as `timeout`.
+    ///
+    /// A bulk transfer is submitted only when every control request before it has been answered, and a control request
+    /// only when every bulk transfer before it has moved: what one arms is armed before the other comes. tinygrad's
+    /// runtime keeps to that, too.
+    ///
+    /// # Errors
+    /// [`ControlError`]; nothing is in flight then.
+    pub(super) fn run(
+        &mut self,
+        work: &mut dyn OpenWorkload,
+        depth: usize,
+        timeout: Duration,
+    ) -> Result<(), ControlError> {
+        let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout);
+        self.take_back();
+        outcome
+    }
+
+    fn try_run(&mut self, work: &mut dyn OpenWorkload, depth: usize, timeout: Duration) -> Result<(), ControlError> {
+        let mut next = work.next();
+        while next.is_some() || !self.in_flight.is_empty() {
+            while let Some(job) = next
+                && self.in_flight.len() < depth
+                && self.in_flight.front().is_none_or(|flight| flight.job.goes_with(job))
+            {
+                if let Err(error) = self.submit(job, work) {
+                    return Err(self.failed(job, error, timeout));
+                }
+                next = work.next();
+            }
+            self.reap_oldest(work, timeout)?;
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, job: OpenJob, work: &mut dyn OpenWorkload) -> Result<(), PipeError> {
+        let is_free = |id: &TransferId| self.in_flight.iter().all(|flight| flight.transfer != *id);
+        let (slots, capacity) = match job {
+            OpenJob::Control(_) => (&mut self.control, SETUP_LEN + CONTROL_DATA_MAX),
+            OpenJob::BulkOut(len) | OpenJob::BulkIn(len) => (&mut self.bulk, len.max(work.bulk_len())),
+        };
+        let transfer = match slots.iter().copied().find(is_free) {
+            Some(transfer) => transfer,
+            None => {
+                let added = self.pipes.add_transfer(capacity)?;
+                slots.push(added);
+                added
+            }
+        };
+        match job {
+            OpenJob::Control(command) => {
+                let mut bytes = [0; SETUP_LEN + TLP_LEN];
+                bytes[..SETUP_LEN].copy_from_slice(&command.setup());
+                bytes[SETUP_LEN..].copy_from_slice(&command.data().unwrap_or_default());
+                self.pipes.put(transfer, &bytes)?;
+                self.armed_by = Some(command);
+                self.pipes.submit_control(transfer)?;
+            }
+            OpenJob::BulkOut(len) => {
+                self.pipes.reserve(transfer, capacity)?;
+                if let Some(buffer) = self.pipes.buffer(transfer).get_mut(..len) {
+                    work.fill(buffer);
+                }
+                self.pipes.submit(transfer, Endpoint::DataOut, 0, len)?;
+            }
+            OpenJob::BulkIn(len) => {
+                self.pipes.reserve(transfer, capacity)?;
+                self.pipes.submit(transfer, Endpoint::DataIn, 0, len)?;
+            }
+        }
+        self.in_flight.push_back(Flight { transfer, job, submitted: Instant::now() });
+        Ok(())
+    }
+
+    fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), ControlError> {
+        let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
+        let outcome = match self.pipes.reap(job.deadline(timeout)) {
+            Ok(Some(reaped)) if reaped.transfer == transfer => {
+                self.in_flight.pop_front();
+                match reaped.end {
+                    TransferEnd::Completed => Ok(reaped.moved),
+                    TransferEnd::Cancelled => Err(PipeError::Timeout),
+                    TransferEnd::Failed(error) => Err(error),
+                }
+            }
+            Ok(Some(reaped)) => {
+                self.in_flight.retain(|flight| flight.transfer != reaped.transfer);
+                Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
+            }
+            Ok(None) => Err(PipeError::Timeout),
+            Err(error) => Err(error),
+        };
+        let moved = outcome.map_err(|error| self.failed(job, error, timeout))?;
+        let elapsed = submitted.elapsed();
+        if moved != job.len() {
+            return Err(ControlError::Short { request: self.name(job), expected: job.len(), found: moved });
+        }
+        let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
+        work.complete(job, data, elapsed)
+    }
+
+    /// The job in words.
+    fn name(&self, job: OpenJob) -> String {
+        match (job, self.armed_by) {
+            (OpenJob::Control(command), _) | (_, Some(command)) => command.to_string(),
+            (OpenJob::BulkOut(_), None) => "bulk data to the unit".to_owned(),
+            (OpenJob::BulkIn(_), None) => "bulk data from the unit".to_owned(),
+        }
+    }
+
+    /// What the failure of a job means. Takes back what is in flight.
+    fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
+        let request = self.name(job);
+        let deadline = job.deadline(timeout);
+        self.take_back();
+        match source {
+            PipeError::Timeout if !job.is_control() => {
+                let answers = self.answers();
+                ControlError::BulkTimeout { request, deadline, answers }
+            }
+            PipeError::Stall if !job.is_control() => {
+                let endpoint = if matches!(job, OpenJob::BulkIn(_)) { Endpoint::DataIn } else { Endpoint::DataOut };
+                // A unit that is gone, or refuses, says so to what comes next.
+                let _ = self.pipes.clear_halt(endpoint);
+                ControlError::Io { request, source }
+            }
+            source => ControlError::of_request(request, source, deadline),
+        }
+    }
+
+    /// Whether the unit answers a control request: one byte of XDATA.
+    fn answers(&mut self) -> bool {
+        struct Ask(Option<OpenJob>);
+        impl OpenWorkload for Ask {
+            fn next(&mut self) -> Option<OpenJob> {
+                self.0.take()
+            }
+
+            fn complete(&mut self, _: OpenJob, _: &[u8], _: Duration) -> Result<(), ControlError> {
+                Ok(())
+            }
+        }
+        let armed_by = self.armed_by;
+        let ask = OpenCommand::XdataRead { from: SRAM_STATUS, len: 1 };
+        let answers = self.try_run(&mut Ask(Some(OpenJob::Control(ask))), 1, ASK_TIMEOUT).is_ok();
+        self.armed_by = armed_by;
+        answers
+    }
+
+    /// Takes everything back that is in flight.
+    fn take_back(&mut self) {
+        // The youngest first, so that none begins while the one before it is taken away.
+        for flight in self.in_flight.iter().rev() {
+            self.pipes.cancel(flight.transfer);
+        }
+        let until = Instant::now() + CANCEL_TIMEOUT;
+        while !self.in_flight.is_empty() {
+            match self.pipes.reap(until.saturating_duration_since(Instant::now())) {
+                Ok(Some(reaped)) => self.in_flight.retain(|flight| flight.transfer != reaped.transfer),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        // What did not come back is never used again.
+        for Flight { transfer, .. } in self.in_flight.drain(..) {
+            self.control.retain(|id| *id != transfer);
+            self.bulk.retain(|id| *id != transfer);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Each request byte by byte, as field.md's table of the open firmware has it, against a unit whose answers are scripted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use miette::Diagnostic as _;
+
+use super::*;
+use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
+
+/// What the host did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Sent {
+    /// A control request, with its data to the unit.
+    Control([u8; SETUP_LEN], Vec<u8>),
+    Out(Vec<u8>),
+    In(usize),
+    ClearHalt(Endpoint),
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// What the next transfer comes to: data to the host, or a failure. Without one it succeeds, with zeros.
+    answers: VecDeque<Result<Vec<u8>, PipeError>>,
+    sent: Vec<Sent>,
+    most_in_flight: usize,
+}
+
+/// A unit that moves the oldest transfer each time one is reaped.
+#[derive(Debug, Default)]
+struct Script {
+    log: Arc<Mutex<Log>>,
+    buffers: Vec<Vec<u8>>,
+    in_flight: VecDeque<(TransferId, Option<(Endpoint, usize)>)>,
+    cancelled: VecDeque<TransferId>,
+}
+
+impl Script {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap()
+    }
+
+    fn submitted(&mut self, transfer: TransferId, bulk: Option<(Endpoint, usize)>, sent: Sent) {
+        self.in_flight.push_back((transfer, bulk));
+        let depth = self.in_flight.len();
+        let mut log = self.log();
+        log.most_in_flight = log.most_in_flight.max(depth);
+        log.sent.push(sent);
+    }
+}
+
+impl Pipes for Script {
+    fn streams(&self) -> u16 {
+        0
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.buffers.push(vec![0; capacity]);
+        Ok(TransferId(self.buffers.len() - 1))
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        let buffer = &mut self.buffers[transfer.0];
+        buffer.resize(buffer.len().max(capacity), 0);
+        Ok(())
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        &mut self.buffers[transfer.0]
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, _: u16, len: usize) -> Result<(), PipeError> {
+        let is_out = endpoint == Endpoint::DataOut;
+        let sent = if is_out { Sent::Out(self.buffers[transfer.0][..len].to_vec()) } else { Sent::In(len) };
+        self.submitted(transfer, Some((endpoint, len)), sent);
+        Ok(())
+    }
+
+    fn reap(&mut self, _: Duration) -> Result<Option<Reaped>, PipeError> {
+        if let Some(transfer) = self.cancelled.pop_front() {
+            return Ok(Some(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled }));
+        }
+        let Some(&(transfer, bulk)) = self.in_flight.front() else { return Err(PipeError::Timeout) };
+        let buffer = &mut self.buffers[transfer.0];
+        let is_read = bulk.map_or(buffer[0] & 0x80 != 0, |(endpoint, _)| endpoint == Endpoint::DataIn);
+        let (start, len) = match bulk {
+            Some((_, len)) => (0, len),
+            None => (SETUP_LEN, control_data_len(buffer).unwrap()),
+        };
+        let answer = self.log.lock().unwrap().answers.pop_front();
+        let (moved, end) = match answer {
+            Some(Err(PipeError::Timeout)) => return Ok(None),
+            Some(Err(error)) => (0, TransferEnd::Failed(error)),
+            Some(Ok(data)) if is_read => {
+                buffer[start..start + data.len()].copy_from_slice(&data);
+                (data.len(), TransferEnd::Completed)
+            }
+            _ => (len, TransferEnd::Completed),
+        };
+        self.in_flight.pop_front();
+        Ok(Some(Reaped { transfer, moved, end }))
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        if let Some(at) = self.in_flight.iter().position(|(id, _)| *id == transfer) {
+            self.in_flight.remove(at);
+            self.cancelled.push_back(transfer);
+        }
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.log().sent.push(Sent::ClearHalt(endpoint));
+        Ok(())
+    }
+
+    fn mass_storage_reset(&mut self, _: Duration) -> Result<(), PipeError> {
+        Err(PipeError::Stall)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        Ok(())
+    }
+}
+
+impl ControlPipes for Script {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        let buffer = &self.buffers[transfer.0];
+        let setup: [u8; SETUP_LEN] = buffer[..SETUP_LEN].try_into().unwrap();
+        let len = if setup[0] & 0x80 == 0 { control_data_len(buffer).unwrap() } else { 0 };
+        let data = buffer[SETUP_LEN..SETUP_LEN + len].to_vec();
+        self.submitted(transfer, None, Sent::Control(setup, data));
+        Ok(())
+    }
+}
+
+fn unit_at(speed: Speed, answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
+    let script = Script::default();
+    let log = script.log.clone();
+    log.lock().unwrap().answers = answers.into();
+    (OpenBridge::new(Box::new(script), speed), log)
+}
+
+fn unit(answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
+    unit_at(Speed::Super, answers)
+}
+
+fn sent(log: &Arc<Mutex<Log>>) -> Vec<Sent> {
+    std::mem::take(&mut log.lock().unwrap().sent)
+}
+
+fn control(setup: [u8; SETUP_LEN], data: &[u8]) -> Sent {
+    Sent::Control(setup, data.to_vec())
+}
+
+const IDLE: u8 = 0;
+const BUSY: u8 = 2;
+const ASK_SRAM: [u8; SETUP_LEN] = [0xC0, 0xE4, 0x50, 0xC4, 0, 0, 1, 0];
+
+#[test]
+fn e4_names_address_page_and_length() {
+    let (mut unit, log) = unit(vec![Ok(vec![1, 2, 3])]);
+    let mut found = [0; 3];
+    unit.xdata_read(XdataAddress::main(0x07F0), &mut found).unwrap();
+    assert_eq!((found, sent(&log)), ([1, 2, 3], vec![control([0xC0, 0xE4, 0xF0, 0x07, 0, 0, 3, 0], &[])]));
+    let other = XdataAddress { page: crate::scsi::XdataPage::Other, addr: 0x1234 };
+    unit.xdata_read(other, &mut [0; 1]).unwrap();
+    assert_eq!(sent(&log), [control([0xC0, 0xE4, 0x34, 0x12, 0, 1, 1, 0], &[])]);
+}
+
+#[test]
+fn a_long_e4_goes_in_pieces_of_255_bytes_at_superspeed_and_of_64_at_high_speed() {
+    for (speed, most) in [(Speed::Super, 255), (Speed::SuperPlus, 255), (Speed::High, 64)] {
+        let whole: Vec<u8> = (0..700u32).map(|at| (at % 251) as u8).collect();
+        let (mut unit, log) = unit_at(speed, whole.chunks(most).map(|piece| Ok(piece.to_vec())).collect());
+        let mut found = vec![0; whole.len()];
+        unit.xdata_read(XdataAddress::main(0xF000), &mut found).unwrap();
+        assert_eq!(found, whole);
+        let lens: Vec<usize> = whole.chunks(most).map(<[u8]>::len).collect();
+        for (index, (request, len)) in sent(&log).into_iter().zip(lens).enumerate() {
+            let [low, high] = (0xF000 + (index * most) as u16).to_le_bytes();
+            assert_eq!(request, control([0xC0, 0xE4, low, high, 0, 0, len as u8, 0], &[]));
+        }
+        assert!(log.lock().unwrap().most_in_flight > 1, "many are in flight");
+    }
+}
+
+#[test]
+fn an_e4_past_the_end_of_its_page_is_not_sent() {
+    let (mut unit, log) = unit(vec![]);
+    let error = unit.xdata_read(XdataAddress::main(0xFFFF), &mut [0; 2]).unwrap_err();
+    assert!(matches!(error, ControlError::Length { .. }), "{error}");
+    assert_eq!(sent(&log), []);
+}
+
+#[test]
+fn an_e4_that_brings_less_says_how_much() {
+    let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![7; 64])]);
+    let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 510]).unwrap_err();
+    assert_eq!(error.to_string(), "E4 (read XDATA 0xF0FF) moved 64 bytes, expected 255");
+}
+
+#[test]
+fn e5_names_address_value_and_page() {
+    let (mut unit, log) = unit(vec![]);
+    unit.xdata_write(XdataAddress::main(0xC8A9), 0x5A).unwrap();
+    let other = XdataAddress { page: crate::scsi::XdataPage::Other, addr: 0x0001 };
+    unit.xdata_write(other, 0xFF).unwrap();
+    let expected =
+        [control([0x40, 0xE5, 0xA9, 0xC8, 0x5A, 0, 0, 0], &[]), control([0x40, 0xE5, 0x01, 0, 0xFF, 1, 0, 0], &[])];
+    assert_eq!(sent(&log), expected);
+}
+
+#[test]
+fn many_e5_keep_their_order_with_no_more_in_flight_than_allowed() {
+    let (mut unit, log) = unit(vec![]);
+    let writes: Vec<(XdataAddress, u8)> = (0..100).map(|at| (XdataAddress::main(0x7000 + at), at as u8)).collect();
+    unit.set_depth(8);
+    unit.xdata_write_all(&writes).unwrap();
+    let expected: Vec<Sent> = (0..100).map(|at| control([0x40, 0xE5, at, 0x70, at, 0, 0, 0], &[])).collect();
+    assert_eq!(sent(&log), expected);
+    assert_eq!(log.lock().unwrap().most_in_flight, 8);
+}
+
+#[test]
+fn f0_carries_format_enables_address_and_value_and_asks_for_a_completion_where_one_comes() {
+    let done = || Ok(vec![0x02, 0x10, 0x4C, 0x74, 0, 4, 0, 0]);
+    let ask = || control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
+    let f0 = |format, enables, data: [u8; 12]| control([0x40, 0xF0, format, enables, 0, 0, 12, 0], &data);
+    let read = Tlp::config_read(4, 0, 1, 0x10);
+    let cases = [
+        (Tlp::config_read(0, 0, 0, 0x18), f0(0x04, 0x0F, [0x18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])),
+        (read, f0(0x05, 0x0F, [0x10, 0, 0x01, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
+        (Tlp::config_write(0, 0, 0, 4, 7), f0(0x44, 0x0F, [4, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0])),
+        (Tlp::config_write(1, 31, 7, 4, 7).with_enables(3), f0(0x45, 0x03, [4, 0, 0xFF, 1, 0, 0, 0, 0, 7, 0, 0, 0])),
+        (Tlp::memory_read(0x12_3456_7890), f0(0x20, 0x0F, [0x90, 0x78, 0x56, 0x34, 0x12, 0, 0, 0, 0, 0, 0, 0])),
+    ];
+    for (tlp, expected) in cases {
+        let (mut unit, log) = unit(vec![Ok(vec![]), done()]);
+        let completion = unit.tlp(&tlp).unwrap().unwrap();
+        assert_eq!(completion.value(), Some(0x744C_1002));
+        assert_eq!(sent(&log), [expected, ask()]);
+    }
+    let (mut unit, log) = unit(vec![]);
+    assert_eq!(unit.tlp(&Tlp::memory_write(0x1000_0040, 0xCAFE_F00D)), Ok(None));
+    assert_eq!(sent(&log), [f0(0x60, 0x0F, [0x40, 0, 0, 0x10, 0, 0, 0, 0, 0x0D, 0xF0, 0xFE, 0xCA])]);
+}
+
+#[test]
+fn each_status_of_a_completion_has_its_name() {
+    use CompletionStatus::*;
+    let status = |byte4, byte7| Completion::parse(&[0, 0, 0, 0, byte4, 4, 0, byte7]).map(|found| found.status);
+    assert_eq!(status(0x00, 0), Some(Success));
+    assert_eq!(status(0x1F, 0), Some(Success), "the low bits belong to the header");
+    assert_eq!(status(0x20, 0), Some(UnsupportedRequest));
+    assert_eq!(status(0x40, 0), Some(ConfigRetry));
+    assert_eq!(status(0x80, 0), Some(CompleterAbort));
+    assert_eq!(status(0x60, 0), Some(Reserved(3)));
+    assert_eq!(status(0x20, 1), Some(UnsupportedRequest));
+    assert_eq!(status(0x00, 1), Some(Failed));
+    assert_eq!(status(0x00, 0xFF), Some(TimedOut));
+    assert_eq!(status(0x00, 2), None);
+    assert_eq!(Completion::parse(&[1, 0, 0, 0, 0x20, 4, 0, 0]).unwrap().value(), None);
+}
+
+#[test]
+fn a_completion_that_nobody_defines_is_an_error_and_names_it() {
+    let (mut unit, _) = unit(vec![Ok(vec![]), Ok(vec![0, 0, 0, 0, 0, 0, 0, 0x77])]);
+    let error = unit.tlp(&Tlp::memory_read(0)).unwrap_err();
+    assert!(matches!(error, ControlError::Malformed { .. }), "{error}");
+    assert!(error.to_string().contains("77"), "{error}");
+}
+
+#[test]
+fn a_batch_of_tlps_flies_together_and_its_completions_keep_the_order() {
+    let answers = [vec![], vec![1, 0, 0, 0, 0, 4, 0, 0], vec![], vec![], vec![2, 0, 0, 0, 0x20, 4, 0, 0]];
+    let (mut unit, log) = unit(answers.into_iter().map(Ok).collect());
+    let tlps = [Tlp::memory_read(0x10), Tlp::memory_write(0x14, 9), Tlp::memory_read(0x18)];
+    let found = unit.tlps(&tlps).unwrap();
+    let status = |index: usize| found[index].map(|completion: Completion| (completion.data, completion.status));
+    assert_eq!(status(0), Some((1, CompletionStatus::Success)));
+    assert_eq!(status(1), None);
+    assert_eq!(status(2), Some((2, CompletionStatus::UnsupportedRequest)));
+    assert_eq!(log.lock().unwrap().most_in_flight, 5);
+}
+
+#[test]
+fn a_stream_of_writes_is_armed_before_its_data_are_sent() {
+    let (mut unit, log) = unit(vec![]);
+    let data: Vec<u8> = (0..BULK_LEN + 8).map(|at| (at % 253) as u8).collect();
+    unit.stream_write(0x8_0000_0100, &data).unwrap();
+    let [c0, c1, c2, c3] = (data.len() as u32 / 4).to_le_bytes();
+    let arm = control([0x40, 0xF0, 0x60, 0x0F, 1, 0, 12, 0], &[0, 1, 0, 0, 8, 0, 0, 0, c0, c1, c2, c3]);
+    assert_eq!(sent(&log), [arm, Sent::Out(data[..BULK_LEN].to_vec()), Sent::Out(data[BULK_LEN..].to_vec())]);
+    assert_eq!(log.lock().unwrap().most_in_flight, 2, "the data, without the request");
+}
+
+#[test]
+fn a_stream_of_reads_brings_its_data_in_order() {
+    let first = vec![5; BULK_LEN];
+    let (mut unit, log) = unit(vec![Ok(vec![]), Ok(first), Ok(vec![6; 12])]);
+    let mut found = vec![0; BULK_LEN + 12];
+    unit.stream_read(0x1000, &mut found).unwrap();
+    assert!(found[..BULK_LEN].iter().all(|byte| *byte == 5) && found[BULK_LEN..] == [6; 12]);
+    let [c0, c1, c2, c3] = (found.len() as u32 / 4).to_le_bytes();
+    let arm = control([0x40, 0xF0, 0x20, 0x0F, 2, 0, 12, 0], &[0, 0x10, 0, 0, 0, 0, 0, 0, c0, c1, c2, c3]);
+    assert_eq!(sent(&log), [arm, Sent::In(BULK_LEN), Sent::In(12)]);
+}
+
+#[test]
+fn a_stream_that_is_not_whole_dwords_is_not_sent_and_an_empty_one_does_nothing() {
+    let (mut unit, log) = unit(vec![]);
+    for (address, len) in [(0, 3), (2, 4)] {
+        let error = unit.stream_read(address, &mut vec![0; len]).unwrap_err();
+        assert!(error.to_string().contains("whole dwords"), "{error}");
+    }
+    unit.stream_write(0x1000, &[]).unwrap();
+    assert_eq!(sent(&log), []);
+}
+
+#[test]
+fn f2_is_armed_only_while_0xc450_reads_0() {
+    let (mut unit, log) = unit(vec![Ok(vec![BUSY]), Ok(vec![BUSY]), Ok(vec![IDLE])]);
+    let data = vec![0xA5; 0x4000 + 512];
+    unit.sram_write(3, &data).unwrap();
+    let ask = || control(ASK_SRAM, &[]);
+    let arm = control([0x40, 0xF2, 33, 0, 3, 2, 0, 0], &[]);
+    assert_eq!(sent(&log), [ask(), ask(), ask(), arm, Sent::Out(data)]);
+    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1024 }).unwrap();
+    assert_eq!(sent(&log), [ask(), control([0x40, 0xF2, 0x00, 0x84, 0, 32, 0, 0], &[])]);
+}
+
+#[test]
+fn an_sram_that_stays_busy_is_not_armed() {
+    let (mut unit, log) = unit(vec![Ok(vec![BUSY]); 3]);
+    unit.set_timeout(Duration::ZERO);
+    let error = unit.sram_write(0, &[0; 512]).unwrap_err();
+    assert_eq!(error, ControlError::SramBusy { deadline: Duration::ZERO, status: BUSY });
+    assert!(sent(&log).iter().all(|sent| *sent == control(ASK_SRAM, &[])));
+}
+
+#[test]
+fn what_does_not_fit_the_sram_is_not_armed() {
+    let (mut unit, log) = unit(vec![]);
+    for (first_slot, len) in [(0, 0), (0, 511), (0, 0x8_0200), (31, 0x4200), (32, 512)] {
+        let error = unit.sram_write(first_slot, &vec![0; len]).unwrap_err();
+        assert!(matches!(error, ControlError::Length { .. }), "{first_slot} {len}: {error}");
+    }
+    assert_eq!(sent(&log), []);
+}
+
+#[test]
+fn f3_switches_the_power_of_pcie() {
+    let (mut unit, log) = unit(vec![]);
+    unit.pcie_power(true).unwrap();
+    unit.pcie_power(false).unwrap();
+    let power = |on| control([0x40, 0xF3, on, 0, 0, 0, 0, 0], &[]);
+    assert_eq!(sent(&log), [power(1), power(0)]);
+}
+
+#[test]
+fn the_link_is_up_when_0xb450_reads_78() {
+    let (mut unit, log) = unit(vec![Ok(vec![0x78]), Ok(vec![0x11])]);
+    assert_eq!((unit.link_state(), unit.link_state()), (Ok((0x78, true)), Ok((0x11, false))));
+    assert_eq!(sent(&log)[0], control([0xC0, 0xE4, 0x50, 0xB4, 0, 0, 1, 0], &[]));
+}
+
+#[test]
+fn c0_gives_voltage_and_current_where_the_board_measures_them() {
+    let silent = || Err(PipeError::Timeout);
+    let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
+    let answers = vec![Ok(measured), Err(PipeError::Stall), silent(), Ok(vec![0x78]), silent(), silent()];
+    let (mut unit, log) = unit(answers);
+    assert_eq!(unit.supply(), Ok(Some(Supply { voltage_mv: 12_000, current_ma: -100 })));
+    assert_eq!(unit.supply(), Ok(None), "refused");
+    assert_eq!(unit.supply(), Ok(None), "without an answer, though the unit answers others");
+    assert!(matches!(unit.supply(), Err(ControlError::Timeout { .. })), "a unit that answers nothing");
+    assert_eq!(sent(&log)[0], control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]));
+}
+
+#[test]
+fn each_failure_of_a_request_has_its_own_error_and_the_next_request_works() {
+    for (failure, code) in [
+        (PipeError::Stall, "asmpatch::control::stalled"),
+        (PipeError::Timeout, "asmpatch::control::timeout"),
+        (PipeError::Disconnected, "asmpatch::control::disconnected"),
+        (PipeError::Overflow, "asmpatch::control::io"),
+        (PipeError::Other("odd".to_owned()), "asmpatch::control::io"),
+    ] {
+        let (mut unit, _) = unit(vec![Ok(vec![1; 255]), Err(failure)]);
+        let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
+        assert_eq!(error.code().unwrap().to_string(), code);
+        assert!(error.to_string().contains("E4 (read XDATA 0x00FF)"), "{error}");
+        assert!(error.help().is_some());
+        unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
+    }
+}
+
+#[test]
+fn bulk_pipes_that_hang_while_requests_are_answered_are_told_apart_from_a_unit_that_is_silent() {
+    for (answer, answers) in [(Ok(vec![IDLE]), true), (Err(PipeError::Timeout), false)] {
+        let (mut unit, _) = unit(vec![Ok(vec![]), Err(PipeError::Timeout), answer]);
+        let error = unit.stream_write(0, &[0; 64]).unwrap_err();
+        assert!(matches!(error, ControlError::BulkTimeout { answers: found, .. } if found == answers), "{error}");
+        assert!(error.to_string().contains("stream of memory writes"), "{error}");
+        assert_eq!(error.help().unwrap().to_string().contains("only the power"), answers);
+    }
+}
+
+#[test]
+fn a_bulk_pipe_that_halts_is_freed() {
+    let (mut unit, log) = unit(vec![Ok(vec![]), Err(PipeError::Stall)]);
+    unit.stream_read(0, &mut [0; 64]).unwrap_err();
+    assert_eq!(sent(&log).last(), Some(&Sent::ClearHalt(Endpoint::DataIn)));
+}

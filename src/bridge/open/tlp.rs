@@ -1,0 +1,180 @@
+//! The PCIe requests that F0 sends, and their completions.
+
+use std::fmt;
+
+use super::command::COMPLETION_LEN;
+
+/// All four bytes of a dword.
+const ALL_BYTES: u8 = 0x0F;
+
+/// Which request a TLP is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TlpKind {
+    /// CfgRd0: configuration space of the bridge's own root port.
+    ConfigRead0,
+    /// CfgRd1: configuration space behind it.
+    ConfigRead1,
+    /// CfgWr0.
+    ConfigWrite0,
+    /// CfgWr1.
+    ConfigWrite1,
+    /// MRd of one dword.
+    MemoryRead,
+    /// MWr of one dword: posted, so no completion follows.
+    MemoryWrite,
+}
+
+impl TlpKind {
+    /// Format and type. Memory requests have four dwords of header whatever the address, as tinygrad's runtime sends
+    /// them.
+    pub const fn format(self) -> u8 {
+        match self {
+            Self::ConfigRead0 => 0x04,
+            Self::ConfigRead1 => 0x05,
+            Self::ConfigWrite0 => 0x44,
+            Self::ConfigWrite1 => 0x45,
+            Self::MemoryRead => 0x20,
+            Self::MemoryWrite => 0x60,
+        }
+    }
+
+    /// Whether no completion follows.
+    pub const fn is_posted(self) -> bool {
+        matches!(self, Self::MemoryWrite)
+    }
+}
+
+/// A PCIe request of one dword.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tlp {
+    /// What it asks for.
+    pub kind: TlpKind,
+    /// A multiple of 4: a memory address, or what [`config_address`] gives.
+    pub address: u64,
+    /// Byte enables, bit n for byte n of the dword.
+    pub enables: u8,
+    /// What a write carries; 0 in a read.
+    pub value: u32,
+}
+
+impl Tlp {
+    /// Reads a dword of configuration space: of the root port on bus 0, of what is behind it on any other.
+    pub const fn config_read(bus: u8, device: u8, function: u8, offset: u16) -> Self {
+        let kind = if bus == 0 { TlpKind::ConfigRead0 } else { TlpKind::ConfigRead1 };
+        Self { kind, address: config_address(bus, device, function, offset), enables: ALL_BYTES, value: 0 }
+    }
+
+    /// Writes a dword of configuration space.
+    pub const fn config_write(bus: u8, device: u8, function: u8, offset: u16, value: u32) -> Self {
+        let kind = if bus == 0 { TlpKind::ConfigWrite0 } else { TlpKind::ConfigWrite1 };
+        Self { kind, address: config_address(bus, device, function, offset), enables: ALL_BYTES, value }
+    }
+
+    /// Reads a dword of memory.
+    pub const fn memory_read(address: u64) -> Self {
+        Self { kind: TlpKind::MemoryRead, address, enables: ALL_BYTES, value: 0 }
+    }
+
+    /// Writes a dword of memory.
+    pub const fn memory_write(address: u64, value: u32) -> Self {
+        Self { kind: TlpKind::MemoryWrite, address, enables: ALL_BYTES, value }
+    }
+
+    /// The same request for some bytes of the dword alone.
+    #[must_use]
+    pub const fn with_enables(mut self, enables: u8) -> Self {
+        self.enables = enables & ALL_BYTES;
+        self
+    }
+}
+
+impl fmt::Display for Tlp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.kind {
+            TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => "configuration read",
+            TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 => "configuration write",
+            TlpKind::MemoryRead => "memory read",
+            TlpKind::MemoryWrite => "memory write",
+        };
+        match self.kind {
+            TlpKind::MemoryRead | TlpKind::MemoryWrite => write!(f, "{what} at {:#x}", self.address),
+            _ => {
+                let [_, _, _, _, bus, place, ..] = self.address.to_be_bytes();
+                write!(f, "{what} of {bus:02x}:{:02x}.{} at {:#x}", place >> 3, place & 7, self.address & 0xFFF)
+            }
+        }
+    }
+}
+
+/// The address of a dword of configuration space, as bytes 8 to 11 of a configuration request carry it (PCIe 5.0,
+/// 2.2.7). `device` is 0 to 31, `function` 0 to 7, `offset` 0 to 0xFFC.
+pub const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u64 {
+    (bus as u64) << 24 | (device as u64 & 0x1F) << 19 | (function as u64 & 7) << 16 | (offset as u64 & 0xFFC)
+}
+
+/// How a request ended that expects a completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CompletionStatus {
+    /// Successful completion.
+    Success,
+    /// Unsupported request: nobody there, or nobody decodes the address.
+    UnsupportedRequest,
+    /// Configuration request retry: the function is still starting.
+    ConfigRetry,
+    /// Completer abort.
+    CompleterAbort,
+    /// A status that PCIe does not define.
+    Reserved(u8),
+    /// The bridge's engine reports an error, and no completion.
+    Failed,
+    /// No completion came in the bridge's time.
+    TimedOut,
+}
+
+impl fmt::Display for CompletionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Success => f.write_str("success"),
+            Self::UnsupportedRequest => f.write_str("unsupported request"),
+            Self::ConfigRetry => f.write_str("configuration request retry"),
+            Self::CompleterAbort => f.write_str("completer abort"),
+            Self::Reserved(status) => write!(f, "reserved status {status}"),
+            Self::Failed => f.write_str("error in the bridge"),
+            Self::TimedOut => f.write_str("no completion in time"),
+        }
+    }
+}
+
+/// What came back of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Completion {
+    /// How it ended.
+    pub status: CompletionStatus,
+    /// The dword that was read; of no meaning unless the status is [`CompletionStatus::Success`].
+    pub data: u32,
+}
+
+impl Completion {
+    /// Out of F0's answer; `None` where its last byte is none of 0, 1 and FF.
+    pub const fn parse(answer: &[u8; COMPLETION_LEN]) -> Option<Self> {
+        let status = match (answer[7], answer[4] >> 5) {
+            (0, 0) => CompletionStatus::Success,
+            (0 | 1, 1) => CompletionStatus::UnsupportedRequest,
+            (0 | 1, 2) => CompletionStatus::ConfigRetry,
+            (0 | 1, 4) => CompletionStatus::CompleterAbort,
+            (0 | 1, status @ 1..) => CompletionStatus::Reserved(status),
+            (1, 0) => CompletionStatus::Failed,
+            (0xFF, _) => CompletionStatus::TimedOut,
+            _ => return None,
+        };
+        Some(Self { status, data: u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) })
+    }
+
+    /// The dword that was read, where the request succeeded.
+    pub const fn value(self) -> Option<u32> {
+        match self.status {
+            CompletionStatus::Success => Some(self.data),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The open firmware's control requests as asmpatch sends them, answered by the open image on the chip model:
+//! `ASMPATCH_OPEN_IMAGE` says where it lies.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+mod chip_images;
+
+use std::time::{Duration, Instant};
+
+use asmpatch::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
+use asmpatch::bridge::{ControlError, OpenBridge, Port};
+use asmpatch::scsi::XdataAddress;
+use asmpatch::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
+
+const BAR: u64 = 0x1000_0000;
+
+fn port(scenario: &str) -> VirtualPort {
+    let image = chip_images::open().to_file();
+    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn opened(scenario: &str) -> (OpenBridge, SharedBridge) {
+    let mut port = port(scenario);
+    (port.open_control().unwrap(), port.unit().clone())
+}
+
+/// A unit whose GPU has its BAR.
+fn with_bar(scenario: &str) -> (OpenBridge, SharedBridge) {
+    let (mut bridge, unit) = opened(scenario);
+    let written = bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32)).unwrap().unwrap();
+    assert_eq!(written.status, CompletionStatus::Success);
+    (bridge, unit)
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
+}
+
+const SPEEDS: [&str; 2] = ["", "speed = 'high'"];
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn e5_writes_what_e4_reads_with_many_in_flight() {
+    for speed in SPEEDS {
+        let (mut bridge, unit) = opened(speed);
+        let data = pattern(1000, 3);
+        let writes: Vec<_> =
+            data.iter().enumerate().map(|(at, byte)| (XdataAddress::main(0xF000 + at as u16), *byte)).collect();
+        bridge.xdata_write_all(&writes).unwrap();
+        assert!(unit.lock().data_buffer_mut()[..1000] == data[..]);
+        let mut found = vec![0; 1000];
+        bridge.xdata_read(XdataAddress::main(0xF000), &mut found).unwrap();
+        assert!(found == data, "{speed}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn tlps_reach_configuration_space_and_memory() {
+    let (mut bridge, _) = opened("");
+    assert_eq!(bridge.link_state().unwrap(), (0x78, true));
+    let root = bridge.tlp(&Tlp::config_read(0, 0, 0, 0)).unwrap().unwrap();
+    assert_eq!(root.value(), Some(0x2463_1B21));
+    let nobody = bridge.tlp(&Tlp::config_read(1, 1, 0, 0)).unwrap().unwrap();
+    assert_eq!(nobody.status, CompletionStatus::UnsupportedRequest);
+    let (mut bridge, _) = with_bar("");
+    assert_eq!(bridge.tlp(&Tlp::memory_write(BAR + 0x40, 0xCAFE_F00D)).unwrap(), None);
+    assert_eq!(bridge.tlp(&Tlp::memory_read(BAR + 0x40)).unwrap().unwrap().value(), Some(0xCAFE_F00D));
+    bridge.tlp(&Tlp::memory_write(BAR + 0x40, 0x0000_1100).with_enables(0b0010)).unwrap();
+    assert_eq!(bridge.tlp(&Tlp::memory_read(BAR + 0x40)).unwrap().unwrap().value(), Some(0xCAFE_110D));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_batch_of_tlps_in_flight_does_what_one_after_the_other_does() {
+    for speed in SPEEDS {
+        let (mut bridge, _) = with_bar(speed);
+        let writes: Vec<Tlp> = (0..64).map(|at| Tlp::memory_write(BAR + at * 4, at as u32 * 0x0101)).collect();
+        assert!(bridge.tlps(&writes).unwrap().iter().all(Option::is_none));
+        let reads: Vec<Tlp> = (0..64).map(|at| Tlp::memory_read(BAR + at * 4)).collect();
+        let found = bridge.tlps(&reads).unwrap();
+        for (at, completion) in found.iter().enumerate() {
+            assert_eq!(completion.unwrap().value(), Some(at as u32 * 0x0101), "{speed} {at}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn streams_write_and_read_memory_with_one_and_with_many_in_flight() {
+    for speed in SPEEDS {
+        for depth in [1, 32] {
+            let (mut bridge, _) = with_bar(speed);
+            bridge.set_depth(depth);
+            for len in [4, 1024, 3000, 0x1_0000, 0x2_0004] {
+                let data = pattern(len, depth);
+                bridge.stream_write(BAR + 0x100, &data).unwrap();
+                let mut found = vec![0; len];
+                bridge.stream_read(BAR + 0x100, &mut found).unwrap();
+                assert!(found == data, "{speed} depth {depth} len {len}");
+            }
+            assert!(bridge.link_state().unwrap().1, "it goes on");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn f2_fills_the_sram_slot_by_slot_and_all_of_it() {
+    for speed in SPEEDS {
+        let (mut bridge, unit) = opened(speed);
+        for (slot, len) in [(0, 512), (3, SLOT_LEN), (0, 0x8_0000), (31, SLOT_LEN)] {
+            let data = pattern(len, usize::from(slot));
+            bridge.sram_write(slot, &data).unwrap();
+            let start = usize::from(slot) * SLOT_LEN;
+            assert!(unit.lock().data_buffer_mut()[start..start + len] == data[..], "{speed} {slot} {len}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn f2_to_the_host_waits_for_the_pcie_side_and_what_hangs_is_told_within_its_deadline() {
+    let (mut bridge, _) = opened("");
+    bridge.set_timeout(Duration::from_secs(1));
+    bridge.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+    let started = Instant::now();
+    let error = bridge.bulk_in(&mut [0; 1024]).unwrap_err();
+    assert!(matches!(error, ControlError::BulkTimeout { answers: true, .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(bridge.link_state().unwrap().1, "it goes on");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn power_and_supply_are_asked_for_as_the_build_allows() {
+    let (mut bridge, _) = opened("");
+    bridge.pcie_power(true).unwrap();
+    assert!(bridge.link_state().unwrap().1);
+    assert_eq!(bridge.supply().unwrap(), None, "this build does not measure it");
+    assert!(bridge.link_state().unwrap().1, "it goes on");
+}
+
+#[test]
+fn a_unit_that_runs_the_vendors_protocol_takes_no_control_requests() {
+    let unit = VirtualBridge::in_memory(Scenario::default(), b"stock", None).unwrap();
+    let error = VirtualPort::new("virtual".to_owned(), unit).open_control().unwrap_err();
+    assert!(error.to_string().contains("takes none of the open firmware's requests"), "{error}");
+}

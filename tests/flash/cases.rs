@@ -18,8 +18,8 @@ use asmpatch::virtual_bridge::{OpenError, VirtualPort};
 use serde_json::json;
 
 /// A unit in a folder, and a place for its backups.
-struct Rig {
-    home: tempfile::TempDir,
+pub struct Rig {
+    pub home: tempfile::TempDir,
 }
 
 fn patched() -> Patched {
@@ -27,13 +27,13 @@ fn patched() -> Patched {
 }
 
 impl Rig {
-    fn new(scenario: &str) -> Self {
+    pub fn new(scenario: &str) -> Self {
         let rig = Self { home: tempfile::tempdir().unwrap() };
         rig.tell(scenario);
         rig
     }
 
-    fn tell(&self, scenario: &str) {
+    pub fn tell(&self, scenario: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.dir().join("bridge.toml"), scenario).unwrap();
     }
@@ -54,7 +54,7 @@ impl Rig {
         panic!("the unit stays busy")
     }
 
-    fn cells(&self) -> Vec<u8> {
+    pub fn cells(&self) -> Vec<u8> {
         drop(self.port());
         fs::read(self.dir().join("flash.bin")).unwrap()
     }
@@ -257,7 +257,7 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 }
 
 /// Runs the command as printed, with the question answered.
-fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
+pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
     command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);

@@ -70,9 +70,9 @@ pub enum Refusal {
     #[diagnostic(
         code(asmpatch::flash::clone),
         help(
-            "two units with one identity can't be told apart on one host: give this one its own with `--serial TEXT`, or \
-             keep what it has by leaving out `--config-from`. `--clone-identity` writes it all the same. Nothing was \
-             written"
+            "two units with one identity can't be told apart on one host: give this one a serial number of its own \
+             (`flash --serial TEXT`, `config set serial=TEXT`), or keep what it has by leaving out `--config-from`. \
+             `--clone-identity` writes it all the same. Nothing was written"
         )
     )]
     Clone {

@@ -25,7 +25,7 @@ use crate::shell;
 use crate::unit::Selector;
 
 pub use screen::Screen;
-pub use session::{Choice, Job, Session};
+pub use session::{Choice, Job, Outcome, Session, Unit};
 pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
@@ -169,8 +169,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             backup: args.writing.backup_options(),
         },
     };
-    session.run(&job, |attached, blocks| {
-        Ok(Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?)
+    session.run(&job, |seen| {
+        let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
+        Ok(Plan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block))?)
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
-use crate::bridge::{Attached, Port};
+use crate::bridge::Port;
 use crate::cli::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::pcap::Recording;
@@ -18,7 +18,7 @@ use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
 use crate::flash::guard::Refusal;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{Plan, UnitBlocks};
+use crate::flash::plan::Plan;
 use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
@@ -143,9 +143,17 @@ impl<'a> Session<'a> {
     pub fn run(
         mut self,
         job: &Job,
-        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
+        make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
-        let mut units = self.look(make);
+        let units = self.look(make);
+        self.carry_out(units, job)
+    }
+
+    /// Does the rest of [`Session::run`] with units that were looked at: for a job that depends on what they hold.
+    ///
+    /// # Errors
+    /// As for [`Session::run`].
+    pub fn carry_out(self, mut units: Vec<Unit>, job: &Job) -> Result<Exit, AnyFailure> {
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -173,11 +181,11 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at all units at once and makes their plans.
-    fn look(&mut self, make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
+    pub fn look(&mut self, make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
         let interrupt = self.interrupt;
         let look_at = |port: &mut dyn Port| {
             let seen = Observation::of(port, interrupt)?;
-            let plan = make(seen.attached.clone(), seen.blocks)?;
+            let plan = make(&seen)?;
             Ok((seen, plan))
         };
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {

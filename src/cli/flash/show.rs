@@ -18,7 +18,7 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, Left, restore};
+use crate::flash::recovery::{Action, Left, Origin, restore};
 use crate::flash::run::Report;
 use crate::shell;
 
@@ -63,27 +63,33 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
         BridgeState::BootLoader => "halt, be unplugged once",
     };
     outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
-    notes(plan, firmware, terms).iter().for_each(|note| outln!("  note      {note}"));
+    notes(plan, job, terms).iter().for_each(|note| outln!("  note      {note}"));
 }
 
 /// What the user may want to do otherwise.
-fn notes(plan: &Plan, firmware: &Firmware, terms: &Terms) -> Vec<String> {
+fn notes(plan: &Plan, job: &Job, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
+    let (serial, from_backup) = match job.origin {
+        Origin::Config { .. } => ("serial=TEXT", ""),
+        Origin::Flash { .. } | Origin::Restore { .. } => {
+            ("--serial TEXT", ", `--config-from DIR` the one in its backup")
+        }
+    };
     if !plan.has_own_serial() {
-        notes.push(
-            "the known block's serial number is the same on every unit that gets it; `--serial` gives this one its own, \
-             `--config-from DIR` the one in its backup"
-                .to_owned(),
-        );
+        notes.push(format!(
+            "the known block's serial number is the same on every unit that gets it; `{serial}` gives this one its \
+             own{from_backup}"
+        ));
     }
     if !terms.twins.is_empty() {
         let twins = terms.twins.join(", ");
-        notes.push(format!("{twins} has the same serial number; `--serial TEXT` gives this unit its own"));
+        notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
-    if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_unpatched() {
+    let is_flash = matches!(job.origin, Origin::Flash { .. });
+    if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes
@@ -275,7 +281,7 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
         behind: seen.map(|seen| seen.running.behind.to_string()),
-        plan: plan.map(|plan| plan_json(plan, firmware, unit)),
+        plan: plan.map(|plan| plan_json(plan, job, unit)),
         after: report
             .map_or(same, |report| report.after.as_ref())
             .map(|after| identity(after, if error.is_none() { firmware.to_string() } else { after.state.to_string() })),
@@ -288,13 +294,13 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&
     }
 }
 
-fn plan_json<'a>(plan: &'a Plan, firmware: &Firmware, unit: &Unit) -> PlanJson<'a> {
+fn plan_json<'a>(plan: &'a Plan, job: &Job, unit: &Unit) -> PlanJson<'a> {
     PlanJson {
         write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
-        firmware: firmware.to_string(),
+        firmware: job.subject.firmware.to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
-        notes: notes(plan, firmware, &unit.terms),
+        notes: notes(plan, job, &unit.terms),
     }
 }

@@ -22,6 +22,7 @@ pub mod interrupt;
 pub mod mcu;
 pub mod patch;
 pub mod pcap;
+pub mod pcie;
 pub mod practice;
 pub mod scsi;
 pub mod shell;

@@ -139,7 +139,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
-            Block::Link => self.link.read(addr, stored, !self.fabric.is_empty()),
+            Block::Link => self.link.read(addr, stored, self.fabric.is_link_up()),
         };
         if let Some(watch) = &mut self.watch {
             watch.register(AccessKind::Read, super::xdata::address(index), value, pc);

@@ -466,11 +466,12 @@ impl VirtualBridge {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
         // No NVMe device is modelled: firmware would find no SSD.
-        let behind = self.scenario.behind;
-        if let Some(image) = image.as_ref().filter(|_| !matches!(behind, Behind::Ssd { .. })) {
+        let has_ssd = matches!(self.scenario.behind, Behind::Ssd { .. });
+        if let Some(image) = image.as_ref().filter(|_| !has_ssd) {
             let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
-            let chip = ChipUnit::power_on(image, flash, behind, descriptors.speed, command_time);
+            let fabric = self.scenario.fabric();
+            let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {
                 // A host sees no device.
                 *self.native.flash_mut() = chip.power_off();

@@ -47,7 +47,7 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> Plan {
 fn run(bridge: &mut Bridge<AnyTransport>, plan: &Plan) -> (Report, bool) {
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    let who = Unit { device, is_virtual: true, usb_id, serial, transport: text(), behind: text() };
+    let who = Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
     let mut initialised = false;
     let report = bench::run(bridge, who, plan, Interrupt::never(), &mut |progress| {
         initialised |= progress == Progress::Initialising;
@@ -167,4 +167,17 @@ fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer
     let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
     assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
     assert!(bridge.inquiry().is_ok());
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
+    assert_eq!(report.unit.behind, "no medium; on PCIe 1002:744c at 01:00.0");
+    assert_eq!(report.integrity.as_ref().unwrap().memory, Some(Outcome::Same));
+    for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{:?}", outcome(&report, path));
+    }
 }

@@ -61,7 +61,7 @@ pub(super) fn look<E: TlpEngine>(
     }
     let end = survey.functions.iter().find(|function| function.buses().is_none() && function.parent.is_some());
     let words = end.map_or_else(
-        || "nothing".to_owned(),
+        || if assigns { "nothing" } else { "nothing that has a bus number" }.to_owned(),
         |function| format!("{:04x}:{:04x} at {}", function.vendor, function.device, function.at),
     );
     let memory = memory(&survey).ok_or_else(|| match has_memory(&survey) {

@@ -50,10 +50,11 @@ pub fn run_open(
     bridge.set_timeout(plan.effort.timeout);
     unit.transport = "control".to_owned();
     unit.firmware = "open-firmware".to_owned();
-    if plan.writes() && !bridge.link_state()?.1 {
+    let writes = plan.writes(&Path::OPEN);
+    if writes && !bridge.link_state()?.1 {
         bridge.pcie_power(true)?;
     }
-    let beyond = beyond::look(bridge, plan.writes(), interrupt)?;
+    let beyond = beyond::look(bridge, writes, interrupt)?;
     unit.behind.clone_from(&beyond.words);
     interrupt.check()?;
 

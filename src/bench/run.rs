@@ -13,7 +13,7 @@ use crate::bridge::survey::{behind, has_e4_extension};
 use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
-use crate::pcie::VendorTlp;
+use crate::pcie::{PcieError, VendorTlp};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Whether it changes the bridge's SRAM, or what is behind the bridge.
-    pub(super) fn writes(&self) -> bool {
-        self.paths.iter().any(|path| path.writes())
+    /// Whether one of these paths is wanted that changes the bridge's SRAM, or what is behind the bridge.
+    pub(super) fn writes(&self, paths: &[Path]) -> bool {
+        paths.iter().any(|path| path.writes() && self.paths.contains(path))
     }
 
     /// What it measures of the paths that a firmware has, and of those that were asked for though it has them not. `most`
@@ -145,7 +145,7 @@ pub fn run<T: Transport>(
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
     unit.firmware = "vendor".to_owned();
-    let writes = plan.writes();
+    let writes = plan.writes(&Path::VENDOR);
     let behind = behind(bridge)?;
     let has_ssd = matches!(behind, Behind::Ssd(_));
     unit.behind = match behind {
@@ -172,10 +172,17 @@ pub fn run<T: Transport>(
         None
     };
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(&Path::TlpWrite));
-    let memory = match memory {
-        Some(memory) => Some(tlp::check(&mut VendorTlp::new(bridge), *memory, &pattern, plan.effort)?),
-        None => None,
-    };
+    let (mut before, mut memory_outcome) = (None, None);
+    if let Some(&memory) = memory {
+        let engine = &mut VendorTlp::new(bridge);
+        memory_outcome = Some(match tlp::save(engine, memory, plan.effort)? {
+            Ok(saved) => {
+                before = Some((memory, saved));
+                tlp::check(engine, memory, &pattern, plan.effort)?
+            }
+            Err(outcome) => outcome,
+        });
+    }
     if initialises {
         if !bridge.has_no_medium()? {
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
@@ -186,8 +193,8 @@ pub fn run<T: Transport>(
     }
     let mut integrity =
         if runs(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
-    if memory.is_some() {
-        integrity.get_or_insert_default().memory = memory;
+    if memory_outcome.is_some() {
+        integrity.get_or_insert_default().memory = memory_outcome;
     }
     let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
     interrupt.check()?;
@@ -217,6 +224,9 @@ pub fn run<T: Transport>(
             }
         };
         rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
+    }
+    if let Some((memory, before)) = before {
+        tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
     let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
     Ok(Report {

@@ -15,8 +15,8 @@ use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::interrupt::Interrupt;
 use crate::pcie::{EngineError, TlpEngine};
 
-/// Bytes that are written and read back where there are no streams.
-const CHECKED_LEN: usize = 1024;
+/// Bytes of the memory that single TLPs read and write.
+const REACH: u64 = 1024;
 
 /// Times TLPs at one size: one request and its completion, or a batch of writes until the unit has taken all.
 ///
@@ -49,10 +49,10 @@ pub(super) fn measure<E: TlpEngine>(
     })
 }
 
-/// The `number`th batch; it goes round in the first 4 KiB.
+/// The `number`th batch.
 fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
     let dwords = (point.size / 4) as u64;
-    let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) % 1024 * 4;
+    let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % REACH;
     match point.path {
         Path::ConfigRead => {
             let function = beyond.function?;
@@ -67,7 +67,7 @@ fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
     }
 }
 
-/// Writes the pattern's first dwords one by one, reads them back, and puts back what was there.
+/// Writes the pattern's first dwords one by one, and reads them back.
 ///
 /// # Errors
 /// As for [`measure`].
@@ -77,37 +77,45 @@ pub(super) fn check<E: TlpEngine>(
     pattern: &Pattern,
     effort: Effort,
 ) -> Result<Outcome, BenchError> {
-    match try_check(engine, memory, pattern) {
-        Ok(outcome) => Ok(outcome),
-        Err(error) => outcome_of(error, effort),
+    let expected = &pattern.bytes()[..REACH as usize];
+    if let Err(error) = write(engine, memory, expected) {
+        return outcome_of(error, effort);
     }
-}
-
-fn try_check<E: TlpEngine>(engine: &mut E, memory: Memory, pattern: &Pattern) -> Result<Outcome, EngineError> {
-    let expected = &pattern.bytes()[..CHECKED_LEN];
-    let before = match read(engine, memory)? {
-        Ok(before) => before,
-        Err(status) => return Ok(Outcome::Refused { reason: status.to_string() }),
-    };
-    write(engine, memory, expected)?;
-    let found = read(engine, memory)?;
-    write(engine, memory, &before)?;
-    Ok(match found {
+    Ok(match save(engine, memory, effort)? {
         Ok(found) => integrity::compare(expected, &found, 0),
-        Err(status) => Outcome::Refused { reason: status.to_string() },
+        Err(outcome) => outcome,
     })
 }
 
+/// What stands where [`check`] and [`measure`] write; an outcome where it can't be read.
+///
+/// # Errors
+/// As for [`measure`].
+pub(super) fn save<E: TlpEngine>(
+    engine: &mut E,
+    memory: Memory,
+    effort: Effort,
+) -> Result<Result<Vec<u8>, Outcome>, BenchError> {
+    match read(engine, memory) {
+        Ok(Ok(found)) => Ok(Ok(found)),
+        Ok(Err(status)) => Ok(Err(Outcome::Refused { reason: status.to_string() })),
+        Err(error) => outcome_of(error, effort).map(Err),
+    }
+}
+
 fn read<E: TlpEngine>(engine: &mut E, memory: Memory) -> Result<Result<Vec<u8>, CompletionStatus>, EngineError> {
-    let tlps: Vec<Tlp> =
-        (0..CHECKED_LEN as u64).step_by(4).map(|offset| Tlp::memory_read(memory.address + offset)).collect();
+    let tlps: Vec<Tlp> = (0..REACH).step_by(4).map(|offset| Tlp::memory_read(memory.address + offset)).collect();
     let completions = engine.tlps(&tlps)?;
     let dwords = completions.into_iter().flatten().map(|completion| completion.value().ok_or(completion.status));
     let dwords: Result<Vec<u32>, CompletionStatus> = dwords.collect();
     Ok(dwords.map(|dwords| dwords.into_iter().flat_map(u32::to_le_bytes).collect()))
 }
 
-fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+/// Writes these bytes, dword by dword.
+///
+/// # Errors
+/// [`EngineError`].
+pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
     let (dwords, _) = bytes.as_chunks::<4>();
     let addresses = (memory.address..).step_by(4);
     let tlps: Vec<Tlp> =

@@ -66,6 +66,9 @@ pub(super) fn look<E: TlpEngine>(
     );
     let memory = memory(&survey).ok_or_else(|| match has_memory(&survey) {
         true => "no GPU's memory has an address; measure what writes, too, and it gets one".to_owned(),
+        false if end.is_none() && !assigns => {
+            "no GPU is seen; measure what writes, too, and what is there gets bus numbers".to_owned()
+        }
         false => "no GPU behind the bridge offers memory that may be written".to_owned(),
     });
     let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
@@ -77,7 +80,8 @@ fn memory(survey: &Survey) -> Option<Memory> {
     let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
     let bars = displays.filter(|function| function.decodes_memory()).flat_map(|function| &function.bars);
     bars.filter(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.is_assigned())
-        .filter_map(|bar| Some(Memory { address: bar.address, len: bar.size? }))
+        // Whoever gave it an address has asked for its size.
+        .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)
 }

@@ -24,9 +24,7 @@ const SLOT: u8 = 0;
 /// Why a path is left out on any unit that runs open firmware.
 fn left_out(path: Path) -> Option<&'static str> {
     match path {
-        Path::F2In => Some(
-            "the SRAM sends nothing before a device writes its completion entry (0x00822000), as a running GPU does",
-        ),
+        Path::F2In => Some("the SRAM waits for a running GPU's write to 0x00822000"),
         path if !Path::OPEN.contains(&path) => Some("the open firmware takes no SCSI commands"),
         _ => None,
     }

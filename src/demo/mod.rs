@@ -236,6 +236,7 @@ impl<'a> Demo<'a> {
             is_virtual: true,
             usb_id: attached.usb_id.to_string(),
             serial: attached.serial.clone(),
+            firmware: String::new(),
             transport: String::new(),
             behind: String::new(),
         };
@@ -246,7 +247,7 @@ impl<'a> Demo<'a> {
             timeout: Duration::from_millis(300),
         };
         let plan = bench::Plan {
-            paths: BTreeSet::from(bench::Path::ALL),
+            paths: BTreeSet::from(bench::Path::SCSI),
             sizes: Vec::new(),
             depths: Vec::new(),
             sweep: false,

@@ -4,8 +4,10 @@ use super::{Function, merged};
 
 const BAR0: usize = 0x10;
 const CONFIG_LEN: usize = 0x1000;
+/// A BAR's bit 3.
+const PREFETCHABLE: u8 = 0x08;
 
-/// A function of configuration space and one 32-bit memory BAR.
+/// A function of configuration space and one 32-bit memory BAR, prefetchable.
 #[derive(Debug)]
 pub struct MemoryFunction {
     config: Box<[u8; CONFIG_LEN]>,
@@ -23,6 +25,8 @@ impl MemoryFunction {
         // A bridge has a header of type 1.
         config[14] = u8::from(class >> 8 == 0x06_04);
         let len = if len == 0 { 0 } else { len.max(16).next_power_of_two() };
+        // Memory, and nothing but memory.
+        config[BAR0] = if len == 0 { 0 } else { PREFETCHABLE };
         Self { config, memory: vec![0; len] }
     }
 
@@ -58,8 +62,8 @@ impl Function for MemoryFunction {
             // IDs, class, header type.
             0x00 | 0x08 => 0,
             0x0C => 0x0000_FFFF,
-            // The BAR's low bits say its size.
-            BAR0 => (self.memory.len() as u32).checked_sub(1).map_or(0, |low| !low),
+            // The BAR's low bits say its size, the lowest four what it is.
+            BAR0 => (self.memory.len() as u32).checked_sub(1).map_or(0, |low| !low & !0x0F),
             _ => u32::MAX,
         };
         let old = self.dword(at);

@@ -11,6 +11,7 @@ pub mod bridge;
 pub mod chip;
 pub mod cli;
 pub mod demo;
+pub mod devices;
 pub mod digest;
 pub mod doctor;
 pub mod escape;

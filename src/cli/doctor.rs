@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::known::PatchDirs;
+use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, output, print};
 use crate::atomic;
@@ -44,6 +44,9 @@ pub struct Args {
     force: bool,
 
     #[command(flatten)]
+    ids: DeviceIds,
+
+    #[command(flatten)]
     pcap: PcapArgs,
 
     /// Print JSON.
@@ -70,7 +73,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     let recording = args.pcap.start()?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
-    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let info = unit::of_port(&mut *port)?;
     let serial = info.serial.clone();

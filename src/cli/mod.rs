@@ -11,6 +11,7 @@ mod bench;
 #[cfg(unix)]
 mod bridge;
 mod completions;
+mod config;
 mod context;
 mod deadlines;
 mod demo;
@@ -85,6 +86,7 @@ enum Command {
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
+    Config(config::Args),
     Export(export::Args),
     Flash(flash::Args),
     Exec(exec::Args),
@@ -112,6 +114,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
+        Command::Config(args) => config::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Flash(args) => flash::run(&args, context),
         Command::Exec(args) => exec::run(&args, context),

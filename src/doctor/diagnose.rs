@@ -252,13 +252,7 @@ impl Page {
             }
             Some(Err(problem)) => self.problem(LINK, Verdict::Bad, problem),
             None => match &seen.behind {
-                Some(behind @ Behind::Ssd(_)) => {
-                    self.line(
-                        LINK,
-                        Verdict::Unknown,
-                        format!("not asked: behind it is an {}", behind.to_string().shown()),
-                    );
-                }
+                Some(Behind::Ssd(_)) => self.line(LINK, Verdict::Unknown, "not asked: an SSD uses it"),
                 Some(behind) if behind.is_initialised() => {
                     let found = "not asked: a GPU runtime has initialised the unit, and may be at work";
                     let advice = format!("end it, then `asmpatch reset --device {}`", self.device);
@@ -293,7 +287,13 @@ impl Page {
         let tree = match &seen.tree {
             Some(Ok(tree)) => tree,
             Some(Err(problem)) => return self.problem(GPU, Verdict::Bad, problem),
-            None => return,
+            None => {
+                if let Some(behind @ Behind::Ssd(_)) = &seen.behind {
+                    let found = format!("behind it is an {}", behind.to_string().shown());
+                    self.advise(GPU, Verdict::Bad, found, "put a GPU in its place");
+                }
+                return;
+            }
         };
         let gpus: Vec<String> = tree.functions.iter().filter(|function| is_gpu(function)).map(words).collect();
         for note in &tree.notes {

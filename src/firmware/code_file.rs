@@ -258,7 +258,7 @@ mod tests {
         let refused = |records: &[Record]| image_of_code(&hex(records)).unwrap_err();
         let end = Record::EndOfFile;
         assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
-        assert_eq!(refused(&[end.clone()]), CodeFileError::NoResetVector);
+        assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
         let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
         assert!(matches!(overlap, CodeFileError::Overlap { at } if at.addr() == 2), "{overlap}");
         for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {

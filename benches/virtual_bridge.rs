@@ -1,25 +1,53 @@
-//! What the virtual bridge itself costs, below every engine: one command over UAS and over Bulk-Only, on the wire.
+//! What virtual units cost in this process: the plain responder on the wire, below every engine, and asmpatch's engines
+//! on the plain responder and on firmware.
 //!
-//! It bounds what `asmpatch bench` can show on a virtual bridge, in this process or in a virtual machine.
+//! The responder runs no firmware: what its rows cost is the host's. What the rows of the chip cost more is the vendor's
+//! code on the chip model: `ASMPATCH_VENDOR_IMAGE=FILE cargo bench --bench virtual_bridge`; without the image they are
+//! left out.
+
+mod plain;
 
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
-use asmpatch::bridge::Endpoint;
+use asmpatch::bridge::{Bridge, Endpoint, Transport as _};
+use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::scsi::bot::{CommandBlockWrapper, Direction};
 use asmpatch::scsi::uas::{CommandIu, Tag};
 use asmpatch::scsi::{Cdb, Command};
-use asmpatch::virtual_bridge::{InReply, OutReply, STREAMS, Scenario, VirtualBridge};
+use asmpatch::virtual_bridge::{InReply, OutReply, STREAMS, Scenario, VirtualBridge, VirtualPort};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use plain::{Kind, Stream};
 
 const LEN: usize = 65536;
 const BLOCKS: u32 = 128;
-const SSD: &str = "behind = { ssd = { bytes = 1048576 } }";
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Name, whether over UAS, what, bytes a command, commands in flight, and whether firmware takes it: WRITE(16) never ends
+/// over Bulk-Only, and a runtime frees the SRAM behind each.
+const ROWS: [(&str, bool, Kind, usize, usize, bool); 9] = [
+    ("uas_e4_255_1_tag", true, Kind::E4, 255, 1, true),
+    ("uas_e4_255_31_tags", true, Kind::E4, 255, 31, true),
+    ("uas_write16_64k_and_freeing_1_tag", true, Kind::RuntimeWrite, LEN, 1, true),
+    ("uas_write16_64k_1_tag", true, Kind::Write, LEN, 1, false),
+    ("uas_write16_64k_8_tags", true, Kind::Write, LEN, 8, false),
+    ("uas_write16_64k_31_tags", true, Kind::Write, LEN, 31, false),
+    ("bulk_only_e4_255", false, Kind::E4, 255, 1, true),
+    ("bulk_only_write16_64k", false, Kind::Write, LEN, 1, false),
+    ("bulk_only_read16_64k", false, Kind::Read, LEN, 1, false),
+];
 
 fn unit(alternate: u8) -> VirtualBridge {
-    let scenario = Scenario::parse(SSD).expect("a scenario");
-    let mut unit = VirtualBridge::in_memory(scenario, b"bench", None).expect("a unit");
-    unit.set_alternate(alternate).expect("running firmware has both alternates");
+    let mut unit = plain::responder(0).expect("a responder");
+    unit.set_alternate(alternate).expect("the responder has both alternates");
     unit
+}
+
+/// 240417 with the status patch, a GPU behind it.
+fn chip() -> Option<VirtualBridge> {
+    let file = std::fs::read(std::env::var_os("ASMPATCH_VENDOR_IMAGE")?).expect("the variable names a readable file");
+    let mut image = Image::parse(&file).expect("an image");
+    assert!(image.replace(BodyOffset(0x2A0E), &[0x05]), "240417");
+    Some(VirtualBridge::in_memory(Scenario::default(), b"bench", Some(&image.to_file())).expect("a unit"))
 }
 
 /// Command, data and status of one tag after another, all tags' commands first: the queue is full.
@@ -69,5 +97,38 @@ fn wire(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, wire);
+fn engines(criterion: &mut Criterion) {
+    let responder = Some(plain::responder(0).expect("a responder"));
+    for (who, unit, is_chip) in [("plain", responder, false), ("chip", chip(), true)] {
+        let Some(unit) = unit else { continue };
+        let mut port = VirtualPort::new(format!("virtual:{who}"), unit);
+        let mut group = criterion.benchmark_group(format!("engines_{who}"));
+        for (name, uas, kind, bytes, depth, firmware_takes_it) in ROWS {
+            if is_chip && !firmware_takes_it {
+                continue;
+            }
+            let transport = if uas { port.uas().map(|uas| uas.expect("both alternates")) } else { port.transport() };
+            let mut bridge = Bridge::new(transport.expect("the unit is attached"));
+            if kind == Kind::RuntimeWrite {
+                // Before an INQUIRY the vendor's code refuses what follows.
+                bridge.inquiry().expect("INQUIRY is answered");
+                bridge.initialise().expect("E5 is answered");
+            }
+            let mut stream = Stream::new(kind, bytes, 0);
+            group.throughput(Throughput::Bytes(bytes as u64));
+            group.bench_function(name, |bencher| {
+                bencher.iter_custom(|commands| {
+                    stream.restart(commands);
+                    let began = Instant::now();
+                    bridge.transport_mut().run(&mut stream, depth, TIMEOUT).expect("every command is answered");
+                    assert!(stream.failed.is_none(), "{:?}", stream.failed);
+                    began.elapsed()
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, wire, engines);
 criterion_main!(benches);

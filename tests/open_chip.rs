@@ -4,7 +4,7 @@
 
 mod chip_images;
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Driver, InReply, MemoryFunction, Outcome, Place, Speed, Unanswered};
+use asmpatch::chip::{DATA_IN, DATA_OUT, Driver, InReply, MemoryFunction, OutReply, Outcome, Place, Speed, Unanswered};
 use asmpatch::mcu::MemoryFlash;
 use asmpatch::scsi::XdataAddress;
 use chip_images::{open, powered_on};
@@ -154,4 +154,27 @@ fn open_firmware_survives_a_request_that_it_does_not_know_and_a_reset() {
     unit.chip.bus_reset(Speed::Super);
     unit.enumerate().unwrap();
     assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap().len(), 4);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_keeps_its_memory_and_a_pending_transfer_over_a_suspend() {
+    for speed in [Speed::Super, Speed::High] {
+        let mut unit = unit(speed);
+        unit.control([0x40, 0xE5, 0x00, 0x30, 0xAB, 0, 0, 0], &[]).unwrap();
+        let data = pattern(4096, 3);
+        arm_dma(&mut unit, 8, false);
+        unit.send(DATA_OUT, 0, &data[..1024]).unwrap();
+        unit.chip.suspend();
+        for _ in 0..3 {
+            assert_eq!(unit.settle(), Outcome::Parked, "{speed:?}");
+            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &data[1024..1536]), OutReply::Nak);
+            assert_eq!(unit.chip.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[], 1_000_000), None);
+        }
+        unit.chip.resume();
+        assert_eq!(unit.settle(), Outcome::Parked);
+        unit.send(DATA_OUT, 0, &data[1024..]).unwrap();
+        assert!(unit.chip.sram()[..4096] == data[..]);
+        assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[]).unwrap(), [0xAB]);
+    }
 }

@@ -4,9 +4,12 @@
 
 mod chip_images;
 
-use asmpatch::chip::{COMMAND_OUT, Data, Driver, Outcome, Speed, Unanswered};
+use asmpatch::chip::{
+    COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, Outcome, STATUS_IN, Speed, Unanswered,
+};
 use asmpatch::firmware::{Image, known_blocks};
 use asmpatch::mcu::{AccessKind, MemoryFlash};
+use asmpatch::scsi::XdataAddress;
 use chip_images::{patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
@@ -263,14 +266,82 @@ fn a_reset_of_the_port_brings_it_back_to_its_address_state() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn it_goes_on_after_a_suspend() {
+fn it_notes_a_suspend_and_a_resume_by_its_own_interrupts() {
+    /// Where 240417 keeps that it is suspended (b0:0xC9F4, b0:0xCB2E), and whether its clock runs (b0:0xCB05).
+    const SUSPENDED: u16 = 0x0B2F;
     for speed in [Speed::Super, Speed::High] {
         let mut unit = on_bulk_only(&vendor(), speed);
-        unit.bulk_only(&INQUIRY, Data::In(36)).unwrap();
+        let mut seen = Vec::new();
         unit.chip.suspend();
         assert_eq!(unit.settle(), Outcome::Parked);
+        seen.push(unit.chip.peek(XdataAddress::main(SUSPENDED)));
+        assert_eq!(unit.chip.peek(XdataAddress::main(0x9101)), 0, "every event is acknowledged");
         unit.chip.resume();
         assert_eq!(unit.settle(), Outcome::Parked);
+        seen.push(unit.chip.peek(XdataAddress::main(SUSPENDED)));
+        assert_eq!(seen, [1, 0], "{speed:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_suspended_unit_keeps_its_memory_and_finishes_what_was_pending_over_bulk_only() {
+    for image in [vendor(), patched()] {
+        for speed in [Speed::Super, Speed::High] {
+            let mut unit = on_bulk_only(&image, speed);
+            unit.bulk_only(&[0xE5, 0x5A, 0x50, 0x30, 0x10, 0], Data::None).unwrap();
+            let mut cbw = b"USBC\x09\0\0\0\x04\0\0\0\x80\0\x06".to_vec();
+            cbw.extend([0xE4, 4, 0x50, 0x30, 0x10, 0]);
+            cbw.resize(31, 0);
+            unit.send(DATA_OUT, 0, &cbw).unwrap();
+            nothing_moves_until_it_is_resumed(&mut unit, DATA_IN, 0);
+            assert_eq!(unit.receive(DATA_IN, 0).unwrap(), [0x5A, 0, 0, 0], "{speed:?}");
+            let status = unit.receive(DATA_IN, 0).unwrap();
+            assert_eq!((&status[..8], status[12]), (&b"USBS\x09\0\0\0"[..], 0));
+            assert!(is_inquiry(&unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data), "{speed:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_suspended_unit_finishes_every_pending_tag_over_uas() {
+    for speed in [Speed::Super, Speed::High] {
+        let mut unit = on_uas(&vendor(), speed);
+        for tag in 1..=3 {
+            unit.send_command(tag, &READ_VERSION).unwrap();
+        }
+        nothing_moves_until_it_is_resumed(&mut unit, STATUS_IN, u16::from(speed == Speed::Super));
+        for tag in 1..=3 {
+            let reply = unit.finish_uas(tag, &[]).unwrap();
+            assert_eq!(reply.data, VERSION, "{speed:?}");
+            assert!(is_good(&reply.status, tag as u8));
+        }
+        assert!(is_inquiry(&unit.uas(4, &INQUIRY, &[]).unwrap().data), "{speed:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_reset_of_the_port_ends_a_suspend() {
+    for speed in [Speed::Super, Speed::High] {
+        let mut unit = on_bulk_only(&vendor(), speed);
+        unit.chip.suspend();
+        unit.settle();
+        unit.chip.bus_reset(speed);
+        unit.enumerate().unwrap();
         assert!(is_inquiry(&unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data), "{speed:?}");
     }
+}
+
+fn nothing_moves_until_it_is_resumed(unit: &mut Driver<MemoryFlash>, endpoint: u8, stream: u16) {
+    unit.settle();
+    unit.chip.suspend();
+    for _ in 0..3 {
+        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.chip.bulk_in(endpoint, stream), InReply::Nak);
+        assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, b"no host sends this"), OutReply::Nak);
+        assert_eq!(unit.chip.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[], 1_000_000), None);
+    }
+    unit.chip.resume();
 }

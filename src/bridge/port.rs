@@ -45,6 +45,12 @@ pub trait Port: Send {
     /// As for [`Port::attached`].
     fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
+    /// The raw descriptors of the unit that is attached now, as far as they can be had without opening it: device,
+    /// configuration, BOS.
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. What it held is given back
     /// when the bridge is dropped.
     ///

@@ -355,7 +355,7 @@ impl<'a> Unit<'a> {
 const FIRST_SLOT: usize = 0x2_0000;
 
 /// A flash with configuration blocks and an image in its first slot.
-fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
+pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
     let mut flash = MemoryFlash::erased();
     let mut put = |at: FlashAddress, bytes: &[u8]| {
         let start = at.0 as usize;

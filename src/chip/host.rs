@@ -7,7 +7,6 @@
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
 use super::halts::is_halted;
-use super::link;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
 
@@ -17,9 +16,12 @@ const CBW_SIGNATURE: &[u8] = b"USBC";
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer: a SETUP packet, and all of a write's data. One that is under way ends without a
-    /// reply. `data` past wLength is left out.
+    /// reply. `data` past wLength is left out. Nothing gets through a suspended link: there is no reply, either.
     pub fn begin_control(&mut self, setup: [u8; 8], data: &[u8]) {
         let (peripherals, memory) = self.bus.xdata.parts();
+        if peripherals.link.is_suspended() {
+            return;
+        }
         peripherals.show(UsbEvent::Setup { setup, data });
         peripherals.ep0.begin(setup, data, memory);
         self.changed();
@@ -62,7 +64,7 @@ impl<F: SpiFlash> Chip<F> {
         if packet.len() > peripherals.link.speed().bulk_packet() {
             return OutReply::Stall;
         }
-        if !is_on_bus {
+        if !is_on_bus || peripherals.link.is_suspended() {
             return OutReply::Nak;
         }
         if is_halted(endpoint, memory) {
@@ -102,10 +104,11 @@ impl<F: SpiFlash> Chip<F> {
 
     /// The host asks 0x81 or 0x83 for a packet. `stream` is 0 where there are no streams.
     pub fn bulk_in(&mut self, endpoint: u8, stream: u16) -> InReply {
-        if !self.is_on_bus() {
+        let is_on_bus = self.is_on_bus();
+        let (peripherals, memory) = self.bus.xdata.parts();
+        if !is_on_bus || peripherals.link.is_suspended() {
             return InReply::Nak;
         }
-        let (peripherals, memory) = self.bus.xdata.parts();
         if is_halted(endpoint, memory) {
             return InReply::Stall;
         }
@@ -149,25 +152,29 @@ impl<F: SpiFlash> Chip<F> {
     /// The host resets the port: a hot reset at SuperSpeed. The link comes up at `speed` again. A control transfer that
     /// is under way ends without a reply; what else is forgotten, the firmware decides.
     pub fn bus_reset(&mut self, speed: Speed) {
-        let link = &mut self.bus.xdata.peripherals_mut().link;
-        link.set_speed(speed);
-        link.raise(if speed == Speed::Super { link::HOT_RESET } else { link::USB2_RESET });
-        self.bus.xdata.peripherals_mut().ep0.abandon();
+        let peripherals = self.bus.xdata.peripherals_mut();
+        peripherals.link.reset_port(speed);
+        peripherals.ep0.abandon();
         self.changed();
     }
 
-    /// The host suspends the link.
+    /// The host suspends the link: to U3 at SuperSpeed. Nothing moves until it resumes it, or resets the port: packets are
+    /// answered with NAK. What was under way goes on then.
     pub fn suspend(&mut self) {
-        let link = &mut self.bus.xdata.peripherals_mut().link;
-        link.raise(if link.speed() == Speed::Super { link::SUSPEND } else { link::USB2_SUSPEND });
-        self.changed();
+        let peripherals = self.bus.xdata.peripherals_mut();
+        if peripherals.link.suspend() {
+            peripherals.show(UsbEvent::Suspend);
+            self.changed();
+        }
     }
 
     /// The host resumes the link.
     pub fn resume(&mut self) {
-        let link = &mut self.bus.xdata.peripherals_mut().link;
-        link.raise(if link.speed() == Speed::Super { link::RESUME } else { link::USB2_RESUME });
-        self.changed();
+        let peripherals = self.bus.xdata.peripherals_mut();
+        if peripherals.link.resume() {
+            peripherals.show(UsbEvent::Resume);
+            self.changed();
+        }
     }
 
     /// The speed of the link.

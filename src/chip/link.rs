@@ -18,6 +18,10 @@ const LINK_EVENTS: u16 = 0x91D1;
 /// (b0:0xE92C), all of USB 2 (chosen, by the handlers). 0x9300.2 is "USB2 fallback" to open firmware and a failed try
 /// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
+/// 0x9303-0x9305: a bit that is on keeps the same bit of 0x9300-0x9302 from 0x9101. Source: the vendor's start-up
+/// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test what is left. At
+/// power-on 00, 00 and FF (chosen): open firmware writes the first alone, and never acknowledges an event of 0x9302.
+const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. Always 02 (chosen): with 02 or 80 the vendor's hot reset (b0:0xC674) resets
 /// all USB state and stays; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits for ever.
 const LINK_STATE: u16 = 0x92FB;
@@ -38,6 +42,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(CONTROL, "USB_CONTROL"),
     Register::one(LINK_EVENTS, "LINK_EVENTS"),
     Register::range(EVENTS_0, EVENTS_0 + 2, "BUS_EVENTS"),
+    Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(PCIE_STATE, "PCIE_LINK_STATE"),
     Register::one(START_UP, "START_UP"),
@@ -48,30 +53,32 @@ pub(super) const REGISTERS: &[Register] = &[
 
 /// Something that happens on the bus: a register of events and a bit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BusEvent(u16, u8);
+struct BusEvent(u16, u8);
 
-pub(super) const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
-pub(super) const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
-pub(super) const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
+const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
+const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
+const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
 /// SuperSpeed did not train: at USB 2 it is on when the power comes (chosen). Open firmware needs it to know its speed;
 /// the vendor's start-up clears it unseen (b0:0xB1DF) and reads 0x9100.
 const USB2_FALLBACK: BusEvent = BusEvent(EVENTS_0, 0x04);
-pub(super) const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
-pub(super) const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
-pub(super) const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
+const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
+const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
+const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
 
 #[derive(Debug, Default)]
 pub(super) struct Link {
     speed: Speed,
     link_events: u8,
     events: [u8; 3],
+    masks: [u8; 3],
+    is_suspended: bool,
     is_off_bus: bool,
     is_reset: bool,
 }
 
 impl Link {
     pub(super) fn new(speed: Speed) -> Self {
-        let mut link = Self { speed, ..Self::default() };
+        let mut link = Self { speed, masks: [0, 0, 0xFF], ..Self::default() };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }
@@ -80,10 +87,6 @@ impl Link {
 
     pub(super) fn speed(&self) -> Speed {
         self.speed
-    }
-
-    pub(super) fn set_speed(&mut self, speed: Speed) {
-        self.speed = speed;
     }
 
     /// Whether the firmware has taken the unit off the bus.
@@ -96,8 +99,38 @@ impl Link {
         self.is_reset
     }
 
+    /// Whether the host has suspended the link: U3 at SuperSpeed. Nothing moves on it then.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// The host resets the port, which comes up at `speed`.
+    pub(super) fn reset_port(&mut self, speed: Speed) {
+        self.speed = speed;
+        self.is_suspended = false;
+        self.raise(if speed == Speed::Super { HOT_RESET } else { USB2_RESET });
+    }
+
+    /// The host suspends the link. `false` where it is suspended.
+    pub(super) fn suspend(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_suspended, true) {
+            return false;
+        }
+        self.raise(if self.speed == Speed::Super { SUSPEND } else { USB2_SUSPEND });
+        true
+    }
+
+    /// The host resumes the link. `false` where it isn't suspended.
+    pub(super) fn resume(&mut self) -> bool {
+        if !std::mem::take(&mut self.is_suspended) {
+            return false;
+        }
+        self.raise(if self.speed == Speed::Super { RESUME } else { USB2_RESUME });
+        true
+    }
+
     /// Raises an event.
-    pub(super) fn raise(&mut self, BusEvent(register, bit): BusEvent) {
+    fn raise(&mut self, BusEvent(register, bit): BusEvent) {
         match register {
             LINK_EVENTS => self.link_events |= bit,
             _ => self.events[usize::from(register - EVENTS_0)] |= bit,
@@ -106,7 +139,7 @@ impl Link {
 
     /// This block's bits of 0x9101: .0, .3, .4.
     pub(super) fn summary(&self) -> u8 {
-        let [first, second, third] = self.events;
+        let [first, second, third] = std::array::from_fn(|at| self.events[at] & !self.masks[at]);
         let link = u8::from(self.link_events != 0);
         let power = u8::from(second & 0xC0 != 0 || third & 0x80 != 0) << 3;
         let bus = u8::from(first != 0 || third & 0x3F != 0) << 4;
@@ -118,6 +151,7 @@ impl Link {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
+            EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
             LINK_STATE => 0x02,
             PCIE_STATE if pcie_is_there => 0x78,
             PCIE_STATE => 0,
@@ -130,14 +164,15 @@ impl Link {
 
     /// `true` where the write did something.
     pub(super) fn write(&mut self, addr: u16, value: u8) -> bool {
-        let before = (self.link_events, self.events, self.is_off_bus, self.is_reset);
+        let before = (self.link_events, self.events, self.masks, self.is_off_bus, self.is_reset);
         match addr {
             LINK_EVENTS => self.link_events &= !value,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)] &= !value,
+            EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)] = value,
             CONTROL => self.is_off_bus = value & 0x02 != 0,
             RESET => self.is_reset |= value & 0x01 != 0,
             _ => {}
         }
-        before != (self.link_events, self.events, self.is_off_bus, self.is_reset)
+        before != (self.link_events, self.events, self.masks, self.is_off_bus, self.is_reset)
     }
 }

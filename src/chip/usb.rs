@@ -94,4 +94,8 @@ pub enum UsbEvent<'a> {
         /// The packet.
         packet: &'a [u8],
     },
+    /// The host suspended the link.
+    Suspend,
+    /// The host resumed the link.
+    Resume,
 }

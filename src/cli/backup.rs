@@ -10,6 +10,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::flash::Screen;
+use super::known::DeviceIds;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::escape::Escape as _;
@@ -40,6 +41,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -130,7 +134,7 @@ struct Json {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let recording = args.pcap.start()?;
-    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let attached = port.attached()?;
     let mut access = Access::open(&mut *port)?;

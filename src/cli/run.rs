@@ -54,6 +54,10 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = LinkSpeed::Super)]
     speed: LinkSpeed,
 
+    /// Suspend the link after enumeration, and resume it before the first --cdb.
+    #[arg(long)]
+    suspend: bool,
+
     /// Put a GPU-class device with a memory BAR of 1 MiB behind the bridge, on bus 1.
     #[arg(long)]
     gpu: bool,
@@ -252,6 +256,15 @@ fn host(
     *enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
     if args.transport == Transport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
+    }
+    if args.suspend {
+        for change in [Chip::suspend, Chip::resume] {
+            change(&mut driver.chip);
+            match driver.settle() {
+                Outcome::Parked => {}
+                outcome => return Err(Unanswered::Silent(outcome)),
+            }
+        }
     }
     for (index, cdb) in args.cdb.iter().enumerate() {
         let before = driver.chip.instructions();

@@ -14,7 +14,7 @@ use self::booting::Booting;
 use self::execution::Execution;
 use self::unit::UnitFlash;
 use super::input;
-use super::known::{self, PatchDirs};
+use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, OpenJson, PatchJson};
 use super::{Context, print};
 use crate::digest::Sha256Digest;
@@ -76,6 +76,9 @@ pub struct Args {
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
     device: Option<Selector>,
 
+    #[command(flatten)]
+    ids: DeviceIds,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -129,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let originals = Originals::read(&args.original, &manifests)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-    let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, context)).transpose()?;
+    let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();

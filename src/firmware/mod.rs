@@ -24,7 +24,8 @@ pub use config_block::{
 pub use elf::{elf_address, from_elf_address};
 pub use elf_file::{ElfFileError, loaded_pieces};
 pub use identity::{
-    BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes, is_runtime_product,
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    is_runtime_product, open_build,
 };
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};

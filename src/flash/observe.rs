@@ -145,6 +145,17 @@ impl Observation {
     }
 }
 
+/// Who is at a port, and its configuration blocks. The unit is given back to the system.
+///
+/// # Errors
+/// Where the unit can't be opened or fails, and Ctrl-C.
+pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(Attached, UnitBlocks), AnyFailure> {
+    interrupt.check()?;
+    let attached = port.attached()?;
+    let blocks = Access::open(port)?.blocks(attached.state)?;
+    Ok((attached, blocks))
+}
+
 /// Whether a port, as `--device` and a backup name it, is a virtual unit's.
 pub fn is_virtual(device: &str) -> bool {
     device.starts_with("virtual:")

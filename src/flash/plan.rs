@@ -81,7 +81,7 @@ pub struct Plan {
     pub file: Vec<u8>,
     /// The version in the image; `None` for open firmware, which has none.
     pub version: Option<FirmwareVersion>,
-    /// What the image is as open firmware; `None` for the vendor's kind.
+    /// What the image is as open firmware, which takes nothing from configuration block 0; `None` for the vendor's kind.
     pub open: Option<OpenImage>,
     /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
     pub usb_id: Option<UsbId>,

@@ -201,6 +201,18 @@ impl ChipUnit {
         self.set_address();
     }
 
+    /// The host suspends the link, and the firmware works on that.
+    pub(super) fn suspend(&mut self) {
+        self.chip.suspend();
+        self.run();
+    }
+
+    /// The host resumes the link.
+    pub(super) fn resume(&mut self) {
+        self.chip.resume();
+        self.run();
+    }
+
     /// SET_ADDRESS: a host controller's business, which no other program sees.
     fn set_address(&mut self) {
         const ADDRESS: u8 = 1;

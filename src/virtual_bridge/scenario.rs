@@ -178,6 +178,8 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after so many requests.
     pub pcie_link_lost_after: Option<u64>,
+    /// Nothing moves on its bulk pipes, while it answers control requests: only its power helps. Source: owners' reports.
+    pub bulk_hangs: bool,
     /// Whether its hub can switch its port's power.
     pub port_power: bool,
     /// Times.
@@ -326,6 +328,7 @@ mod tests {
             unplug-after-us = 2500
             back-after-ms = 100
             pcie-link-lost-after = 9
+            bulk-hangs = true
             port-power = true
             [flash]
             protection = "for-good"

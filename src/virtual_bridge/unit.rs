@@ -305,6 +305,23 @@ impl VirtualBridge {
         self.alternate = 0;
     }
 
+    /// The host suspends the link. Nothing moves on it until [`VirtualBridge::resume`] or a reset of the port; what was
+    /// under way goes on then. Firmware learns of both by its own interrupts.
+    pub fn suspend(&mut self) {
+        match &mut self.chip {
+            Some(chip) => chip.suspend(),
+            None => self.native.set_suspended(true),
+        }
+    }
+
+    /// The host resumes the link.
+    pub fn resume(&mut self) {
+        match &mut self.chip {
+            Some(chip) => chip.resume(),
+            None => self.native.set_suspended(false),
+        }
+    }
+
     /// What a host does to a unit that it takes or recovers: port reset, SET_CONFIGURATION 1, SET_INTERFACE, both halts
     /// cleared. In every state it leaves the pipes ready.
     ///
@@ -329,6 +346,9 @@ impl VirtualBridge {
         if !self.is_attached() {
             return OutReply::Gone;
         }
+        if self.scenario.bulk_hangs {
+            return OutReply::Silent;
+        }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_out(endpoint, stream, data, &mut self.faults);
             self.follow_chip();
@@ -344,6 +364,9 @@ impl VirtualBridge {
         self.unplug_when_told();
         if !self.is_attached() {
             return InReply::Gone;
+        }
+        if self.scenario.bulk_hangs {
+            return InReply::Silent;
         }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_in(endpoint, stream, buffer);

@@ -20,7 +20,7 @@ use serde_json::json;
 
 /// A unit in a folder, and a place for its backups.
 pub struct Rig {
-    home: tempfile::TempDir,
+    pub home: tempfile::TempDir,
 }
 
 pub fn patched() -> Patched {
@@ -251,7 +251,7 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 }
 
 /// Runs the command as printed, with the question answered.
-fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
+pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
     command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);

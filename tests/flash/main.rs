@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod cases;
+mod config;
 mod registers;
 
 /// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.

@@ -178,6 +178,7 @@ unplugging_leaves_no_device_behind() {
 . "$vm/cases-faults.sh"
 . "$vm/cases-flash.sh"
 . "$vm/cases-chip.sh"
+. "$vm/cases-clients.sh"
 
 for case in \
   the_kernels_uas_driver_binds_and_sees_the_disk \
@@ -215,7 +216,8 @@ for case in \
   flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code \
   reset_brings_a_slow_unit_back_at_superspeed \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number \
-  "${chip_cases[@]}"
+  "${chip_cases[@]}" \
+  "${client_cases[@]}"
 do
   run_case "$case"
 done

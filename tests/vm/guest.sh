@@ -71,6 +71,7 @@ unit() {
 }
 
 plug() { host plug "$@"; }
+plain() { host plain "$@"; }
 unplug() { host unplug "$1"; until_true 20 is_gone "$1"; }
 
 # replug PORT UNIT: the unit loses its power and gets it back; then the kernel's driver has what its flash holds.

@@ -1,6 +1,8 @@
 # What `measure` runs in the guest.
 
 # shellcheck shell=bash
+. "$vm/cases-chip.sh"
+. "$vm/cases-clients.sh"
 disk_len=33554432
 expendable="behind = { ssd = { bytes = $disk_len } }
 serial = \"EXPENDABLE\""
@@ -21,7 +23,7 @@ settled() {
 }
 
 # ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport. It times the transfers alone.
-ours() { "$examples/disk_rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
+ours() { "$examples/rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
 
 # theirs PORT DIRECTION COMMAND...: MB/s of sg_dd or sgp_dd over the same bytes. It times the transfers alone, too.
 theirs() {
@@ -70,6 +72,90 @@ e4_at_31_tags_against_one() {
   done
 }
 
+# rate PORT TRANSPORT KIND BYTES DEPTH COMMANDS: commands a second of asmpatch's transports.
+rate() { "$examples/rate" "$(port_path "$1")" "${@:2}" | sed 's/ commands.*//'; }
+
+# What the host costs, on a unit without firmware, beside the same with firmware on the chip.
+plain_responder_beside_the_chip() {
+  local round row
+  local rows=('uas e4 255 1 3000' 'uas e4 255 31 6000' 'uas runtime-write 65536 1 400' 'bot e4 255 1 2000'
+    'uas write 65536 1 1000' 'uas write 65536 8 1000' 'uas write 65536 31 1000' 'bot write 65536 1 1000')
+  chip_unit expendable patched '[timing]
+reenumerate-ms = 600'
+  plain 0
+  plug_chip 1 expendable uas
+  for row in "${rows[@]}"; do
+    rm -f plain chip
+    for ((round = 0; round < rounds; round++)); do
+      settled 0
+      # shellcheck disable=SC2086
+      rate 0 $row >>plain
+      until_true 20 is_bound 1 uas
+      until_true 20 has_no_medium 1
+      # shellcheck disable=SC2086
+      case $row in *' write '*) ;; *) rate 1 $row >>chip ;; esac
+      # Both start over.
+      case $row in *runtime-write*) sleep 2 ;; esac
+    done
+    all_rounds_in plain
+    if [ -e chip ]; then
+      all_rounds_in chip
+      say "$row: plain $(median <plain) commands/s ($(spread <plain)), chip $(median <chip) ($(spread <chip))"
+    else
+      say "$row: plain $(median <plain) commands/s ($(spread <plain))"
+    fi
+  done
+  unplug 1
+  unplug 0
+}
+
+# Both clients in turn, on the plain responder.
+asmpatch_against_the_client_of_tinygrad_0_13_0() {
+  local round row kind depth
+  local rows=('e4 1 3000' 'e4 31 12000' 'write 1 1000' 'write 8 2000' 'write 31 2000')
+  plain 0
+  rm -f ours.* theirs.*
+  for ((round = 0; round < rounds; round++)); do
+    for row in "${rows[@]}"; do
+      read -r kind depth commands <<<"$row"
+      settled 0
+      rate 0 uas "$kind" "$([ "$kind" = e4 ] && echo 255 || echo 65536)" "$depth" "$commands" >>"ours.$kind.$depth"
+    done
+    settled 0
+    while read -r kind depth figure; do
+      if [[ $kind = e4 || $kind = write ]]; then echo "$figure" >>"theirs.$kind.$depth"; fi
+    done < <(client 0.13.0 0 rate)
+    # It gives no driver back.
+    echo "$(port_path 0):1.0" >/sys/bus/usb/drivers/uas/bind
+  done
+  for row in "${rows[@]}"; do
+    read -r kind depth _ <<<"$row"
+    all_rounds_in "ours.$kind.$depth"
+    all_rounds_in "theirs.$kind.$depth"
+    say "$kind, $depth in flight: asmpatch $(median <"ours.$kind.$depth") commands/s ($(spread <"ours.$kind.$depth")), tinygrad 0.13.0 $(median <"theirs.$kind.$depth") ($(spread <"theirs.$kind.$depth")), ratio $(awk -v a="$(median <"ours.$kind.$depth")" -v b="$(median <"theirs.$kind.$depth")" 'BEGIN { printf "%.2f", a / b }')"
+  done
+  unplug 0
+}
+
+# The open firmware's streams with one transfer in flight and with many, on the chip.
+open_firmwares_streams_with_one_and_with_many_in_flight() {
+  local round row depth
+  local rows=('e4 65536 512' 'tlp 4096 512' 'f0-write 65536 1024' 'f0-read 65536 1024' 'f0-write 262144 65536'
+    'f0-read 262144 65536' 'f2-write 524288 1024' 'f2-write 524288 16384' 'f2-write 524288 65536')
+  open_unit 0 streams
+  for row in "${rows[@]}"; do
+    rm -f depth-1 depth-32
+    for ((round = 0; round < rounds; round++)); do
+      # shellcheck disable=SC2086
+      for depth in 1 32; do "$examples/open_rate" "$(port_path 0)" $row "$depth" | sed 's/ MB.*//' >>"depth-$depth"; done
+    done
+    all_rounds_in depth-1
+    all_rounds_in depth-32
+    say "$row (in all, a transfer): 32 in flight $(median <depth-32) MB/s ($(spread <depth-32)), 1 in flight $(median <depth-1) ($(spread <depth-1)), ratio $(awk -v a="$(median <depth-32)" -v b="$(median <depth-1)" 'BEGIN { printf "%.2f", a / b }')"
+  done
+  unplug 0
+}
+
 uas_against_the_kernels() {
   local direction depth
   unit fast "$expendable"
@@ -103,9 +189,9 @@ processor_time_per_command() {
       rm -f many none
       for ((round = 0; round < rounds; round++)); do
         settled 0
-        cpu "$examples/disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" "$count" >>many
+        cpu "$examples/rate" "$(port_path 0)" "$transport" read 512 "$depth" "$count" >>many
         settled 0
-        cpu "$examples/disk_rate" "$(port_path 0)" "$transport" read 512 "$depth" 0 >>none
+        cpu "$examples/rate" "$(port_path 0)" "$transport" read 512 "$depth" 0 >>none
       done
       cpu_line "asmpatch, $transport, depth $depth" "$count"
     done
@@ -126,7 +212,7 @@ cpu_line() {
 # profile TRANSPORT DEPTH: where the processor's time of many small reads goes, by module, then by function.
 profile() {
   settled 0
-  perf record -q -F 2000 -e cpu-clock -o profile "$examples/disk_rate" "$(port_path 0)" "$1" read 512 "$2" 8000
+  perf record -q -F 2000 -e cpu-clock -o profile "$examples/rate" "$(port_path 0)" "$1" read 512 "$2" 8000
   say "CPU profile of READ(16) of 512 bytes, $1, depth $2:"
   shares dso 6
   shares symbol 16
@@ -195,7 +281,11 @@ eight_units_flashed_at_once_against_one() {
   flashed_together 'all on one hub' 2000 0 1 2 3 4 5 6 7
 }
 
-for figure in e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
+runtime_figures=()
+if [ -e "$images/patched.bin" ]; then runtime_figures+=(plain_responder_beside_the_chip); fi
+if has_runtime 0.13.0; then runtime_figures+=(asmpatch_against_the_client_of_tinygrad_0_13_0); fi
+if [ -e "$images/open.bin" ]; then runtime_figures+=(open_firmwares_streams_with_one_and_with_many_in_flight); fi
+for figure in "${runtime_figures[@]}" e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
   processor_time_per_command processor_time_by_function eight_units_flashed_at_once_against_one; do
   run_case "$figure"
 done

@@ -11,7 +11,12 @@ cache=$vm/cache
 ports=8
 # Controllers with one port each, o0 and on: what measures many units at once boots with some.
 own_controllers=0
-packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils)
+packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils python3 libusb-1.0-0)
+# Releases of a GPU runtime whose USB code drives units in the guest, and their wheels' SHA-256.
+declare -A runtimes=(
+  [0.13.0]=1aad37a742ac5f0bd26d811b9b799fbb08088eaa2e7279ff53b19b8c934a9f1c
+  [0.14.0]=d2a5bea33c637fdf105963632329876b3d3253d38295ac1ffd2ff81646d93be3
+)
 programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb dpkg)
 
 # In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
@@ -24,6 +29,7 @@ die() { printf 'tests/vm: %s\n' "$*" >&2; exit 1; }
 
 install_packages() {
   local missing=() package
+  python3 -m pip --version >/dev/null 2>&1 || packages+=(python3-pip)
   for package in "${packages[@]}"; do
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
   done
@@ -31,6 +37,27 @@ install_packages() {
   [ "$(id -u)" = 0 ] || die "install these first: ${missing[*]}"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# The wheels are unpacked, never installed, and compiled for the guest, which can't write where they are.
+fetch_runtimes() {
+  local version folder
+  for version in "${!runtimes[@]}"; do
+    folder=$cache/tinygrad-$version
+    [ ! -f "$folder/.complete" ] || continue
+    rm -rf "$folder" "$folder.partial"
+    mkdir -p "$folder.partial"
+    (
+      cd "$folder.partial"
+      say "tinygrad==$version --hash=sha256:${runtimes[$version]}" >requirements
+      python3 -m pip download --quiet --no-deps --only-binary :all: --require-hashes -r requirements
+      python3 -m zipfile -e ./*.whl .
+      rm ./*.whl requirements
+      /usr/bin/python3 -m compileall -q --invalidation-mode unchecked-hash .
+      touch .complete
+    ) || die "cannot fetch tinygrad $version"
+    mv "$folder.partial" "$folder"
+  done
 }
 
 need_programs() {
@@ -86,6 +113,18 @@ begin() {
   mkdir "$work/units"
   prepare_kernel
   prepare_initramfs
+}
+
+# What units on the chip run: $work/images, as far as the variables name the images.
+prepare_images() {
+  images=$work/images
+  mkdir "$images"
+  if [ -n "${ASMPATCH_VENDOR_IMAGE:-}" ]; then
+    cp "$ASMPATCH_VENDOR_IMAGE" "$images/stock.bin"
+    "$asmpatch" patch "$images/stock.bin" -o "$images/patched.bin" >/dev/null
+    "$asmpatch" patch "$images/stock.bin" --patch e4-length-16 -o "$images/extended.bin" >/dev/null
+  fi
+  if [ -n "${ASMPATCH_OPEN_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_IMAGE" "$images/open.bin"; fi
 }
 
 # boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
@@ -173,11 +212,25 @@ host_image() {
 host_plug() {
   local port=$1 unit=$2
   shift 2
+  serve "$port" "$work/units/$unit.server.log" \
+    "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@"
+}
+
+# plain PORT [COMMAND_US]: the plain responder at the port.
+host_plain() {
+  local port=$1
+  shift
+  serve "$port" "$work/plain.log" "$examples/responder" "unix:$work/port$port.sock" "$@"
+}
+
+# serve PORT LOG COMMAND...: a server for the port.
+serve() {
+  local port=$1 log=$2
+  shift 2
   # A case that failed may have left its unit there.
   [ ! -f "$work/port$port.pid" ] || host_unplug "$port"
   rm -f "$work/port$port.sock"
-  "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@" \
-    </dev/null >"$work/units/$unit.server.log" 2>&1 9>&- 8>&- &
+  "$@" </dev/null >"$log" 2>&1 9>&- 8>&- &
   printf '%s' $! >"$work/port$port.pid"
 }
 

@@ -241,7 +241,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(args.device.device.as_ref(), capture)?;
+    let mut port = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
     let state = port.attached()?.state;
     super::reset::restart(&mut *port, state, interrupt).map(drop)
 }

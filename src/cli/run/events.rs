@@ -52,6 +52,8 @@ impl Events {
                 let urb = wire.submit_bulk(endpoint, packet.len(), if is_read { &[] } else { packet });
                 wire.complete(urb, End::Done, packet.len(), if is_read { packet } else { &[] });
             }
+            // usbmon has no events for them.
+            UsbEvent::Suspend | UsbEvent::Resume => {}
         }
     }
 }
@@ -74,6 +76,8 @@ impl Watch for Events {
             UsbEvent::Setup { setup, data } => errln!("usb  {now:>10}  SETUP {}  {}", hex(&setup), hex(data)),
             UsbEvent::ControlDone(data) => errln!("usb  {now:>10}  control done  {}", hex(data)),
             UsbEvent::ControlStall => errln!("usb  {now:>10}  control stall"),
+            UsbEvent::Suspend => errln!("usb  {now:>10}  suspend"),
+            UsbEvent::Resume => errln!("usb  {now:>10}  resume"),
             UsbEvent::Bulk { endpoint, stream, packet } => {
                 errln!("usb  {now:>10}  {endpoint:02X} stream {stream}, {} bytes  {}", packet.len(), hex(packet));
             }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::cli::Context;
 use crate::cli::flash::Screen;
+use crate::cli::known::DeviceIds;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::{FileOffset, Part};
@@ -41,9 +42,9 @@ impl UnitFlash {
     ///
     /// # Errors
     /// No unit, or one that gives nothing of its flash.
-    pub fn read(selector: &Selector, context: &Context) -> Result<Self, AnyFailure> {
+    pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
-        let mut port = unit::port(Some(selector), None)?;
+        let mut port = unit::port(&ids.load()?, Some(selector), None)?;
         let (device, attached) = (port.device(), port.attached()?);
         let mut access = Access::open(&mut *port)?;
         let screen = Screen::start(context, false, false);

@@ -41,6 +41,8 @@ pub(super) struct NativeUnit {
     alternate: u8,
     /// bConfigurationValue, as the host has set it.
     configuration: u8,
+    /// Nothing moves on the link.
+    is_suspended: bool,
 }
 
 impl NativeUnit {
@@ -62,6 +64,7 @@ impl NativeUnit {
             descriptors: descriptors.clone(),
             alternate: 0,
             configuration: 0,
+            is_suspended: false,
         }
     }
 
@@ -75,6 +78,7 @@ impl NativeUnit {
         self.uas = Uas::new(descriptors.speed);
         self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors.clone();
+        self.is_suspended = false;
         self.set_configuration(1);
     }
 
@@ -164,8 +168,14 @@ impl NativeUnit {
         meant
     }
 
+    /// The host suspends the link, or resumes it.
+    pub(super) fn set_suspended(&mut self, is_suspended: bool) {
+        self.is_suspended = is_suspended;
+    }
+
     /// A reset of the port.
     pub(super) fn bus_reset(&mut self) {
+        self.is_suspended = false;
         if self.configuration != 0 {
             self.gate.port_reset(self.descriptors.state);
         }
@@ -180,6 +190,9 @@ impl NativeUnit {
         data: &[u8],
         faults: &mut FaultPlan,
     ) -> (OutReply, After) {
+        if self.is_suspended {
+            return (OutReply::Silent, After::Nothing);
+        }
         if let Some(reply) = self.gate.out(endpoint) {
             return (reply, After::Nothing);
         }
@@ -193,6 +206,9 @@ impl NativeUnit {
 
     /// The host asks for data; what it gets, and what follows.
     pub(super) fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> (InReply, After) {
+        if self.is_suspended {
+            return (InReply::Silent, After::Nothing);
+        }
         if let Some(reply) = self.gate.input(endpoint) {
             return (reply, After::Nothing);
         }

@@ -10,7 +10,8 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    BusEvent, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+    BusEvent, InReply, OpenError, OutReply, ReplugError, Scenario, SharedBridge, VirtualBridge, VirtualPipes,
+    VirtualPort, replug,
 };
 
 #[test]
@@ -265,7 +266,7 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 fn the_state_that_the_scenario_names_comes_up() {
     let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
-    let open = crate::virtual_bridge::Scenario::parse("factory = \"open\"").unwrap();
+    let open = Scenario::parse("factory = \"open\"").unwrap();
     let open = VirtualBridge::in_memory(open, &[], None).unwrap();
     assert_eq!(port(open).attached().unwrap().state, BridgeState::OpenFirmware);
     assert!(port(unit("state = \"absent\"")).attached().is_err());
@@ -445,4 +446,26 @@ fn a_scenario_that_does_not_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
     assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::File { what: "read", .. })));
+}
+
+#[test]
+fn a_suspended_unit_answers_nothing_and_goes_on_when_it_is_resumed_or_reset() {
+    for scenario in UNITS.iter().flat_map(|unit| ["", "speed = \"high\"\n"].map(|speed| format!("{speed}{unit}"))) {
+        let mut unit = unit(&scenario);
+        unit.reset_by_host(0).unwrap();
+        let cdb = Command::Inquiry { len: 36 }.cdb();
+        let command = CommandBlockWrapper { tag: 7, transfer_length: 36, direction: Direction::In, lun: 0, cdb };
+        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), OutReply::Accepted(31));
+        unit.suspend();
+        let mut data = [0; 36];
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), InReply::Silent, "{scenario}");
+        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), OutReply::Silent);
+        assert!(unit.is_attached());
+        unit.resume();
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), InReply::Data(36), "{scenario}");
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), InReply::Data(13));
+        unit.suspend();
+        unit.reset_by_host(0).unwrap();
+        assert!(bulk_only(unit).inquiry().is_ok());
+    }
 }

@@ -1,0 +1,300 @@
+#!/usr/bin/python
+# -*- coding: utf-8 -*-
+# Copyright: the asmpatch developers
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Drives `asmpatch flash` on one host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: flash
+short_description: Write firmware to ASM2464PD bridges
+version_added: "0.1.0"
+description:
+  - Runs C(asmpatch flash) for the units of a host. A unit that holds the image and its configuration already is left alone.
+  - Every unit is backed up before it is written and read back after.
+  - In check mode C(asmpatch flash --dry-run) looks at the units and writes nothing.
+  - One unit that is refused or fails does not stop the others. The task fails at the end and names each.
+author:
+  - The asmpatch developers (@asmpatch)
+options:
+  image:
+    description: The image on the host.
+    type: path
+    required: true
+  receipt:
+    description:
+      - The receipt that C(asmpatch patch) wrote for the image.
+      - Without it, C(asmpatch) takes O(image) with C(.toml) behind it, where that is there.
+    type: path
+  units:
+    description:
+      - The units to write. Without it, every unit that is connected.
+    type: list
+    elements: dict
+    suboptions:
+      device:
+        description:
+          - The unit as C(--device) takes it, a port path, a serial number or C(virtual:DIR).
+          - Name a unit by its port path where you give it a serial number, since the port path stays the same.
+        type: str
+        required: true
+      serial:
+        description: The serial number that the unit gets, at most 20 printable ASCII characters.
+        type: str
+  binary:
+    description: The program's path, or its name in E(PATH).
+    type: str
+    default: asmpatch
+  backup_dir:
+    description: The folder on the host that keeps the backups.
+    type: path
+    required: true
+  recover:
+    description:
+      - Whether a unit that an earlier run left in its boot loader gets the image and the configuration blocks of its own backup.
+      - The backup is the newest in O(backup_dir) that has the unit's serial number and a whole image. Backups under one
+        serial number that hold different USB4 identities may belong to different units, and none of them is taken.
+    type: bool
+    default: true
+  allow:
+    description: What C(asmpatch) refuses otherwise. Each is the option of that name, which C(asmpatch flash --help) describes.
+    type: list
+    elements: str
+    choices: [unproven, other-line, clone-identity, no-backup]
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and tell what would change.
+    support: full
+  diff_mode:
+    description: Shows each unit before and after.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Write every bridge of the host
+  asmpatch.fleet.flash:
+    image: /var/lib/asmpatch/patched.bin
+    backup_dir: /var/lib/asmpatch/backups
+
+- name: Write two bridges and give each its serial number
+  asmpatch.fleet.flash:
+    image: /var/lib/asmpatch/patched.bin
+    backup_dir: /var/lib/asmpatch/backups
+    units:
+      - device: 3-1.2
+        serial: RACK1-0001
+      - device: 4-1
+        serial: RACK1-0002
+"""
+
+RETURN = r"""
+units:
+  description: One document a unit, as C(asmpatch flash --json) prints it.
+  returned: when asmpatch looked at units
+  type: list
+  elements: dict
+  sample:
+    - device: 3-1.2
+      ok: true
+      changed: true
+      before: {usb_id: "174C:2464", firmware: "240417, unpatched", serial: 1EFEE3619F08}
+      after: {usb_id: "ADD1:0001", firmware: "240417, with status-0x2a12", serial: 1EFEE3619F08}
+      backup: /var/lib/asmpatch/backups/asmpatch-backup-1EFEE3619F08-2a2dba9b
+  contains:
+    recovered_from:
+      description: The backup whose configuration blocks the unit got.
+      returned: when the unit was in its boot loader
+      type: str
+commands:
+  description: The commands that were run.
+  returned: when asmpatch was found
+  type: list
+  elements: list
+asmpatch_version:
+  description: The program's version.
+  returned: when asmpatch was found
+  type: str
+"""
+
+import json
+import os
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+
+# How `asmpatch flash --json` refuses a unit that gives no backup, and names one in its boot loader.
+NO_BACKUP = "asmpatch::flash::no_backup"
+BOOT_LOADER = "boot loader"
+
+
+class Failed(Exception):
+    """Asmpatch stopped before it looked at a unit."""
+
+
+class Flasher:
+    """The `asmpatch flash` commands of one task."""
+
+    def __init__(self, module: AnsibleModule, binary: str) -> None:
+        self.module = module
+        self.commands: list[list[str]] = []
+        params = module.params
+        self.start = [binary, "flash", "--json", "--dry-run" if module.check_mode else "--yes"]
+        self.start += ["--backup-dir", params["backup_dir"]]
+        if params["receipt"]:
+            self.start += ["--receipt", params["receipt"]]
+        self.start += ["--" + name for name in params["allow"]]
+
+    def run(self, options: list[str]) -> list[dict]:
+        """Runs one command and gives its document of each unit."""
+        command = self.start + options + ["--", self.module.params["image"]]
+        self.commands.append(command)
+        status, out, err = self.module.run_command(command)
+        try:
+            printed = json.loads(out)
+        except ValueError:
+            raise Failed("`%s` ended with %d: %s" % (" ".join(command), status, (err or out).strip())) from None
+        if isinstance(printed, dict):
+            raise Failed(sentence(printed["error"]))
+        return printed
+
+    def write(self, devices: list[str], serial: str | None = None) -> list[dict]:
+        """Writes units, and those once more that are in their boot loader and have a backup."""
+        named = ["--device=" + device for device in devices]
+        units = self.run(named + (["--serial=" + serial] if serial else ["--all"]))
+        return [self.recover(unit, serial) for unit in units]
+
+    def recover(self, unit: dict, serial: str | None) -> dict:
+        """Gives a unit that was refused in its boot loader the image and its own blocks; any other unit as it is."""
+        seen, error = unit.get("before") or {}, unit.get("error") or {}
+        is_lost = error.get("code") == NO_BACKUP and seen.get("state") == BOOT_LOADER
+        if not is_lost or not self.module.params["recover"]:
+            return unit
+        backup = own_backup(self.module.params["backup_dir"], unit["device"], seen.get("serial") or "", serial)
+        if backup is None:
+            error["message"] += "; %s holds no backup that is surely this unit's" % self.module.params["backup_dir"]
+            return unit
+        more = ["--serial=" + serial] if serial else []
+        try:
+            [written] = self.run(["--device=" + unit["device"], "--config-from", backup, "--no-backup"] + more)
+        except Failed as failure:
+            error["message"] += "; with %s: %s" % (backup, failure)
+            return unit
+        return dict(written, recovered_from=backup)
+
+
+def own_backup(folder: str, device: str, shown: str, asked: str | None) -> str | None:
+    """Finds the newest backup of a unit that holds a whole image; none where it may be another unit's.
+
+    A boot loader shows the serial number that was written last. Where that is the one that is asked for, the backup
+    that was made before has another, and the port tells.
+    """
+    try:
+        found = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("asmpatch-backup-")]
+        whole = [path for path in found if os.path.exists(os.path.join(path, "firmware.bin"))]
+        own = []
+        for path in whole:
+            unit = dict(re.findall(rb'^(device|serial) = (".*")$', read(path, "backup.toml"), re.MULTILINE))
+            if unit.get(b"serial") == quoted(shown) or (shown == asked and unit.get(b"device") == quoted(device)):
+                own.append(path)
+        # Block 1 is the USB4 identity: flashing never changes it.
+        if not shown or len({read(path, "config-1.bin") for path in own}) != 1:
+            return None
+        return max(own, key=lambda path: os.path.getmtime(os.path.join(path, "backup.toml")))
+    except OSError:
+        return None
+
+
+def read(folder: str, name: str) -> bytes:
+    """Reads a small file of a backup."""
+    with open(os.path.join(folder, name), "rb") as file:
+        return file.read(65536)
+
+
+def quoted(text: str) -> bytes:
+    """Gives a text as backup.toml writes it."""
+    return json.dumps(text, ensure_ascii=False).encode()
+
+
+def sentence(error: dict) -> str:
+    """Gives an error of asmpatch in one line."""
+    return " ".join(("%s [%s]. %s" % (error["message"], error["code"], error.get("help") or "")).split())
+
+
+def would_change(unit: dict) -> bool:
+    """Tells whether a unit was written, or in a dry run would be."""
+    return bool(unit.get("changed") or (unit.get("dry_run") and (unit.get("plan") or {}).get("write")))
+
+
+def difference(unit: dict) -> dict:
+    """Gives a unit before and after, as Ansible shows it."""
+    before, plan = unit.get("before") or {}, unit.get("plan") or {}
+    rows = [("firmware", before.get("firmware"), plan.get("firmware")), ("usb-id", before.get("usb_id"), plan.get("usb_id"))]
+    rows += [(change["field"], change["from"], change["to"]) for change in plan.get("changes", [])]
+    is_shown = would_change(unit)
+    return {
+        "before_header": unit["device"],
+        "after_header": unit["device"],
+        "before": "".join("%s: %s\n" % (name, old) for name, old, new in rows if is_shown),
+        "after": "".join("%s: %s\n" % (name, new) for name, old, new in rows if is_shown),
+    }
+
+
+def main() -> None:
+    """Runs the module."""
+    unit = {"device": {"type": "str", "required": True}, "serial": {"type": "str"}}
+    allowed = ["unproven", "other-line", "clone-identity", "no-backup"]
+    module = AnsibleModule(
+        argument_spec={
+            "image": {"type": "path", "required": True},
+            "receipt": {"type": "path"},
+            "units": {"type": "list", "elements": "dict", "options": unit},
+            "binary": {"type": "str", "default": "asmpatch"},
+            "backup_dir": {"type": "path", "required": True},
+            "recover": {"type": "bool", "default": True},
+            "allow": {"type": "list", "elements": "str", "choices": allowed, "default": []},
+        },
+        supports_check_mode=True,
+    )
+    asked, name = module.params["units"], module.params["binary"]
+    binary = module.get_bin_path(name)
+    if binary is None:
+        module.fail_json(msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name)
+    if asked == []:
+        module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
+    # It would stand for --device, and choose among the units that are written here.
+    os.environ.pop("ASMPATCH_DEVICE", None)
+    version = module.run_command([binary, "--version"])[1].strip()
+    if not version.startswith("asmpatch "):
+        module.fail_json(msg="%s is not asmpatch: its --version says %r" % (binary, version[:200]))
+
+    flasher = Flasher(module, binary)
+    units: list[dict] = []
+    failures: list[str] = []
+    # Those without a number of their own are written all at once; --serial takes one unit.
+    plain = [unit["device"] for unit in asked or [] if not unit["serial"]]
+    jobs = [(plain, None)] if plain or asked is None else []
+    jobs += [([unit["device"]], unit["serial"]) for unit in asked or [] if unit["serial"]]
+    for devices, serial in jobs:
+        try:
+            units += flasher.write(devices, serial)
+        except Failed as failure:
+            failures.append(str(failure))
+    failures += ["%s: %s" % (unit["device"], sentence(unit["error"])) for unit in units if not unit["ok"]]
+
+    result = {
+        "changed": any(would_change(unit) for unit in units),
+        "units": units,
+        "commands": flasher.commands,
+        "asmpatch_version": version,
+        "diff": [difference(unit) for unit in units],
+    }
+    if failures:
+        module.fail_json(msg="; ".join(failures), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+//! A plain responder: a unit without firmware, which answers every command at a fixed cost. What a host's engine costs
+//! shows on it alone.
+//!
+//! It is a virtual bridge with an SSD in memory, for which native code answers, under the identity that the GPU runtime
+//! looks for. The benchmarks have it in this process, `examples/responder.rs` serves it over usbredir, and no command of
+//! asmpatch knows it.
+
+#![allow(dead_code, reason = "each program uses a part of it")]
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::time::Duration;
+
+use asmpatch::bridge::{Completion, Job, JobData, Workload};
+use asmpatch::firmware::{ConfigField, FlashAddress, Part, known_blocks};
+use asmpatch::practice;
+use asmpatch::scsi::runtime::freeing;
+use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
+use asmpatch::virtual_bridge::{Behind, Factory, Scenario, Timing, VirtualBridge};
+
+/// The serial number of units whose content nobody needs.
+pub const EXPENDABLE: &str = "EXPENDABLE";
+/// Bytes of the responder's blocks.
+const CAPACITY: u64 = 32 << 20;
+/// Linux takes a unit that comes back sooner for one that never left.
+const REENUMERATE_MS: u64 = 600;
+/// READ(16) and WRITE(16) go over the first 16 MiB again and again.
+pub const SPAN: usize = 16 << 20;
+/// Bytes of a block.
+pub const BLOCK: usize = 512;
+/// Where E4 reads.
+const E4_AT: u16 = 0xF000;
+/// What frees slots: its data is none of the stream's.
+const FREEING: u64 = u64::MAX;
+
+/// A responder whose status comes no sooner than `command_us` microseconds after the command.
+///
+/// # Errors
+/// None that its constants allow.
+pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
+    let scenario = Scenario {
+        behind: Behind::Ssd { bytes: CAPACITY },
+        factory: Factory::Erased,
+        timing: Timing { command_us, reenumerate_ms: REENUMERATE_MS, ..Timing::default() },
+        ..Scenario::default()
+    };
+    let mut unit = VirtualBridge::in_memory(scenario, b"plain", None)?;
+    let [mut identity, second] = known_blocks();
+    identity.set_text(ConfigField::Serial, EXPENDABLE)?;
+    let flash = unit.flash_mut();
+    flash.program(FlashAddress(0), identity.bytes())?;
+    flash.program(FlashAddress(identity.bytes().len() as u32), second.bytes())?;
+    // A container that holds: without one the boot loader would come up. None of its code runs.
+    let file = practice::image().to_file();
+    for part in Part::ALL {
+        flash.program(part.flash_address(), part.of(&file))?;
+    }
+    unit.unplug();
+    unit.plug_in();
+    Ok(unit)
+}
+
+/// What a stream consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// E4.
+    E4,
+    /// READ(16).
+    Read,
+    /// WRITE(16).
+    Write,
+    /// WRITE(16) of LBA 0, and behind each the E5 that free its slots: what a GPU runtime sends. It counts the WRITE(16).
+    RuntimeWrite,
+}
+
+/// So many commands of one kind.
+pub struct Stream {
+    kind: Kind,
+    bytes: usize,
+    left: u64,
+    next: usize,
+    freeing: VecDeque<(u16, u8)>,
+    /// The first command that did not end as it should.
+    pub failed: Option<Completion>,
+}
+
+impl Stream {
+    /// A stream of commands of `bytes` each.
+    pub fn new(kind: Kind, bytes: usize, commands: u64) -> Self {
+        Self { kind, bytes, left: commands, next: 0, freeing: VecDeque::new(), failed: None }
+    }
+
+    /// The same stream, for another number of commands.
+    pub fn restart(&mut self, commands: u64) {
+        self.left = commands;
+    }
+}
+
+impl Workload for Stream {
+    fn buffer_len(&self) -> usize {
+        self.bytes
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        if let Some((at, value)) = self.freeing.pop_front() {
+            let command = Command::XdataWrite { at: XdataAddress::main(at), value };
+            return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
+        }
+        self.left = self.left.checked_sub(1)?;
+        let (lba, blocks) = ((self.next / BLOCK) as u64, (self.bytes / BLOCK) as u32);
+        let (command, data) = match self.kind {
+            Kind::E4 => {
+                let from = XdataAddress::main(E4_AT);
+                (Command::XdataRead { from, len: self.bytes as u16 }, JobData::In(self.bytes))
+            }
+            Kind::Read => (Command::Read16 { lba, blocks }, JobData::In(self.bytes)),
+            Kind::Write => (Command::Write16 { lba, blocks }, JobData::Out(self.bytes)),
+            Kind::RuntimeWrite => {
+                self.freeing.extend(freeing(self.bytes));
+                (Command::Write16 { lba: 0, blocks }, JobData::Out(self.bytes))
+            }
+        };
+        if self.bytes.is_multiple_of(BLOCK) {
+            self.next = (self.next + self.bytes) % SPAN;
+        }
+        Some(Job { cdb: command.cdb(), data, id: lba })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+        let expected = if job.id == FREEING { 0 } else { self.bytes };
+        if completion.status != ScsiStatus::Good || completion.transferred != expected {
+            self.failed.get_or_insert(*completion);
+            return false;
+        }
+        true
+    }
+}

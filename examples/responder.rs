@@ -1,0 +1,35 @@
+//! Serves the plain responder to a virtual machine, over usbredir: see benches/plain.
+//!
+//! `tests/vm/measure` compares hosts on it, which a unit that runs firmware on the chip model would not tell apart.
+//!
+//! ```text
+//! responder unix:PATH [COMMAND_US]    a status comes COMMAND_US microseconds after its command at the soonest
+//! ```
+
+#[cfg(unix)]
+#[path = "../benches/plain/mod.rs"]
+mod plain;
+
+use std::error::Error;
+
+#[cfg(not(unix))]
+fn main() -> Result<(), Box<dyn Error>> {
+    Err("there are no Unix sockets here".into())
+}
+
+#[cfg(unix)]
+fn main() -> Result<(), Box<dyn Error>> {
+    use asmpatch::interrupt;
+    use asmpatch::virtual_bridge::usbredir::{Listener, serve};
+
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (address, command_us) = match &arguments[..] {
+        [address] => (address, 0),
+        [address, command_us] => (address, command_us.parse()?),
+        _ => return Err("usage: responder unix:PATH [COMMAND_US]".into()),
+    };
+    let mut unit = plain::responder(command_us)?;
+    let listener = Listener::bind(&address.parse()?)?;
+    serve(&mut unit, &listener, None, false, interrupt::install(), &mut |_| {})?;
+    Ok(())
+}

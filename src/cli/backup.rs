@@ -18,6 +18,7 @@ use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
 use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
+use crate::flash::open_image::OpenImage;
 use crate::flash::progress::{Event, Observer, Step};
 use crate::flash::read;
 use crate::interrupt;
@@ -164,7 +165,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         outln!("{}: {} ({}), serial {}", device.shown(), attached.usb_id, attached.state, attached.serial.shown());
         if let Ok(image) = &firmware {
-            outln!("  firmware  version {}, {} bytes", image.version(), image.file_len());
+            let what = match OpenImage::of(image) {
+                Some(open) => open.to_string(),
+                None => format!("version {}", image.version()),
+            };
+            outln!("  firmware  {what}, {} bytes", image.file_len());
         }
         outln!("  backup    {}", saved.to_string().shown());
     }

@@ -238,7 +238,9 @@ fn is_final(error: &FlashError) -> bool {
         FlashError::Command(
             CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. },
         ) => true,
-        FlashError::Registers(RegisterError::Control(ControlError::Disconnected { .. })) => true,
+        FlashError::Registers(error) => {
+            matches!(error, RegisterError::Control(ControlError::Disconnected { .. }))
+        }
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,

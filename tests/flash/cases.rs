@@ -134,12 +134,16 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
 
 /// The practice image with the default patches and, where `long_e4`, the extension of E4's length.
 fn patched_with(long_e4: bool) -> Patched {
-    let image = practice::image();
+    patched_of(&practice::image(), long_e4)
+}
+
+/// The same of another image.
+pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
     let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
     let library = Library::embedded().unwrap();
     let digest = Sha256Digest(image.sha256());
-    PatchSet::resolve(&library, &selection, &image, digest).unwrap().apply().unwrap()
+    PatchSet::resolve(&library, &selection, image, digest).unwrap().apply().unwrap()
 }
 
 #[test]

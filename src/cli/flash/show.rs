@@ -147,7 +147,13 @@ pub fn done(report: &Report, unit: &Unit, job: &Job, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
         Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
-        None => outln!("{}: done: {firmware} is written, and nothing is read back yet", report.device.shown()),
+        None => {
+            let readback = match &unit.seen {
+                Some((_, plan)) if plan.reads_back() => "is written and reads back right",
+                _ => "is written, and nothing is read back yet",
+            };
+            outln!("{}: done: {firmware} {readback}", report.device.shown());
+        }
     }
     if let Some(words) = power_words(report) {
         outln!("  {words}");

@@ -174,7 +174,6 @@ impl<R: Registers> SpiFlash<R> {
         for _ in 0..2 {
             self.load(at)?;
             self.registers.read(BUFFER, &mut found)?;
-            // Bits that were clear before stay so: that is how a length is cleared.
             if found == *page {
                 return Ok(());
             }

@@ -23,11 +23,17 @@ impl Run<'_> {
     ) -> Result<Access, FlashError> {
         for attempt in 1.. {
             flash = self.write_what_differs(flash, port, attempt)?;
-            match self.compare(&mut flash, attempt) {
+            let error = match self.compare(&mut flash, attempt) {
                 Ok(()) => break,
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
-                Err(error) => self.recorder.trouble(self.during, &format!("{error}: comparing everything again")),
-            }
+                Err(error) => error,
+            };
+            drop(flash);
+            flash = match self.reconnect(port) {
+                Some(flash) => flash,
+                None => return Err(error),
+            };
+            self.recorder.trouble(self.during, &format!("{error}: comparing everything again"));
         }
         Ok(Access::Registers(flash))
     }

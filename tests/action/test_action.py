@@ -224,10 +224,11 @@ class Install(ActionTest):
 class Files(unittest.TestCase):
     """What refers to the repository, and to the archives of a release."""
 
-    def test_the_examples_name_the_repository_of_the_manifest(self) -> None:
+    def test_the_documents_name_the_repository_of_the_manifest(self) -> None:
         repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
         [owner] = re.findall(r"^https://github\.com/([^/]+/asmpatch)$", repository)
-        named = {match for file in ROOT.glob("docs/examples/*") for match in re.findall(r"[\w.-]+/asmpatch\b", file.read_text())}
+        texts = [file.read_text() for folder in ("docs", "ansible") for file in (ROOT / folder).rglob("*.*") if file.is_file()]
+        named = {match for text in texts for match in re.findall(r"(?:uses: |github\.com/|github:)([\w.-]+/asmpatch)\b", text)}
         self.assertEqual(named, {owner})
 
     def test_the_release_workflow_builds_every_archive_that_is_installed(self) -> None:

@@ -170,7 +170,7 @@ class BadInput(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="asmpatch-fleet-")
         cls.addClassCleanup(folder.cleanup)
         cls.fleet = fleet = Fleet(Path(folder.name))
-        busy, lost = fleet.unit("host-busy", "u"), fleet.unit("host-lost", "u", 'factory = "no-image"')
+        busy, erased = fleet.unit("host-busy", "u"), 'factory = "no-image"'
         hosts: dict[str, dict[str, Any]] = {
             "host-good": {"asmpatch_units": [fleet.unit("host-good", "u")]},
             "host-no-binary": {"asmpatch_units": [fleet.unit("host-no-binary", "u")], "asmpatch_binary": "asmpatch-is-not-here"},
@@ -179,7 +179,8 @@ class BadInput(unittest.TestCase):
             "host-no-port": {},
             "host-empty": {"asmpatch_units": []},
             "host-busy": {"asmpatch_units": [busy]},
-            "host-lost": {"asmpatch_units": [lost]},
+            "host-lost": {"asmpatch_units": [fleet.unit("host-lost", "u", erased)]},
+            "host-allowed": {"asmpatch_units": [fleet.unit("host-allowed", "u", erased)], "asmpatch_allow": ["no-backup"]},
             "host-away": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9},
         }
         for host in hosts.values():
@@ -210,8 +211,8 @@ class BadInput(unittest.TestCase):
         self.assertRegex(self.run_of_all.out, why)
 
     def test_a_host_that_is_well_is_written_whatever_the_others_are(self) -> None:
-        self.assertEqual(self.written, {"host-good"})
-        self.assertNotIn("host-good", self.run_of_all.failed)
+        self.assertEqual(self.written, {"host-good", "host-allowed"})
+        self.assertFalse({"host-good", "host-allowed"} & self.run_of_all.failed)
 
     def test_a_host_without_the_binary(self) -> None:
         self.assert_refused("host-no-binary", "asmpatch-is-not-here is not on this host: install the asmpatch package")
@@ -233,6 +234,9 @@ class BadInput(unittest.TestCase):
 
     def test_a_boot_loader_without_a_backup_of_its_own(self) -> None:
         self.assert_refused("host-lost", "holds no backup that is surely this unit's")
+
+    def test_a_boot_loader_without_a_backup_is_written_where_that_is_allowed(self) -> None:
+        self.assertIn("| written", self.run_of_all.row("host-allowed"))
 
     def test_a_host_that_is_not_reached(self) -> None:
         self.assertIn("not reached", self.run_of_all.row("host-away"))

@@ -81,12 +81,12 @@ def verify(file: str, chosen: list[str]) -> Image:
     except ValueError:
         printed = []
     if isinstance(printed, dict):
-        error = printed["error"]
-        return Image(file, receipt, done.returncode or 1, None, [Problem(error["code"], error["message"])])
+        said = printed["error"]
+        return Image(file, receipt, done.returncode or 1, None, [Problem(said["code"], said["message"])])
     if not printed:
-        said = done.stderr.strip() or f"it ended with {done.returncode}"
+        why = done.stderr.strip() or f"it ended with {done.returncode}"
         # Ended by a signal, its status is below 0.
-        return Image(file, receipt, done.returncode if done.returncode > 0 else 4, None, [Problem("asmpatch", said)])
+        return Image(file, receipt, done.returncode if done.returncode > 0 else 4, None, [Problem("asmpatch", why)])
     status = max(done.returncode, 0 if printed[0]["ok"] else 1)
     return Image(file, receipt, status, printed[0], problems(printed[0]))
 

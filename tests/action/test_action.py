@@ -13,7 +13,7 @@ import tempfile
 import tomllib
 import unittest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -51,7 +51,9 @@ class ActionTest(unittest.TestCase):
             shutil.copy(self.folder / "demo" / name, self.work / name)
         return self.work
 
-    def step(self, name: str, inputs: dict[str, str], github: dict[str, str] | None = None, tools: str | None = None) -> Step:
+    def step(
+        self, name: str, inputs: dict[str, str], github: dict[str, str] | None = None, tools: str | None = None
+    ) -> Step:
         """Runs the step of this name, with its `env` as GitHub evaluates it."""
         [step] = [step for step in ACTION["runs"]["steps"] if step["name"] == name]
         context = {f"inputs.{key}": value.get("default", "") for key, value in ACTION["inputs"].items()}
@@ -67,7 +69,9 @@ class ActionTest(unittest.TestCase):
         files = {name: self.folder / name for name in ("GITHUB_OUTPUT", "GITHUB_PATH", "GITHUB_STEP_SUMMARY")}
         for file in files.values():
             file.write_text("")
-        env = {key: evaluated(value) for key, value in step["env"].items()} | {key: str(path) for key, path in files.items()}
+        env = {key: evaluated(value) for key, value in step["env"].items()} | {
+            key: str(path) for key, path in files.items()
+        }
         env |= {
             "PATH": tools or f"{self.folder}/bin:{os.environ['PATH']}",
             "RUNNER_TEMP": str(self.folder),
@@ -80,7 +84,9 @@ class ActionTest(unittest.TestCase):
         done = subprocess.run(bash, cwd=self.work, env=env, capture_output=True, text=True)
         output = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
         text = done.stdout + done.stderr
-        return Step(done.returncode, text, files["GITHUB_STEP_SUMMARY"].read_text(), output, files["GITHUB_PATH"].read_text())
+        return Step(
+            done.returncode, text, files["GITHUB_STEP_SUMMARY"].read_text(), output, files["GITHUB_PATH"].read_text()
+        )
 
 
 class Verify(ActionTest):
@@ -92,7 +98,9 @@ class Verify(ActionTest):
         self.assertEqual(done.status, 0, done.out)
         self.assertNotIn("::error", done.out)
         self.assertIn("2 of 2 images hold", done.summary)
-        self.assertRegex(done.summary, r"\| patched.bin \| practice \| .*status-0x2a12.* \| patched.bin.toml \| \d+ checks \| ok \|")
+        self.assertRegex(
+            done.summary, r"\| patched.bin \| practice \| .*status-0x2a12.* \| patched.bin.toml \| \d+ checks \| ok \|"
+        )
         self.assertEqual(done.output["ok"], "true")
         report = json.loads(Path(done.output["report"]).read_text())
         self.assertEqual([entry["file"] for entry in report], ["patched.bin", "stock.bin"])
@@ -133,7 +141,18 @@ class Verify(ActionTest):
         hunk = f'[[images.hunks]]\nat = "file:0x4"\nexpect = "{image[4:6].hex()}"\nnew = "80fe"\n'
         (work / "patched.bin.toml").unlink()
         (work / "hang.toml").write_text(f'{head}\n[[images]]\nsha256 = "{sha256}"\nname = "practice"\n\n{hunk}')
-        command = [BINARY, "patch", "stock.bin", "-o", "hang.bin", "--no-defaults", "--patch-dir", ".", "--patch", "hang"]
+        command = [
+            BINARY,
+            "patch",
+            "stock.bin",
+            "-o",
+            "hang.bin",
+            "--no-defaults",
+            "--patch-dir",
+            ".",
+            "--patch",
+            "hang",
+        ]
         subprocess.run(command, cwd=work, check=True, capture_output=True)
         (work / "hang.bin.toml").unlink()
 
@@ -227,8 +246,17 @@ class Files(unittest.TestCase):
     def test_the_documents_name_the_repository_of_the_manifest(self) -> None:
         repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
         [owner] = re.findall(r"^https://github\.com/([^/]+/asmpatch)$", repository)
-        texts = [file.read_text() for folder in ("docs", "ansible") for file in (ROOT / folder).rglob("*.*") if file.is_file()]
-        named = {match for text in texts for match in re.findall(r"(?:uses: |github\.com/|github:)([\w.-]+/asmpatch)\b", text)}
+        texts = [
+            file.read_text()
+            for folder in ("docs", "ansible")
+            for file in (ROOT / folder).rglob("*.*")
+            if file.is_file()
+        ]
+        named = {
+            match
+            for text in texts
+            for match in re.findall(r"(?:uses: |github\.com/|github:)([\w.-]+/asmpatch)\b", text)
+        }
         self.assertEqual(named, {owner})
 
     def test_the_release_workflow_builds_every_archive_that_is_installed(self) -> None:
@@ -248,10 +276,17 @@ class PreCommit(ActionTest):
         hooks.mkdir()
         shutil.copy(ROOT / ".pre-commit-hooks.yaml", hooks)
         for folder in (hooks, work):
-            for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"]):
+            for command in (
+                ["init", "-q"],
+                ["add", "-A"],
+                ["-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"],
+            ):
                 subprocess.run(["git", *command], cwd=folder, check=True, capture_output=True)
         for file, status in (("patched.bin", 0), ("bad.bin", 1)):
-            env = os.environ | {"PATH": f"{self.folder}/bin:{os.environ['PATH']}", "PRE_COMMIT_HOME": str(self.folder / "cache")}
+            env = os.environ | {
+                "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+                "PRE_COMMIT_HOME": str(self.folder / "cache"),
+            }
             command = ["pre-commit", "try-repo", str(hooks), "asmpatch-verify", "--files", file]
             done = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
             self.assertEqual(done.returncode, status, done.stdout + done.stderr)

@@ -20,7 +20,15 @@ class OwnBackup(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
 
-    def backup(self, name: str, age: int, serial: str = "MINE", device: str = "3-1", identity: bytes = b"mine", whole: bool = True) -> str:
+    def backup(
+        self,
+        name: str,
+        age: int,
+        serial: str = "MINE",
+        device: str = "3-1",
+        identity: bytes = b"mine",
+        whole: bool = True,
+    ) -> str:
         path = Path(self.folder, f"asmpatch-backup-{name}")
         path.mkdir()
         (path / "backup.toml").write_text(f'format = 1\n\n[unit]\ndevice = "{device}"\nserial = "{serial}"\n')

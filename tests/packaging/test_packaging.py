@@ -36,7 +36,7 @@ class Contents(FolderTest):
 
     def test_every_asset_of_the_deb_is_made_or_in_the_tree(self) -> None:
         printed(ROOT / "packaging/generate", BINARY, self.folder)
-        for source, target, mode in PACKAGE["metadata"]["deb"]["assets"]:
+        for source, _target, mode in PACKAGE["metadata"]["deb"]["assets"]:
             if source == "target/release/asmpatch":
                 continue
             made = source.startswith("target/package/")
@@ -88,7 +88,10 @@ class Reset(FolderTest):
             f'#!/bin/sh\n[ "$1" = udev ] && exec {BINARY} udev\necho "$*" >>{self.folder}/calls\nexit {status}\n'
         )
         program.chmod(0o755)
-        env = os.environ | {"PATH": f"{self.folder}:{os.environ['PATH']}", "ASMPATCH_SYSFS": str(self.folder / "devices")}
+        env = os.environ | {
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "ASMPATCH_SYSFS": str(self.folder / "devices"),
+        }
         done = subprocess.run([ROOT / "packaging/asmpatch-reset-slow"], env=env, capture_output=True, text=True)
         calls = self.folder / "calls"
         return done.returncode, calls.read_text().splitlines() if calls.exists() else []
@@ -126,12 +129,24 @@ class Flake(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        command = ["nix-instantiate", "--eval", "--strict", "--json", "--option", "build-users-group", "", "tests/packaging/flake.nix"]
+        command = [
+            "nix-instantiate",
+            "--eval",
+            "--strict",
+            "--json",
+            "--option",
+            "build-users-group",
+            "",
+            "tests/packaging/flake.nix",
+        ]
         cls.found = json.loads(printed(*command, cwd=ROOT))
 
     def test_the_package_is_the_manifests(self) -> None:
         found = self.found
-        self.assertEqual([found["pname"], found["version"], found["homepage"]], [PACKAGE[key] for key in ("name", "version", "repository")])
+        self.assertEqual(
+            [found["pname"], found["version"], found["homepage"]],
+            [PACKAGE[key] for key in ("name", "version", "repository")],
+        )
         self.assertTrue(found["lockFile"])
         for path in re.findall(r"packaging/[\w-]+", found["postInstall"]):
             self.assertTrue(os.access(ROOT / path, os.X_OK), path)
@@ -142,7 +157,10 @@ class Flake(unittest.TestCase):
 
     def test_the_module_brings_the_udev_rule_and_the_service_only_on_request(self) -> None:
         package = ["/nix/store/asmpatch"]
-        self.assertEqual(self.found["on"], {"services": {"udev": {"packages": package}}, "systemd": {"services": {"asmpatch-reset": {}}}})
+        self.assertEqual(
+            self.found["on"],
+            {"services": {"udev": {"packages": package}}, "systemd": {"services": {"asmpatch-reset": {}}}},
+        )
         self.assertEqual(self.found["reset"]["wantedBy"], ["multi-user.target"])
 
     def test_the_modules_service_is_the_units(self) -> None:
@@ -150,10 +168,16 @@ class Flake(unittest.TestCase):
         unit.optionxform = str
         # A key that is given more than once is a list: the parser keeps its last.
         unit.read(ROOT / "packaging/asmpatch-reset.service")
-        service = {key: str(value).replace("True", "yes") for key, value in self.found["reset"]["serviceConfig"].items() if not isinstance(value, list)}
+        service = {
+            key: str(value).replace("True", "yes")
+            for key, value in self.found["reset"]["serviceConfig"].items()
+            if not isinstance(value, list)
+        }
         service["ExecStart"] = service["ExecStart"].replace("/nix/store/asmpatch", "/usr")
         self.assertEqual(service, {key: value for key, value in unit["Service"].items() if key != "DeviceAllow"})
-        devices = re.findall("^DeviceAllow=(.*)$", (ROOT / "packaging/asmpatch-reset.service").read_text(), re.MULTILINE)
+        devices = re.findall(
+            "^DeviceAllow=(.*)$", (ROOT / "packaging/asmpatch-reset.service").read_text(), re.MULTILINE
+        )
         self.assertEqual(self.found["reset"]["serviceConfig"]["DeviceAllow"], devices)
 
 

@@ -237,7 +237,10 @@ def would_change(unit: dict) -> bool:
 def difference(unit: dict) -> dict:
     """Gives a unit before and after, as Ansible shows it."""
     before, plan = unit.get("before") or {}, unit.get("plan") or {}
-    rows = [("firmware", before.get("firmware"), plan.get("firmware")), ("usb-id", before.get("usb_id"), plan.get("usb_id"))]
+    rows = [
+        ("firmware", before.get("firmware"), plan.get("firmware")),
+        ("usb-id", before.get("usb_id"), plan.get("usb_id")),
+    ]
     rows += [(change["field"], change["from"], change["to"]) for change in plan.get("changes", [])]
     is_shown = would_change(unit)
     return {
@@ -267,7 +270,9 @@ def main() -> None:
     asked, name = module.params["units"], module.params["binary"]
     binary = module.get_bin_path(name)
     if binary is None:
-        module.fail_json(msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name)
+        module.fail_json(
+            msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name
+        )
     if asked == []:
         module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
     # It would stand for --device, and choose among the units that are written here.

@@ -105,7 +105,12 @@ class WholeFleet(unittest.TestCase):
         hosts[BROKEN]["asmpatch_units"][1]["serial"] = "RACK2-0001"
 
         # A dry run makes a virtual unit's flash where none is: they are made before.
-        every = [option for host in hosts.values() for unit in host["asmpatch_units"] for option in ("--device", unit["device"])]
+        every = [
+            option
+            for host in hosts.values()
+            for unit in host["asmpatch_units"]
+            for option in ("--device", unit["device"])
+        ]
         subprocess.run([BINARY, "list", *every], check=True, capture_output=True)
         cls.before = fleet.contents()
         # Check mode and the last run prove their points on some of the hosts: a task on a host costs Ansible 0.3 s.
@@ -117,7 +122,9 @@ class WholeFleet(unittest.TestCase):
         cls.second = fleet.run(hosts)
         cls.third = fleet.run(hosts, *some)
         cls.backups = sorted(path.parent for path in fleet.folder.glob("host*/backups/*/backup.toml"))
-        cls.units = json.loads(subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout)
+        cls.units = json.loads(
+            subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout
+        )
 
     def test_check_mode_tells_what_would_change_and_writes_nothing(self) -> None:
         self.assertEqual(self.check.status, 0, self.check.out)
@@ -158,7 +165,9 @@ class WholeFleet(unittest.TestCase):
             self.assertIn(f"| {unit['serial']} |", self.second.report)
 
     def of(self, host: str, name: str) -> Path:
-        [unit] = [Path(unit["location"]["virtual"]) for unit in self.units if f"/{host}/{name}" in unit["location"]["virtual"]]
+        [unit] = [
+            Path(unit["location"]["virtual"]) for unit in self.units if f"/{host}/{name}" in unit["location"]["virtual"]
+        ]
         return unit
 
 
@@ -170,16 +179,26 @@ class BadInput(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="asmpatch-fleet-")
         cls.addClassCleanup(folder.cleanup)
         cls.fleet = fleet = Fleet(Path(folder.name))
-        busy, lost = fleet.unit("host-busy", "u"), fleet.unit("host-lost", "u", 'factory = "no-image"')
+        busy, erased = fleet.unit("host-busy", "u"), 'factory = "no-image"'
         hosts: dict[str, dict[str, Any]] = {
             "host-good": {"asmpatch_units": [fleet.unit("host-good", "u")]},
-            "host-no-binary": {"asmpatch_units": [fleet.unit("host-no-binary", "u")], "asmpatch_binary": "asmpatch-is-not-here"},
-            "host-other-binary": {"asmpatch_units": [fleet.unit("host-other-binary", "u")], "asmpatch_binary": "/bin/echo"},
+            "host-no-binary": {
+                "asmpatch_units": [fleet.unit("host-no-binary", "u")],
+                "asmpatch_binary": "asmpatch-is-not-here",
+            },
+            "host-other-binary": {
+                "asmpatch_units": [fleet.unit("host-other-binary", "u")],
+                "asmpatch_binary": "/bin/echo",
+            },
             "host-no-unit": {"asmpatch_units": [fleet.unit("host-no-unit", "u", 'state = "absent"')]},
             "host-no-port": {},
             "host-empty": {"asmpatch_units": []},
             "host-busy": {"asmpatch_units": [busy]},
-            "host-lost": {"asmpatch_units": [lost]},
+            "host-lost": {"asmpatch_units": [fleet.unit("host-lost", "u", erased)]},
+            "host-allowed": {
+                "asmpatch_units": [fleet.unit("host-allowed", "u", erased)],
+                "asmpatch_allow": ["no-backup"],
+            },
             "host-away": {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9},
         }
         for host in hosts.values():
@@ -196,8 +215,14 @@ class BadInput(unittest.TestCase):
                 after = fleet.contents()
             finally:
                 server.terminate()
-        cls.written = {path.relative_to(fleet.folder).parts[0] for path in after if path.name == "flash.bin" and after[path] != before.get(path)}
-        twice = {host: {"asmpatch_units": [fleet.unit(host, "v") | {"serial": "TWICE"}]} for host in ("host-1", "host-2")}
+        cls.written = {
+            path.relative_to(fleet.folder).parts[0]
+            for path in after
+            if path.name == "flash.bin" and after[path] != before.get(path)
+        }
+        twice = {
+            host: {"asmpatch_units": [fleet.unit(host, "v") | {"serial": "TWICE"}]} for host in ("host-1", "host-2")
+        }
         before = fleet.contents()
         cls.run_of_twice = fleet.run(twice)
         cls.twice_is_untouched = before == fleet.contents()
@@ -210,8 +235,8 @@ class BadInput(unittest.TestCase):
         self.assertRegex(self.run_of_all.out, why)
 
     def test_a_host_that_is_well_is_written_whatever_the_others_are(self) -> None:
-        self.assertEqual(self.written, {"host-good"})
-        self.assertNotIn("host-good", self.run_of_all.failed)
+        self.assertEqual(self.written, {"host-good", "host-allowed"})
+        self.assertFalse({"host-good", "host-allowed"} & self.run_of_all.failed)
 
     def test_a_host_without_the_binary(self) -> None:
         self.assert_refused("host-no-binary", "asmpatch-is-not-here is not on this host: install the asmpatch package")
@@ -233,6 +258,9 @@ class BadInput(unittest.TestCase):
 
     def test_a_boot_loader_without_a_backup_of_its_own(self) -> None:
         self.assert_refused("host-lost", "holds no backup that is surely this unit's")
+
+    def test_a_boot_loader_without_a_backup_is_written_where_that_is_allowed(self) -> None:
+        self.assertIn("| written", self.run_of_all.row("host-allowed"))
 
     def test_a_host_that_is_not_reached(self) -> None:
         self.assertIn("not reached", self.run_of_all.row("host-away"))

@@ -59,7 +59,9 @@ options:
     type: bool
     default: true
   allow:
-    description: What C(asmpatch) refuses otherwise. Each is the option of that name, which C(asmpatch flash --help) describes.
+    description:
+      - What C(asmpatch) refuses otherwise. Each is the option of that name, which C(asmpatch flash --help) describes.
+      - V(no-backup) is for units that can give no backup and have none. All others are backed up still.
     type: list
     elements: str
     choices: [unproven, other-line, clone-identity, no-backup]
@@ -145,7 +147,8 @@ class Flasher:
         self.start += ["--backup-dir", params["backup_dir"]]
         if params["receipt"]:
             self.start += ["--receipt", params["receipt"]]
-        self.start += ["--" + name for name in params["allow"]]
+        # Only for units that turn out to need it.
+        self.start += ["--" + name for name in params["allow"] if name != "no-backup"]
 
     def run(self, options: list[str]) -> list[dict]:
         """Runs one command and gives its document of each unit."""
@@ -167,22 +170,25 @@ class Flasher:
         return [self.recover(unit, serial) for unit in units]
 
     def recover(self, unit: dict, serial: str | None) -> dict:
-        """Gives a unit that was refused in its boot loader the image and its own blocks; any other unit as it is."""
+        """Writes a unit that was refused because it gives no backup, where it has one or needs none; else as it is."""
         seen, error = unit.get("before") or {}, unit.get("error") or {}
-        is_lost = error.get("code") == NO_BACKUP and seen.get("state") == BOOT_LOADER
-        if not is_lost or not self.module.params["recover"]:
+        if error.get("code") != NO_BACKUP:
             return unit
-        backup = own_backup(self.module.params["backup_dir"], unit["device"], seen.get("serial") or "", serial)
-        if backup is None:
-            error["message"] += "; %s holds no backup that is surely this unit's" % self.module.params["backup_dir"]
+        backup, folder = None, self.module.params["backup_dir"]
+        if seen.get("state") == BOOT_LOADER and self.module.params["recover"]:
+            backup = own_backup(folder, unit["device"], seen.get("serial") or "", serial)
+            if backup is None:
+                error["message"] += "; %s holds no backup that is surely this unit's" % folder
+        if backup is None and "no-backup" not in self.module.params["allow"]:
             return unit
-        more = ["--serial=" + serial] if serial else []
+        more = ["--config-from", backup] if backup else []
+        more += ["--serial=" + serial] if serial else []
         try:
-            [written] = self.run(["--device=" + unit["device"], "--config-from", backup, "--no-backup"] + more)
+            [written] = self.run(["--device=" + unit["device"], "--no-backup"] + more)
         except Failed as failure:
-            error["message"] += "; with %s: %s" % (backup, failure)
+            error["message"] += "; a second try: %s" % failure
             return unit
-        return dict(written, recovered_from=backup)
+        return dict(written, recovered_from=backup) if backup else written
 
 
 def own_backup(folder: str, device: str, shown: str, asked: str | None) -> str | None:
@@ -231,7 +237,10 @@ def would_change(unit: dict) -> bool:
 def difference(unit: dict) -> dict:
     """Gives a unit before and after, as Ansible shows it."""
     before, plan = unit.get("before") or {}, unit.get("plan") or {}
-    rows = [("firmware", before.get("firmware"), plan.get("firmware")), ("usb-id", before.get("usb_id"), plan.get("usb_id"))]
+    rows = [
+        ("firmware", before.get("firmware"), plan.get("firmware")),
+        ("usb-id", before.get("usb_id"), plan.get("usb_id")),
+    ]
     rows += [(change["field"], change["from"], change["to"]) for change in plan.get("changes", [])]
     is_shown = would_change(unit)
     return {
@@ -261,7 +270,9 @@ def main() -> None:
     asked, name = module.params["units"], module.params["binary"]
     binary = module.get_bin_path(name)
     if binary is None:
-        module.fail_json(msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name)
+        module.fail_json(
+            msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name
+        )
     if asked == []:
         module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
     # It would stand for --device, and choose among the units that are written here.

@@ -1,0 +1,181 @@
+"""Verifies images with asmpatch: annotations, a job summary, and a report of all of them.
+
+Takes the inputs of action.yml as ASMPATCH_* and GitHub's own variables. Ends with asmpatch's exit status, the worst of
+all images': 1 a check failed, 3 bad input; 2 where an input of the action is wrong.
+"""
+
+from __future__ import annotations
+
+import glob
+import html
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Problem(NamedTuple):
+    """What is wrong with an image: asmpatch's code, and words."""
+
+    code: str
+    message: str
+
+
+class Image(NamedTuple):
+    """An image that was verified."""
+
+    file: str
+    receipt: str | None
+    status: int
+    document: dict[str, Any] | None
+    problems: list[Problem]
+
+
+class WrongInput(Exception):
+    """An input of the action is wrong."""
+
+
+def flag(name: str) -> bool:
+    """Reads an input that is true or false."""
+    text = os.environ.get(f"ASMPATCH_{name}", "false")
+    if text not in ("true", "false"):
+        raise WrongInput(f"{name.lower()} is {text!r}, expected true or false")
+    return text == "true"
+
+
+def images() -> list[str]:
+    """Expands the input `files`, each file once."""
+    patterns = [line.strip() for line in os.environ.get("ASMPATCH_FILES", "").splitlines() if line.strip()]
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        # A file may have the name of a pattern.
+        matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
+        files = [path for path in matches if os.path.isfile(path)]
+        if not files:
+            raise WrongInput(f"no file matches {pattern!r}")
+        found |= dict.fromkeys(files)
+    if not found:
+        raise WrongInput("files names no image")
+    return list(found)
+
+
+def options() -> list[str]:
+    """The options of `asmpatch verify` that are the same for all images."""
+    named = [("--image", os.environ.get("ASMPATCH_IMAGE")), ("--patch-dir", os.environ.get("ASMPATCH_PATCH_DIR"))]
+    chosen = [f"{option}={value}" for option, value in named if value]
+    return chosen + [f"--{name.lower()}" for name in ("BOOT", "EXECUTE") if flag(name)]
+
+
+def verify(file: str, chosen: list[str]) -> Image:
+    """Verifies one image, with its receipt where it has one."""
+    receipt = f"{file}.toml" if os.path.isfile(f"{file}.toml") else None
+    command = ["asmpatch", "verify", "--json", *chosen, *([f"--receipt={receipt}"] if receipt else []), "--", file]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise WrongInput(f"asmpatch can't be started: {error}") from None
+    try:
+        printed = json.loads(done.stdout)
+    except ValueError:
+        printed = []
+    if isinstance(printed, dict):
+        said = printed["error"]
+        return Image(file, receipt, done.returncode or 1, None, [Problem(said["code"], said["message"])])
+    if not printed:
+        why = done.stderr.strip() or f"it ended with {done.returncode}"
+        # Ended by a signal, its status is below 0.
+        return Image(file, receipt, done.returncode if done.returncode > 0 else 4, None, [Problem("asmpatch", why)])
+    status = max(done.returncode, 0 if printed[0]["ok"] else 1)
+    return Image(file, receipt, status, printed[0], problems(printed[0]))
+
+
+def problems(document: dict[str, Any]) -> list[Problem]:
+    """What a document of `asmpatch verify --json` finds wrong."""
+    if document["ok"]:
+        return []
+    found = [Problem(finding["code"], finding["message"]) for finding in document["findings"]]
+    for part, option in (("booted", "--boot"), ("executed", "--execute")):
+        checks = document.get(part) or {"ok": True, "checks": []}
+        failed = [check for check in checks["checks"] if not check["ok"]]
+        for check in failed:
+            over = f" over {check['wire']}" if "wire" in check else ""
+            found.append(Problem(f"verify {option}", f"{check['what']}{over}: {check['found']}"))
+        if not checks["ok"] and not failed and not document["findings"]:
+            found.append(Problem(f"verify {option}", "nothing could be checked"))
+    return found or [Problem("asmpatch", "the image does not hold")]
+
+
+def annotation(problem: Problem, file: str | None = None) -> str:
+    """A workflow command that shows a problem, at a file where there is one. Escaped as GitHub reads it."""
+
+    def escaped(text: str, more: str = "") -> str:
+        return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
+
+    at = f"file={escaped(file, ':,')}," if file else ""
+    return f"::error {at}title={escaped(problem.code, ':,')}::{escaped(problem.message)}"
+
+
+def cell(text: str) -> str:
+    """Text in a cell of a Markdown table: nothing in it is markup."""
+    text = " ".join(html.escape(text).split())
+    return "".join(f"&#{ord(c)};" if c in "|`*_[]\\~#@" else c for c in text)
+
+
+def summary(all_images: list[Image]) -> str:
+    """The job summary."""
+    failed = sum(1 for image in all_images if image.status)
+    lines = [f"### asmpatch: {len(all_images) - failed} of {len(all_images)} images hold", ""]
+    lines += ["| image | made from | patches | receipt | booted | result |", "| --- | --- | --- | --- | --- | --- |"]
+    for image in all_images:
+        document = image.document or {}
+        booted = document.get("booted")
+        cells = [
+            image.file,
+            document.get("image") or "unknown",
+            ", ".join(patch["id"] for patch in document.get("patches", [])) or "none",
+            image.receipt or "none",
+            "not asked for" if booted is None else f"{len(booted['checks'])} checks" if booted["ok"] else "failed",
+            "ok" if not image.status else "; ".join(problem.message for problem in image.problems),
+        ]
+        lines.append("| " + " | ".join(map(cell, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def unread(image: Image) -> dict[str, Any]:
+    """The report's entry of an image that asmpatch could not read."""
+    return {"file": image.file, "ok": False, "findings": [problem._asdict() for problem in image.problems]}
+
+
+def append(variable: str, text: str) -> None:
+    """Adds text to one of GitHub's files."""
+    with open(os.environ[variable], "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main() -> int:
+    """Runs the step."""
+    try:
+        chosen = options()
+        all_images = [verify(file, chosen) for file in images()]
+    except WrongInput as wrong:
+        print(annotation(Problem("asmpatch verified nothing", str(wrong))))
+        append("GITHUB_OUTPUT", "ok=false\n")
+        return 2
+    for image in all_images:
+        for problem in image.problems:
+            print(annotation(problem, image.file))
+        print(f"{'FAILED' if image.status else 'ok'}: {ascii(image.file)}")
+    report = Path(os.environ["RUNNER_TEMP"], "asmpatch-report.json")
+    # What asmpatch prints, and the images that it could not read.
+    entries = [image.document or unread(image) for image in all_images]
+    report.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+    append("GITHUB_STEP_SUMMARY", summary(all_images))
+    worst = max(image.status for image in all_images)
+    append("GITHUB_OUTPUT", f"ok={'false' if worst else 'true'}\nreport={report}\n")
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

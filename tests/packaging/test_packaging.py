@@ -1,0 +1,185 @@
+"""Packages as far as they can be checked without building them. `.ci/packaging` runs it."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+import unittest
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+BINARY = os.environ["ASMPATCH_BIN"]
+PACKAGE = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
+
+
+def printed(*command: str | Path, **more: object) -> str:
+    """What a command prints that must succeed."""
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="asmpatch-packaging-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+
+class Contents(FolderTest):
+    """What goes into a package."""
+
+    def test_every_asset_of_the_deb_is_made_or_in_the_tree(self) -> None:
+        printed(ROOT / "packaging/generate", BINARY, self.folder)
+        for source, _target, mode in PACKAGE["metadata"]["deb"]["assets"]:
+            if source == "target/release/asmpatch":
+                continue
+            made = source.startswith("target/package/")
+            found = list(self.folder.glob(source.removeprefix("target/package/")) if made else ROOT.glob(source))
+            self.assertTrue(found and all(file.stat().st_size for file in found), source)
+            is_program = any(os.access(file, os.X_OK) for file in found)
+            self.assertEqual(mode, "755" if is_program else "644", source)
+        self.assertEqual((self.folder / "70-asmpatch.rules").read_text(), printed(BINARY, "udev"))
+        pages = {file.stem for file in (self.folder / "man").iterdir()}
+        self.assertLessEqual({"asmpatch", "asmpatch-flash", "asmpatch-reset"}, pages)
+
+    def test_the_licences_are_those_of_the_lock_file(self) -> None:
+        now = printed(ROOT / "packaging/licences")
+        kept = (ROOT / "THIRD-PARTY-LICENSES.md").read_text()
+        self.assertTrue(now == kept, "run packaging/licences > THIRD-PARTY-LICENSES.md")
+        self.assertIn("| libusb, in libusb1-sys | | LGPL-2.1-or-later |", now)
+        self.assertIn("GNU LESSER GENERAL PUBLIC LICENSE", now)
+
+    def test_binstall_fetches_archives_that_the_release_has(self) -> None:
+        workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+        built = {entry["target"] for entry in workflow["jobs"]["build"]["strategy"]["matrix"]["include"]}
+        binstall = PACKAGE["metadata"]["binstall"]
+        for target in built | set(binstall["overrides"]):
+            entry = binstall | binstall["overrides"].get(target, {})
+            url = entry["pkg-url"].replace("{ target }", target)
+            [archive] = re.findall(r"/releases/download/v\{ version \}/asmpatch-([\w-]+)\.(?:tar\.gz|zip)$", url)
+            self.assertIn(archive, built)
+            suffix = ".zip" if "windows" in archive else ".tar.gz"
+            self.assertTrue(url.endswith(suffix) and entry["pkg-fmt"] == {".zip": "zip", ".tar.gz": "tgz"}[suffix], url)
+
+    def test_the_collections_version_is_the_packages(self) -> None:
+        galaxy = yaml.safe_load((ROOT / "ansible/galaxy.yml").read_text())
+        self.assertEqual(galaxy["version"], PACKAGE["version"])
+
+
+class Reset(FolderTest):
+    """The service at boot, with a sysfs and an asmpatch of our own."""
+
+    def run_on(self, units: dict[str, tuple[str, str, str]], status: int) -> tuple[int, list[str]]:
+        for port, (vendor, product, speed) in units.items():
+            unit = self.folder / "devices" / port
+            unit.mkdir(parents=True)
+            for name, value in (("idVendor", vendor), ("idProduct", product), ("speed", speed)):
+                (unit / name).write_text(f"{value}\n")
+        # An interface has none of the three files.
+        (self.folder / "devices/3-1:1.0").mkdir()
+        program = self.folder / "asmpatch"
+        program.write_text(
+            f'#!/bin/sh\n[ "$1" = udev ] && exec {BINARY} udev\necho "$*" >>{self.folder}/calls\nexit {status}\n'
+        )
+        program.chmod(0o755)
+        env = os.environ | {
+            "PATH": f"{self.folder}:{os.environ['PATH']}",
+            "ASMPATCH_SYSFS": str(self.folder / "devices"),
+        }
+        done = subprocess.run([ROOT / "packaging/asmpatch-reset-slow"], env=env, capture_output=True, text=True)
+        calls = self.folder / "calls"
+        return done.returncode, calls.read_text().splitlines() if calls.exists() else []
+
+    UNITS = {
+        "3-1": ("174c", "2464", "480"),
+        "3-2": ("add1", "0001", "480"),
+        "4-1": ("add1", "0001", "10000"),
+        "3-3": ("046d", "c31c", "480"),
+    }
+
+    def test_bridges_at_480_mbit_s_are_restarted_and_nothing_else(self) -> None:
+        self.assertEqual(self.run_on(self.UNITS, 0), (0, ["reset --device 3-1", "reset --device 3-2"]))
+
+    def test_a_unit_that_asmpatch_leaves_alone_is_no_failure(self) -> None:
+        self.assertEqual(self.run_on(self.UNITS, 5)[0], 0)
+
+    def test_a_restart_that_fails_is_one_and_stops_no_other(self) -> None:
+        status, calls = self.run_on(self.UNITS, 4)
+        self.assertEqual((status, len(calls)), (1, 2))
+
+    def test_a_machine_without_a_bridge_has_nothing_to_do(self) -> None:
+        self.assertEqual(self.run_on({"3-3": ("046d", "c31c", "480")}, 4), (0, []))
+
+    def test_systemd_takes_the_unit(self) -> None:
+        text = (ROOT / "packaging/asmpatch-reset.service").read_text()
+        unit = self.folder / "asmpatch-reset.service"
+        unit.write_text(text.replace("/usr/libexec/asmpatch", str(ROOT / "packaging")))
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class Flake(unittest.TestCase):
+    """flake.nix, evaluated against tests/packaging/flake.nix."""
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        command = [
+            "nix-instantiate",
+            "--eval",
+            "--strict",
+            "--json",
+            "--option",
+            "build-users-group",
+            "",
+            "tests/packaging/flake.nix",
+        ]
+        cls.found = json.loads(printed(*command, cwd=ROOT))
+
+    def test_the_package_is_the_manifests(self) -> None:
+        found = self.found
+        self.assertEqual(
+            [found["pname"], found["version"], found["homepage"]],
+            [PACKAGE[key] for key in ("name", "version", "repository")],
+        )
+        self.assertTrue(found["lockFile"])
+        for path in re.findall(r"packaging/[\w-]+", found["postInstall"]):
+            self.assertTrue(os.access(ROOT / path, os.X_OK), path)
+        self.assertIn("aarch64-linux", found["systems"])
+
+    def test_the_module_does_nothing_until_it_is_enabled(self) -> None:
+        self.assertEqual(self.found["off"], {})
+
+    def test_the_module_brings_the_udev_rule_and_the_service_only_on_request(self) -> None:
+        package = ["/nix/store/asmpatch"]
+        self.assertEqual(
+            self.found["on"],
+            {"services": {"udev": {"packages": package}}, "systemd": {"services": {"asmpatch-reset": {}}}},
+        )
+        self.assertEqual(self.found["reset"]["wantedBy"], ["multi-user.target"])
+
+    def test_the_modules_service_is_the_units(self) -> None:
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
+        unit.optionxform = str
+        # A key that is given more than once is a list: the parser keeps its last.
+        unit.read(ROOT / "packaging/asmpatch-reset.service")
+        service = {
+            key: str(value).replace("True", "yes")
+            for key, value in self.found["reset"]["serviceConfig"].items()
+            if not isinstance(value, list)
+        }
+        service["ExecStart"] = service["ExecStart"].replace("/nix/store/asmpatch", "/usr")
+        self.assertEqual(service, {key: value for key, value in unit["Service"].items() if key != "DeviceAllow"})
+        devices = re.findall(
+            "^DeviceAllow=(.*)$", (ROOT / "packaging/asmpatch-reset.service").read_text(), re.MULTILINE
+        )
+        self.assertEqual(self.found["reset"]["serviceConfig"]["DeviceAllow"], devices)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -32,6 +32,7 @@ mod output;
 mod patch;
 mod patch_elf;
 mod pcap;
+mod pcie;
 mod plan;
 mod reset;
 mod restore;
@@ -94,6 +95,7 @@ enum Command {
     List(list::Args),
     Man(man::Args),
     Patch(patch::Args),
+    Pcie(pcie::Args),
     Reset(reset::Args),
     Restore(restore::Args),
     Run(run::Args),
@@ -122,6 +124,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::List(args) => list::run(&args, context),
         Command::Man(args) => man::run(&args, context),
         Command::Patch(args) => patch::run(&args, context),
+        Command::Pcie(args) => pcie::run(&args, context),
         Command::Reset(args) => reset::run(&args, context),
         Command::Restore(args) => restore::run(&args, context),
         Command::Run(args) => run::run(&args, context),

@@ -16,6 +16,13 @@ pub const SRAM_ADDRESS: u64 = 0x0020_0000;
 /// How much of it the CPU sees, and so E4 and E5, without turning pages.
 pub const SRAM_WINDOW_LEN: usize = 0x1000;
 const SRAM_WINDOW: u16 = 0xF000;
+/// The dword with the bridge control register in its upper half, the bit that resets, the bytes to write.
+const BRIDGE_CONTROL: u16 = 0x3C;
+const SECONDARY_BUS_RESET: u32 = 0x40 << 16;
+const BRIDGE_CONTROL_BYTES: u8 = 0x0C;
+/// How long a reset is held, and how long a device is left alone after it. Source: PCI Express base specification 4.0,
+/// 6.6.1.
+const RESET_MS: u64 = 100;
 /// Dwords that are read or written with one call of the engine.
 const DWORDS_AT_ONCE: usize = 64;
 
@@ -69,6 +76,35 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         let mut state = [0];
         self.engine.xdata_read(LTSSM, &mut state)?;
         Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
+    }
+
+    /// Resets everything behind the root port, by its own register. Bus numbers, windows and BARs there are gone.
+    ///
+    /// # Errors
+    /// [`PcieError`].
+    pub fn hot_reset(&mut self) -> Result<(), PcieError> {
+        let control = self.config_read(Bdf::ROOT, BRIDGE_CONTROL)?;
+        self.config_write(Bdf::ROOT, BRIDGE_CONTROL, control | SECONDARY_BUS_RESET, BRIDGE_CONTROL_BYTES)?;
+        self.patience.wait(RESET_MS);
+        self.config_write(Bdf::ROOT, BRIDGE_CONTROL, control & !SECONDARY_BUS_RESET, BRIDGE_CONTROL_BYTES)?;
+        self.patience.wait(RESET_MS);
+        Ok(())
+    }
+
+    /// Waits until the link is up: so many steps of so many milliseconds.
+    ///
+    /// # Errors
+    /// [`PcieError::LinkDown`] where it is still down.
+    pub fn wait_for_link(&mut self, steps: u32, milliseconds: u64) -> Result<(), PcieError> {
+        let mut link = self.link()?;
+        for _ in 0..steps {
+            if link.is_up || !self.patience.goes_on() {
+                break;
+            }
+            self.patience.wait(milliseconds);
+            link = self.link()?;
+        }
+        if link.is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm: link.ltssm }) }
     }
 
     /// A dword of configuration space; `offset` is a multiple of 4 up to 0xFFC. A function that is not ready is asked

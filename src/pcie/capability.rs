@@ -24,6 +24,11 @@ impl LinkRate {
         Self { generation: register as u8 & 0x0F, lanes: (register >> 4) as u8 & 0x3F }
     }
 
+    /// The lower of both speeds with the fewer lanes.
+    pub fn least(self, other: Self) -> Self {
+        Self { generation: self.generation.min(other.generation), lanes: self.lanes.min(other.lanes) }
+    }
+
     /// GT/s, as the specification writes it; `None` for a generation that it does not know.
     pub const fn transfers(self) -> Option<&'static str> {
         Some(match self.generation {

@@ -75,7 +75,7 @@ pub enum PcieError {
 const fn completion_help(status: CompletionStatus) -> &'static str {
     match status {
         CompletionStatus::UnsupportedRequest => {
-            "no device there takes it: `asmpatch pcie` shows which BARs have addresses, `asmpatch pcie assign` gives them \
+            "no device there takes it: `asmpatch pcie` shows which BARs have addresses, `asmpatch pcie --assign` gives them \
              some"
         }
         CompletionStatus::ConfigRetry => "the device is still starting: wait a second and run the command again",

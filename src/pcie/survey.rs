@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::access::{Link, Pcie, refused};
 use super::bar::Bar;
-use super::capability::{Capabilities, CapabilityFault};
+use super::capability::{Capabilities, CapabilityFault, LinkRate};
 use super::engine::TlpEngine;
 use super::error::PcieError;
 use super::function::{BUS_NUMBERS, Buses, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_DWORDS, Window};
@@ -144,6 +144,15 @@ pub enum Note {
         /// Its size.
         size: u64,
     },
+    /// A link below what both ends can.
+    Slow {
+        /// The function at its lower end.
+        at: Bdf,
+        /// What it trained to.
+        link: LinkRate,
+        /// What both ends can.
+        can: LinkRate,
+    },
     /// The link went down during the survey.
     LinkWentDown,
 }
@@ -175,9 +184,14 @@ impl fmt::Display for Note {
             Self::Capabilities { at, fault } => write!(f, "{at}: {fault}"),
             Self::OddBar { at, index } => write!(f, "{at}: BAR {index} has no size that makes sense"),
             Self::Closed { at } => {
-                write!(f, "{at} forwards no memory requests: `asmpatch pcie assign` lays windows and BARs out anew")
+                write!(f, "{at} forwards no memory requests: `asmpatch pcie --assign` lays windows and BARs out anew")
             }
             Self::NoRoom { at, index, size } => write!(f, "{at}: no room for the {size:#x} bytes of BAR {index}"),
+            Self::Slow { at, link, can } => write!(
+                f,
+                "{at}: the link runs at {link}, both ends can {can}: check the card's seat and its cable; an idle GPU may \
+                 lower the speed by itself"
+            ),
             Self::LinkWentDown => f.write_str("the link went down meanwhile"),
         }
     }
@@ -235,6 +249,7 @@ impl<E: TlpEngine> Pcie<'_, E> {
         if scope.windows && scope.sizes {
             self.open_windows(&mut survey)?;
         }
+        note_slow_links(&mut survey);
         survey.link = self.link()?;
         if !survey.link.is_up {
             survey.notes.push(Note::LinkWentDown);
@@ -273,6 +288,20 @@ impl<E: TlpEngine> Pcie<'_, E> {
         survey.notes.extend(odd.map(|bar| Note::OddBar { at, index: bar.index }));
         Ok(())
     }
+}
+
+/// Notes each link that is slower or narrower than both its ends can.
+fn note_slow_links(survey: &mut Survey) {
+    let slow = survey.functions.iter().filter_map(|function| {
+        // All functions of a device show its link.
+        let below = function.capabilities.express().filter(|_| function.at.function == 0)?;
+        let above = survey.functions[function.parent?].capabilities.express()?;
+        let can = below.link_max.least(above.link_max);
+        let is_slow = above.has_link_below() && below.link.lanes != 0 && below.link.least(can) != can;
+        is_slow.then_some(Note::Slow { at: function.at, link: below.link, can })
+    });
+    let slow: Vec<Note> = slow.collect();
+    survey.notes.extend(slow);
 }
 
 /// A survey under way.

@@ -82,15 +82,21 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<Answer>, EngineError> {
         let mut answers = vec![Answer::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
+        // What this call has put into the registers from FORMAT on. Never what an earlier one did: the firmware may have
+        // used them since, and would have something else sent.
+        let mut held = [None; (DATA - FORMAT) as usize];
         for (tlp, answer) in tlps.iter().zip(&mut answers) {
             let mut write = |at: u16, bytes: &[u8]| {
-                let bytes = (at..).zip(bytes).map(|(at, byte)| XdataStep::Write(XdataAddress::main(at), *byte));
-                steps.extend(bytes);
+                for (at, byte) in (at..).zip(bytes) {
+                    let held = held.get_mut(usize::from(at - FORMAT));
+                    if held.is_none_or(|held| held.replace(*byte) != Some(*byte)) {
+                        steps.push(XdataStep::Write(XdataAddress::main(at), *byte));
+                    }
+                }
             };
             if matches!(tlp.kind, TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 | TlpKind::MemoryWrite) {
                 write(DATA, &tlp.value.to_be_bytes());
             }
-            // All of it each time: what the firmware itself left there would send something else.
             write(ADDRESS, &(tlp.address as u32).to_be_bytes());
             write(ADDRESS_HIGH, &((tlp.address >> 32) as u32).to_be_bytes());
             write(BYTE_ENABLES, &[tlp.enables]);

@@ -59,8 +59,8 @@ impl Function for MemoryFunction {
     fn config_write(&mut self, offset: u16, value: u32, enables: u8) {
         let at = usize::from(offset) & (CONFIG_LEN - 4);
         let writable = match at {
-            // IDs, class, header type.
-            0x00 | 0x08 => 0,
+            // IDs, class, header type; BARs that it has not.
+            0x00 | 0x08 | 0x14..=0x24 => 0,
             0x0C => 0x0000_FFFF,
             // The BAR's low bits say its size, the lowest four what it is.
             BAR0 => (self.memory.len() as u32).checked_sub(1).map_or(0, |low| !low & !0x0F),

@@ -119,3 +119,16 @@ fn windows_are_left_alone_where_bars_are_in_use() {
         assert_eq!((again.changes, again.notes), (vec![], vec![Note::Closed { at: closed }]));
     });
 }
+
+#[test]
+fn a_hot_reset_takes_everything_back_behind_the_root_port() {
+    on(&gpu_behind_switches(), |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        pcie.hot_reset().unwrap();
+        pcie.wait_for_link(3, 1).unwrap();
+        let again = pcie.survey(Scope::USUAL).unwrap();
+        assert_eq!(again.functions.len(), 6);
+        assert!(again.functions[4].bars.iter().all(|bar| !bar.is_assigned()));
+    });
+}

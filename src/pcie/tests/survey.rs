@@ -144,6 +144,11 @@ fn a_narrow_link_shows_beside_what_both_ends_can() {
         ("2.5 GT/s x1".to_owned(), "16 GT/s x16".to_owned())
     );
     assert_eq!(survey.functions[0].capabilities.express().unwrap().link, express.link);
+    let told: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
+    assert!(
+        told.len() == 1 && told[0].starts_with("01:00.0: the link runs at 2.5 GT/s x1, both ends can 16 GT/s x4"),
+        "{told:?}"
+    );
 }
 
 #[test]

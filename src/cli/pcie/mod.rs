@@ -1,0 +1,330 @@
+//! `asmpatch pcie`.
+
+mod open;
+mod show;
+mod tree;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::device::DeviceArgs;
+use super::{Context, print};
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::BridgeState;
+use crate::interrupt::{self, Interrupt};
+use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
+
+/// Show what is behind a bridge on PCIe: link, devices, BARs.
+///
+/// Answers the first question after a flash: is my GPU there, and how fast is its link? Works on the vendor's firmware,
+/// patched or not, and on open firmware. Bridges that have no bus numbers get some, and windows where no BAR in the tree
+/// has an address; the output says so. BARs get addresses with --assign alone. A unit with an SSD is left alone: its
+/// firmware drives the SSD by the same registers.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:\n  asmpatch pcie\n  asmpatch pcie -xxx --json\n  asmpatch pcie --assign\n  \
+asmpatch pcie read --assign 0x10000000 64\n\nWhat it changes, and what it can't know: docs/pcie.md.")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Read(ReadArgs),
+    Write(WriteArgs),
+    Reset(ResetArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ShowArgs {
+    /// Show configuration space in hexadecimal: the header with -x, 256 bytes with -xxx, all with -xxxx.
+    #[arg(short = 'x', action = clap::ArgAction::Count)]
+    hex: u8,
+
+    /// Write nothing at all: no bus numbers, no windows, and no question for the sizes of BARs.
+    #[arg(long, conflicts_with = "assign")]
+    read_only: bool,
+
+    #[command(flatten)]
+    unit: UnitArgs,
+}
+
+/// What every action takes.
+#[derive(Debug, clap::Args)]
+struct UnitArgs {
+    /// Lay windows and BARs out anew first. What uses a device behind the bridge loses it.
+    #[arg(long)]
+    assign: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Read memory on the PCIe side: what a BAR decodes.
+#[derive(Debug, clap::Args)]
+struct ReadArgs {
+    /// PCIe address, as 0x10000000.
+    #[arg(value_parser = parse_number)]
+    address: u64,
+
+    /// Bytes, as 64 or 0x40; at most 1 MiB.
+    #[arg(value_parser = parse_len)]
+    len: usize,
+
+    #[command(flatten)]
+    unit: UnitArgs,
+}
+
+/// Write memory on the PCIe side. Nothing tells whether a device took it.
+#[derive(Debug, clap::Args)]
+struct WriteArgs {
+    /// PCIe address, as 0x10000000.
+    #[arg(value_parser = parse_number)]
+    address: u64,
+
+    /// The bytes in hexadecimal, the one at ADDRESS first, as 00ff10.
+    #[arg(value_parser = parse_bytes)]
+    bytes: Bytes,
+
+    #[command(flatten)]
+    unit: UnitArgs,
+}
+
+/// Reset everything behind the bridge, then show it.
+///
+/// On open firmware PCIe's power is switched off and on; on the vendor's, and on open builds without that request, the
+/// root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are gone after it.
+#[derive(Debug, clap::Args)]
+struct ResetArgs {
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// Bytes from the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bytes(Vec<u8>);
+
+/// The most that is read at once.
+const READ_MAX: usize = 1 << 20;
+/// How long a survey may take: a tree that answers takes a part of a second.
+const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn parse_number(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let number = digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok());
+    number.ok_or_else(|| "expected a number, as 4096 or 0x1000".to_owned())
+}
+
+fn parse_len(text: &str) -> Result<usize, String> {
+    let len = usize::try_from(parse_number(text)?).ok().filter(|len| (1..=READ_MAX).contains(len));
+    len.ok_or_else(|| "expected 1 to 0x100000 bytes".to_owned())
+}
+
+fn parse_bytes(text: &str) -> Result<Bytes, String> {
+    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
+    match digits {
+        Some(digits) if !digits.is_empty() && digits.len().is_multiple_of(2) => {
+            Ok(Bytes(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+        }
+        _ => Err("expected pairs of hexadecimal digits, as 00ff10".to_owned()),
+    }
+}
+
+/// Why nothing was sent to the PCIe side.
+#[derive(Debug, Error, Diagnostic)]
+enum Refusal {
+    /// Nothing on the unit carries PCIe requests.
+    #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
+    #[diagnostic(
+        code(asmpatch::pcie::no_firmware),
+        help("nothing was sent to it. Give it firmware first: `asmpatch flash FILE`")
+    )]
+    NoFirmware { device: String, state: BridgeState },
+    /// The firmware uses the engine itself.
+    #[error("{device}: an SSD is behind the bridge ({what})")]
+    #[diagnostic(
+        code(asmpatch::pcie::ssd),
+        help(
+            "the firmware drives the SSD by the registers that send PCIe requests: two users would corrupt each other's, \
+             and with them the SSD's data. Nothing was sent to the PCIe side"
+        )
+    )]
+    Ssd { device: String, what: String },
+    /// Nobody can tell whether an SSD is there.
+    #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
+    #[diagnostic(
+        code(asmpatch::pcie::unknown_behind),
+        help("nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again")
+    )]
+    CannotTell { device: String, why: String },
+}
+
+impl Failure for Refusal {
+    fn exit(&self) -> Exit {
+        Exit::Refused
+    }
+}
+
+/// The clock, and Ctrl-C.
+struct Waits {
+    interrupt: Interrupt<'static>,
+    until: Instant,
+}
+
+impl Patience for Waits {
+    fn wait(&mut self, milliseconds: u64) {
+        thread::sleep(Duration::from_millis(milliseconds));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.interrupt.is_requested() && Instant::now() < self.until
+    }
+}
+
+/// What an action does with the unit that [`open::with_engine`] has opened.
+struct Reached<'a, 'b> {
+    pcie: Pcie<'a, &'b mut dyn TlpEngine>,
+    device: String,
+    firmware: BridgeState,
+    supply: Option<show::SupplyJson>,
+    interrupt: Interrupt<'static>,
+}
+
+impl Reached<'_, '_> {
+    fn survey(&mut self, args: &UnitArgs, scope: Scope) -> Result<Survey, AnyFailure> {
+        // Those of an assignment would only replace them.
+        let scope = Scope { windows: scope.windows && !args.assign, ..scope };
+        let found = self.pcie.survey(scope).and_then(|mut survey| {
+            if args.assign {
+                self.pcie.assign(&mut survey)?;
+            }
+            Ok(survey)
+        });
+        // A survey that Ctrl-C stopped says so.
+        if matches!(found, Err(PcieError::Stopped { .. })) {
+            self.interrupt.check()?;
+        }
+        Ok(found?)
+    }
+
+    /// Makes memory reachable where that is asked for.
+    fn assign(&mut self, args: &UnitArgs) -> Result<(), AnyFailure> {
+        if args.assign {
+            self.survey(args, Scope::USUAL)?;
+        } else {
+            let Link { ltssm, is_up } = self.pcie.link()?;
+            if !is_up {
+                return Err(PcieError::LinkDown { ltssm }.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, one with an SSD or without firmware, no link, a request that failed.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    interrupt::install();
+    match &args.action {
+        None => open::with_engine(&args.show.unit.device, false, &mut |reached| show_tree(&args.show, reached)),
+        Some(Action::Reset(ResetArgs { show })) => {
+            open::with_engine(&show.unit.device, true, &mut |reached| show_tree(show, reached))
+        }
+        Some(Action::Read(args)) => open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached)),
+        Some(Action::Write(args)) => open::with_engine(&args.unit.device, false, &mut |reached| write(args, reached)),
+    }
+}
+
+fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+    let scope = if args.read_only { Scope::READ_ONLY } else { Scope::USUAL };
+    let survey = reached.survey(&args.unit, scope)?;
+    let dwords = match args.hex {
+        0 => 0,
+        1 | 2 => 16,
+        3 => 64,
+        4.. => 1024,
+    };
+    let mut spaces = Vec::new();
+    for function in survey.functions.iter().filter(|_| dwords > 0) {
+        reached.interrupt.check()?;
+        spaces.push(reached.pcie.config_dwords(function.at, 0, dwords)?);
+    }
+    let names = show::names(&survey);
+    let shown = show::Shown { reached, survey: &survey, names: &names, spaces: &spaces };
+    if args.unit.json {
+        print::json(&shown.json());
+    } else {
+        out!("{}", shown.text());
+    }
+    Ok(())
+}
+
+/// What was read, or written.
+#[derive(Serialize)]
+struct MemoryJson<'a> {
+    device: &'a str,
+    address: u64,
+    bytes: String,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+    reached.assign(&args.unit)?;
+    let mut bytes = vec![0; args.len];
+    // In pieces, so that Ctrl-C ends a long one.
+    let mut address = args.address;
+    for piece in bytes.chunks_mut(256) {
+        reached.interrupt.check()?;
+        reached.pcie.memory_read(address, piece)?;
+        address = address.wrapping_add(piece.len() as u64);
+    }
+    if args.unit.json {
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: hex(&bytes) });
+    } else {
+        out!("{}", show::dump(args.address, &bytes));
+    }
+    Ok(())
+}
+
+fn write(args: &WriteArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+    reached.assign(&args.unit)?;
+    let Bytes(bytes) = &args.bytes;
+    reached.pcie.memory_write(args.address, bytes)?;
+    if args.unit.json {
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: hex(bytes) });
+    } else {
+        outln!("{}: {} bytes written at {:#x}", reached.device, bytes.len(), args.address);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_bytes_are_taken_as_people_write_them() {
+        assert_eq!((parse_number("0x10"), parse_number("10")), (Ok(16), Ok(10)));
+        assert!(parse_number("x").is_err() && parse_number("0x").is_err() && parse_number("-1").is_err());
+        assert_eq!(parse_bytes("00fF10"), Ok(Bytes(vec![0, 0xFF, 0x10])));
+        assert!(parse_bytes("0").is_err() && parse_bytes("").is_err() && parse_bytes("zz").is_err());
+        assert!(parse_len("0").is_err() && parse_len("0x100001").is_err() && parse_len("0x100000").is_ok());
+    }
+}

@@ -1,0 +1,87 @@
+//! A unit opened for its PCIe side, whatever firmware it runs.
+
+use std::time::Instant;
+
+use super::{Reached, Refusal, SURVEY_TIMEOUT, Waits, show::SupplyJson};
+use crate::bridge::{Behind, ControlError, OpenBridge, survey};
+use crate::cli::device::DeviceArgs;
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::BridgeState;
+use crate::interrupt;
+use crate::pcie::{Pcie, PcieError, TlpEngine, VendorTlp};
+use crate::unit;
+
+/// How long the link may take after a reset, in steps of this many milliseconds. Source: PCIe gives a device a second.
+const LINK_STEPS: u32 = 20;
+const LINK_STEP_MS: u64 = 100;
+
+/// Opens the unit, resets what is behind it where `resets` says so, and gives its PCIe side to `work`.
+///
+/// # Errors
+/// No unit; one with an SSD, or without firmware that carries PCIe requests; those of `work`.
+pub(super) fn with_engine(
+    args: &DeviceArgs,
+    resets: bool,
+    work: &mut dyn FnMut(&mut Reached<'_, '_>) -> Result<(), AnyFailure>,
+) -> Result<Exit, AnyFailure> {
+    let recording = args.pcap.start()?;
+    let known = args.ids.load()?;
+    let mut port = unit::port(&known, args.device.as_ref(), None)?;
+    let state = port.attached()?.state;
+    let device = port.device();
+    drop(port);
+    let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
+    match state {
+        BridgeState::OpenFirmware => {
+            let mut unit = unit::open_control(&known, args.device.as_ref(), recording.capture())?;
+            let supply = unit.bridge.supply()?.map(SupplyJson::from);
+            let is_power_cycled = resets && power_cycle(&mut unit.bridge)?;
+            let engine: &mut dyn TlpEngine = &mut unit.bridge;
+            let interrupt = patience.interrupt;
+            let mut pcie = Pcie::new(engine, &mut patience);
+            if resets {
+                settle(&mut pcie, !is_power_cycled)?;
+            }
+            work(&mut Reached { pcie, device, firmware: state, supply, interrupt })?;
+        }
+        BridgeState::Vendor => {
+            let mut unit = args.open(recording.capture())?;
+            // These questions are the firmware's first SCSI commands, too: with those it brings the link up.
+            match survey::behind(unit.bridge())? {
+                Behind::Ssd(what) => return Err(Refusal::Ssd { device, what }.into()),
+                // A GPU runtime initialises only where no SSD is.
+                behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
+                Behind::CannotTell(why) => return Err(Refusal::CannotTell { device, why }.into()),
+                Behind::NoMedium => {}
+            }
+            let mut engine = VendorTlp::new(unit.bridge());
+            let engine: &mut dyn TlpEngine = &mut engine;
+            let interrupt = patience.interrupt;
+            let mut pcie = Pcie::new(engine, &mut patience);
+            if resets {
+                settle(&mut pcie, true)?;
+            }
+            work(&mut Reached { pcie, device, firmware: state, supply: None, interrupt })?;
+        }
+        BridgeState::BootLoader => return Err(Refusal::NoFirmware { device, state }.into()),
+    }
+    Ok(Exit::Done)
+}
+
+/// Switches PCIe's power off and on; `false` on builds that don't know the request.
+fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
+    match bridge.pcie_power(false) {
+        Err(ControlError::Stalled { .. }) => return Ok(false),
+        other => other?,
+    }
+    bridge.pcie_power(true)?;
+    Ok(true)
+}
+
+/// Resets by the root port where that is left to do, and waits for the link.
+fn settle(pcie: &mut Pcie<'_, &mut dyn TlpEngine>, is_hot: bool) -> Result<(), PcieError> {
+    if is_hot {
+        pcie.hot_reset()?;
+    }
+    pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS)
+}

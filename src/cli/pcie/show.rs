@@ -1,0 +1,256 @@
+//! A survey as text and as JSON.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::{Reached, hex, tree};
+use crate::bridge::open::Supply;
+use crate::escape::Escape as _;
+use crate::file;
+use crate::firmware::BridgeState;
+use crate::pcie::{
+    Bar, BarKind, CapabilityKind, Change, Function, Header, Link, Names, Note, Survey, Window, class_name,
+};
+
+/// Where systems keep names.
+const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
+/// No such file is longer: today's has 1.5 MiB.
+const IDS_MAX: usize = 16 << 20;
+
+/// What the board measures of its supply.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct SupplyJson {
+    voltage_mv: u16,
+    current_ma: i16,
+}
+
+impl From<Supply> for SupplyJson {
+    fn from(Supply { voltage_mv, current_ma }: Supply) -> Self {
+        Self { voltage_mv, current_ma }
+    }
+}
+
+/// The names of what was found: from the system's file where there is one, else those that are built in.
+pub(super) fn names(survey: &Survey) -> Names {
+    let wanted: BTreeSet<_> = survey.functions.iter().map(|function| (function.vendor, function.device)).collect();
+    let text = IDS.iter().find_map(|path| file::read_regular(Path::new(path), IDS_MAX).ok());
+    text.map(|text| Names::find(&String::from_utf8_lossy(&text), &wanted)).unwrap_or_default()
+}
+
+/// Everything that is shown.
+pub(super) struct Shown<'a, 'b, 'c> {
+    pub(super) reached: &'a Reached<'b, 'c>,
+    pub(super) survey: &'a Survey,
+    pub(super) names: &'a Names,
+    /// Configuration space of each function; empty where it was not asked for.
+    pub(super) spaces: &'a [Vec<u32>],
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    device: &'a str,
+    firmware: BridgeState,
+    supply: Option<SupplyJson>,
+    link: Link,
+    functions: Vec<FunctionJson<'a>>,
+    changes: &'a [Change],
+    notes: Vec<NoteJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FunctionJson<'a> {
+    #[serde(flatten)]
+    function: &'a Function,
+    class_name: Option<&'static str>,
+    vendor_name: Option<&'a str>,
+    device_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+}
+
+#[derive(Serialize)]
+struct NoteJson<'a> {
+    #[serde(flatten)]
+    note: &'a Note,
+    text: String,
+}
+
+fn bytes(dwords: &[u32]) -> Vec<u8> {
+    dwords.iter().flat_map(|dword| dword.to_le_bytes()).collect()
+}
+
+impl Shown<'_, '_, '_> {
+    pub(super) fn json(&self) -> impl Serialize {
+        let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
+            function,
+            class_name: class_name(function.class),
+            vendor_name: self.names.vendor(function.vendor),
+            device_name: self.names.device(function.vendor, function.device),
+            config: self.spaces.get(index).map(|space| hex(&bytes(space))),
+        });
+        Json {
+            device: &self.reached.device,
+            firmware: self.reached.firmware,
+            supply: self.reached.supply,
+            link: self.survey.link,
+            functions: functions.collect(),
+            changes: &self.survey.changes,
+            notes: self.survey.notes.iter().map(|note| NoteJson { note, text: note.to_string() }).collect(),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Survey { link, functions, changes, notes } = self.survey;
+        let mut text = String::new();
+        let mut line = |line: String| text.extend([line.as_str(), "\n"]);
+        let state = if link.is_up { "up" } else { "down" };
+        let rate = functions.first().and_then(|root| root.capabilities.express()).map(|express| express.link);
+        let rate = rate.filter(|rate| rate.lanes != 0).map_or_else(String::new, |rate| format!(" at {rate}"));
+        line(format!(
+            "{}: {}, PCIe link {state}{rate} (LTSSM {:#04x})",
+            self.reached.device.as_str().shown(),
+            self.reached.firmware,
+            link.ltssm
+        ));
+        if let Some(SupplyJson { voltage_mv, current_ma }) = self.reached.supply {
+            line(format!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000));
+        }
+        changes.iter().for_each(|change| line(format!("  assigned: {}", changed(change))));
+        notes.iter().for_each(|note| line(format!("  note: {note}")));
+        line(String::new());
+        line(tree::draw(self.survey, &|index| self.name(&functions[index])).trim_end().to_owned());
+        for (index, function) in functions.iter().enumerate() {
+            line(String::new());
+            self.function(function, &mut line);
+            if let Some(space) = self.spaces.get(index) {
+                line(dump(0, &bytes(space)).trim_end().to_owned());
+            }
+        }
+        text
+    }
+
+    /// Vendor and device in words as far as they are known.
+    fn name(&self, function: &Function) -> String {
+        let Function { vendor, device, .. } = *function;
+        let vendor_name = self.names.vendor(vendor).map_or_else(|| format!("Vendor {vendor:04x}"), str::to_owned);
+        let device_name = self.names.device(vendor, device);
+        let device_name = device_name.map_or_else(|| format!("Device {device:04x}"), str::to_owned);
+        format!("{} {}", vendor_name.as_str().shown(), device_name.as_str().shown())
+    }
+
+    fn function(&self, function: &Function, line: &mut dyn FnMut(String)) {
+        let Function { at, vendor, device, class, revision, .. } = *function;
+        let class_code = class >> 8;
+        let class = class_name(class).unwrap_or("Unknown class");
+        let name = self.name(function);
+        line(format!("{at} {class} [{class_code:04x}]: {name} [{vendor:04x}:{device:04x}] (rev {revision:02x})"));
+        if let Some(express) = function.capabilities.express()
+            && express.link_max.lanes != 0
+        {
+            let trained = if express.link.lanes == 0 { "none".to_owned() } else { express.link.to_string() };
+            line(format!("        link: {trained}, can {}", express.link_max));
+        }
+        if let Header::Bridge { buses, memory, prefetchable, .. } = function.header {
+            let forwards = if function.decodes_memory() { "" } else { ", forwards nothing" };
+            match buses.secondary {
+                0 => line("        no bus behind it".to_owned()),
+                secondary => line(format!("        buses {secondary:02x}-{:02x} behind it", buses.subordinate)),
+            }
+            line(format!("        windows: memory {}, prefetchable {}{forwards}", shown(memory), shown(prefetchable)));
+        }
+        for bar in &function.bars {
+            line(format!("        BAR {}: {}", bar.index, described(bar, function.decodes_memory())));
+        }
+        let capabilities: Vec<String> = function
+            .capabilities
+            .list
+            .iter()
+            .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, said(capability.kind)))
+            .collect();
+        if !capabilities.is_empty() {
+            line(format!("        capabilities: {}", capabilities.join("; ")));
+        }
+    }
+}
+
+fn changed(change: &Change) -> String {
+    match change {
+        Change::Buses { at, buses } => format!("{at} buses {:02x}-{:02x}", buses.secondary, buses.subordinate),
+        Change::Windows { at, memory, prefetchable } => {
+            format!("{at} windows: memory {}, prefetchable {}", shown(*memory), shown(*prefetchable))
+        }
+        Change::Bar { at, index, address } => format!("{at} BAR {index} at {address:#x}"),
+    }
+}
+
+fn shown(window: Option<Window>) -> String {
+    window.map_or_else(|| "none".to_owned(), |Window { base, limit }| format!("{base:#x}-{limit:#x}"))
+}
+
+fn described(bar: &Bar, decodes: bool) -> String {
+    let size = bar.size.map_or_else(|| "size not known".to_owned(), binary_bytes);
+    let kind = match (bar.kind, bar.prefetchable) {
+        (BarKind::Io, _) => "I/O",
+        (BarKind::Memory32, false) => "32-bit memory",
+        (BarKind::Memory32, true) => "32-bit prefetchable memory",
+        (BarKind::Memory64, false) => "64-bit memory",
+        (BarKind::Memory64, true) => "64-bit prefetchable memory",
+    };
+    match (bar.is_assigned(), decodes) {
+        (true, true) => format!("{size}, {kind}, at {:#x}", bar.address),
+        (true, false) => format!("{size}, {kind}, at {:#x}, switched off", bar.address),
+        (false, _) => format!("{size}, {kind}, no address"),
+    }
+}
+
+/// A power of two in the largest unit that it has at least one of.
+fn binary_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let step = (bytes.max(1).ilog2() / 10) as usize;
+    format!("{} {}", bytes >> (10 * step), UNITS[step])
+}
+
+fn said(kind: CapabilityKind) -> String {
+    let on = |enabled: bool| if enabled { "on" } else { "off" };
+    match kind {
+        CapabilityKind::PowerManagement { state } => format!(": D{state}"),
+        CapabilityKind::Msi { enabled, vectors } => format!(": {}, vectors {vectors}", on(enabled)),
+        CapabilityKind::MsiX { enabled, entries } => format!(": {}, entries {entries}", on(enabled)),
+        CapabilityKind::Express(express) => {
+            let (most, set) = express.payload;
+            format!(": {}, payload {set} of {most} bytes", express.type_name())
+        }
+        CapabilityKind::Other => String::new(),
+    }
+}
+
+/// Bytes in hexadecimal, 16 a line behind their address.
+pub(super) fn dump(address: u64, bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for (index, row) in bytes.chunks(16).enumerate() {
+        let values: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();
+        let at = address.wrapping_add(16 * index as u64);
+        let _ = writeln!(text, "{at:02x}: {}", values.join(" "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_in_the_unit_that_fits() {
+        let told =
+            [(16, "16 bytes"), (4096, "4 KiB"), (512 << 10, "512 KiB"), (16 << 30, "16 GiB"), (1 << 62, "4 EiB")];
+        told.into_iter().for_each(|(bytes, text)| assert_eq!(binary_bytes(bytes), text));
+    }
+
+    #[test]
+    fn a_dump_has_sixteen_bytes_a_line() {
+        assert_eq!(dump(0xF8, &[1; 17]), format!("f8: {}\n108: 01\n", vec!["01"; 16].join(" ")));
+    }
+}

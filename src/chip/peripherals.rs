@@ -90,6 +90,7 @@ impl<F: SpiFlash> Peripherals<F> {
     pub(super) fn refresh(&mut self) {
         let command = self.msc.is_uas() && self.uas.waits();
         self.lines = Lines {
+            enables: self.lines.enables,
             usb: self.usb_events() != 0,
             command_or_dma: command || self.dma.has_event(),
             completion: self.nvme.entry_came(),
@@ -163,7 +164,7 @@ impl<F: SpiFlash> Peripherals<F> {
                 self.unknown.record(AccessKind::Write, index, pc);
                 false
             }
-            Block::Interrupts => false,
+            Block::Interrupts => self.lines.write(addr, value),
             Block::Timers => self.timers.write(addr, value, self.now, memory),
             Block::Uart => self.uart_out(addr, value),
             Block::Flash => self.flash.write(addr, value, memory),

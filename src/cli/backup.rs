@@ -28,6 +28,7 @@ use crate::unit::{self, Selector};
 ///
 /// Reads everything and writes nothing to the unit. A unit in its boot loader gives nothing.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before")]
 pub struct Args {
     /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. One that is there is never
     /// overwritten.

@@ -37,6 +37,7 @@ enum Command {
 /// through the boot loader ends, comes back no other way. A unit that is not served has its power while a command runs,
 /// and needs no replugging.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
 struct ReplugArgs {
     /// The folder of the unit that `asmpatch bridge serve` serves.
     #[arg(long, value_name = "virtual:DIR")]
@@ -52,6 +53,7 @@ struct ReplugArgs {
 ///
 /// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch bridge serve --listen unix:/tmp/bridge.sock --device virtual:u")]
 struct ServeArgs {
     /// Where to listen. Several, each with its own --device, serve several units.
     #[arg(long, value_name = "unix:PATH", required = true)]

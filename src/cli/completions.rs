@@ -5,6 +5,7 @@ use crate::failure::{AnyFailure, Exit};
 
 /// Print a completion script for a shell.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch completions bash > /etc/bash_completion.d/asmpatch")]
 pub struct Args {
     /// The shell.
     shell: clap_complete::Shell,

@@ -21,6 +21,7 @@ use crate::patch::{Library, PatchSet, Patched};
 /// asmpatch's own practice image comes from a local server, is patched, verified, flashed to a virtual bridge and
 /// measured, by the calls that the commands make. Each step says what it is for, and which command does it.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch demo")]
 pub struct Args {
     /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual bridge.
     #[arg(long, value_name = "DIR")]

@@ -24,10 +24,17 @@ use crate::interrupt;
 /// cache only if size and SHA-256 are the manifest's. A transfer that was cut is taken up again. An image that is in
 /// the cache and verifies is not fetched again. Prints where the image is: `asmpatch patch "$(asmpatch download)"`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download --list\n  asmpatch download 240417 --from updater.exe"
+)]
 pub struct Args {
     /// The image's id.
     #[arg(default_value = DEFAULT_IMAGE)]
     image: String,
+
+    /// Show the images that are known.
+    #[arg(long, conflicts_with_all = ["from", "output", "offline"])]
+    list: bool,
 
     /// Take it from here: a zip, a bare image, or a vendor's Windows updater.
     #[arg(long, value_name = "FILE|URL")]
@@ -87,6 +94,10 @@ struct Report<'a> {
 /// An unknown image, bad manifests, everything that can go wrong between a server and the disk, an OUT that is there.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let known = Manifests::load(&args.manifest_dir)?;
+    if args.list {
+        list(&known, args.json);
+        return Ok(Exit::Done);
+    }
     let manifest = known.by_id(&args.image)?;
     let cache = match &args.cache_dir {
         Some(folder) => Cache::at(folder),
@@ -117,6 +128,50 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("{}", path.display());
     }
     Ok(Exit::Done)
+}
+
+/// A known image, as `--list --json` prints it.
+#[derive(Debug, Serialize)]
+struct KnownJson<'a> {
+    image: &'a str,
+    version: FirmwareVersion,
+    chip: &'a str,
+    size: u64,
+    md5: Option<Md5Digest>,
+    sha256: Sha256Digest,
+    /// The number of places that it is fetched from.
+    mirrors: usize,
+    notes: Option<&'a str>,
+}
+
+fn list(known: &Manifests, json: bool) {
+    let images = known.iter().map(|manifest| KnownJson {
+        image: &manifest.id,
+        version: manifest.version,
+        chip: &manifest.chip,
+        size: manifest.size,
+        md5: manifest.md5,
+        sha256: manifest.sha256,
+        mirrors: manifest.mirrors.len(),
+        notes: manifest.notes.as_deref(),
+    });
+    if json {
+        return print::json(&images.collect::<Vec<_>>());
+    }
+    for image in images {
+        let default = if image.image == DEFAULT_IMAGE { ", the default" } else { "" };
+        outln!(
+            "{}: version {} for the {}, {} bytes{default}",
+            image.image,
+            image.version,
+            image.chip.shown(),
+            image.size
+        );
+        outln!("  {}", image.sha256);
+        if let Some(notes) = image.notes {
+            outln!("  {}", notes.shown());
+        }
+    }
 }
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {

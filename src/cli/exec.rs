@@ -9,7 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
-use super::plan;
+use super::table;
 use super::{Context, print};
 use crate::chip;
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -34,7 +34,7 @@ const XDATA_READ: u8 = 0xE4;
 /// from the command's arrival to its status, with all interrupts. Works with image 240417, the practice image, and what patches make of
 /// them.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: asmpatch exec fw.bin --cdb \"e4 04 50 f0 00 00\" --xdata 0xf000=01020304")]
+#[command(after_help = "Examples:\n  asmpatch exec fw.bin --cdb \"e4 04 50 f0 00 00\" --xdata 0xf000=01020304")]
 pub struct Args {
     /// The image.
     #[arg(value_name = "FILE")]
@@ -383,7 +383,7 @@ fn print(report: &Report, data: &[u8], accesses: &[Access]) {
         outln!("  {:04x}  {}", line * BYTES_A_LINE, hex.join(" "));
     }
     if !accesses.is_empty() {
-        outln!("{}", register_table(accesses));
+        table::print(&register_table(accesses));
     }
 }
 
@@ -410,7 +410,7 @@ fn register_table(accesses: &[Access]) -> comfy_table::Table {
             }
         }
     }
-    let mut table = plan::new_table();
+    let mut table = table::new();
     table.set_header(["register", "in", "reads", "writes", "last written"]);
     for row in rows {
         table.add_row([

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::input::ImageFile;
 use super::known::PatchDirs;
-use super::plan::{self, OpenJson, PatchJson};
-use super::{Context, print};
+use super::plan::{OpenJson, PatchJson};
+use super::{Context, print, table};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
@@ -21,6 +21,7 @@ const MIN_FREE: u32 = 64;
 
 /// Show what an image is: container, version, which known image, which patches, and its map.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch info patched.bin")]
 pub struct Args {
     /// The image.
     file: PathBuf,
@@ -120,8 +121,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             }
         }
     }
-    let mut table = plan::new_table();
-    table.set_header(["area", "addresses", "file offset", "flash", "bytes", "free", "largest free runs"]);
+    let mut table = table::new();
+    table.set_header(["area", "addresses", "file", "flash", "bytes", "free", "largest free runs"]);
     for area in &map {
         let code =
             area.code().map_or_else(|| "-".to_owned(), |(first, last)| format!("{first}..0x{:04X}", last.addr()));
@@ -135,7 +136,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             largest_runs(&area.free),
         ]);
     }
-    outln!("{table}");
+    table::print(&table);
     outln!("free: runs of at least {MIN_FREE} zero bytes");
     Ok(Exit::Done)
 }
@@ -156,7 +157,7 @@ fn largest_runs(free: &[ZeroRun]) -> String {
     runs.sort_by_key(|run| std::cmp::Reverse(run.len));
     let line = |run: &&ZeroRun| {
         let at = run.start.code_address().map_or_else(|| run.start.to_string(), |address| address.to_string());
-        format!("{} at {at}", run.len)
+        format!("{at}: {}", run.len)
     };
     runs.iter().take(3).map(line).collect::<Vec<_>>().join("\n")
 }

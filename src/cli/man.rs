@@ -12,6 +12,7 @@ use crate::failure::{AnyFailure, Exit, Failure};
 
 /// Write the man pages, one a subcommand.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch man ~/.local/share/man/man1")]
 pub struct Args {
     /// The folder that they go into.
     #[arg(value_name = "DIR")]

@@ -37,6 +37,7 @@ mod plan;
 mod reset;
 mod restore;
 mod run;
+mod table;
 mod udev;
 mod unpatch;
 mod verify;
@@ -167,4 +168,52 @@ pub fn main() -> ExitCode {
 fn wants_json(matches: &ArgMatches) -> bool {
     let given = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("json"), Ok(Some(true)));
     given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a line as a shell splits them, up to a redirection or a pipe; quotes are not nested here.
+    fn words(line: &str) -> Vec<String> {
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in line.chars() {
+            match (quote, c) {
+                (None, '\'' | '"') => quote = Some(c),
+                (Some(open), c) if c == open => quote = None,
+                (None, '>' | '|' | ';') => break,
+                (None, ' ') => words.push(String::new()),
+                (_, c) => words.last_mut().unwrap().push(c),
+            }
+        }
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    fn each_leaf(command: &clap::Command, path: &str, visit: &mut impl FnMut(&str, &clap::Command)) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        if !command.has_subcommands() {
+            return visit(&path, command);
+        }
+        command.get_subcommands().for_each(|below| each_leaf(below, &path, visit));
+    }
+
+    #[test]
+    fn each_commands_help_has_examples_of_it_that_parse() {
+        each_leaf(&command(), "", &mut |path, leaf| {
+            let help = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let examples = help.split_once("Examples:\n").map(|(_, after)| after).unwrap_or_default();
+            // What an example is for stands behind it, after two spaces.
+            let commands = examples.lines().filter_map(|line| line.trim().split("  ").next());
+            let lines: Vec<&str> =
+                commands.flat_map(|line| line.split("; ")).filter(|l| l.starts_with("asmpatch")).collect();
+            assert!(!lines.is_empty(), "`{path} --help` has no examples");
+            for line in lines {
+                assert!(line.starts_with(path), "{line:?} is no example of `{path}`");
+                let parsed = command().try_get_matches_from(words(line));
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+        });
+    }
 }

@@ -9,12 +9,12 @@ use super::known::PatchDirs;
 use super::output;
 use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
-use super::{Context, print};
+use super::{Context, print, table};
 use crate::atomic;
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
-use crate::patch::{ConfigEdits, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+use crate::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 
 /// Patch an image, and write a receipt beside it.
@@ -22,13 +22,16 @@ use crate::shell;
 /// Nothing is written unless every byte that a patch expects is there. Checksum and CRC are redone; the same inputs
 /// always give the same bytes. `asmpatch unpatch` goes back.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch patch stock.bin -o patched.bin\n  asmpatch patch stock.bin -o patched.bin --patch e4-length-16\n  asmpatch patch --list"
+)]
 pub struct Args {
     /// The unpatched image, as `asmpatch download` fetches it.
-    #[arg(required_unless_present = "elf")]
+    #[arg(required_unless_present_any = ["elf", "list"])]
     file: Option<PathBuf>,
 
     /// Where the patched image goes; its receipt goes to OUT.toml.
-    #[arg(short, long, value_name = "OUT", required_unless_present_any = ["dry_run", "elf"])]
+    #[arg(short, long, value_name = "OUT", required_unless_present_any = ["dry_run", "elf", "list"])]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -41,6 +44,10 @@ pub struct Args {
     /// Start from no patch in place of the default set.
     #[arg(long)]
     no_defaults: bool,
+
+    /// Show the patches that are known, and what each is for.
+    #[arg(long, conflicts_with_all = ["file", "output", "add", "no_defaults", "dry_run", "force", "elf"])]
+    list: bool,
 
     /// Show what would change, and write nothing.
     #[arg(long)]
@@ -75,10 +82,14 @@ struct Json<'a> {
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = Manifests::load(&[])?;
     let library = args.patches.load(&manifests)?;
+    if args.list {
+        list(&library, args.json);
+        return Ok(Exit::Done);
+    }
     if let ElfArgs { elf: Some(elf), site: Some(site) } = &args.elf {
         return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library);
     }
-    // clap lets FILE be missing only beside --elf.
+    // clap lets FILE be missing only beside --elf and --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let input = ImageFile::read(file)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
@@ -110,6 +121,41 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
+/// A known patch, as `--list --json` prints it.
+#[derive(Serialize)]
+struct KnownJson<'a> {
+    id: &'a str,
+    title: &'a str,
+    purpose: &'a str,
+    default: bool,
+    /// The names of the images that it changes; empty where it goes with any, as it changes the configuration alone.
+    images: Vec<&'a str>,
+    config: &'a ConfigEdits,
+}
+
+fn list(library: &Library, json: bool) {
+    let known: Vec<KnownJson<'_>> = library
+        .iter()
+        .map(|patch| KnownJson {
+            id: patch.id(),
+            title: patch.title(),
+            purpose: patch.purpose(),
+            default: patch.is_default(),
+            images: patch.images().iter().map(|image| image.name.as_str()).collect(),
+            config: patch.config(),
+        })
+        .collect();
+    if json {
+        return print::json(&known);
+    }
+    for patch in &known {
+        let images = if patch.images.is_empty() { "any known image".to_owned() } else { patch.images.join(", ") };
+        let when = if patch.default { "by default" } else { "with --patch" };
+        outln!("{}: {}", patch.id.shown(), patch.title.shown());
+        outln!("  {when}, for {}", images.shown());
+    }
+}
+
 fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<Vec<PathBuf>, AnyFailure> {
     let receipt = output::receipt_path(output);
     for path in [output, &receipt] {
@@ -128,10 +174,10 @@ fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &
     }
     if dry_run {
         if set.hunks().next().is_some() {
-            outln!("{}", plan::hunk_table(set.hunks(), set.base(), &patched.image));
+            plan::hunk_lines(set.hunks(), set.base(), &patched.image).iter().for_each(|line| outln!("  {line}"));
         }
         if !set.config().is_empty() {
-            outln!("{}", plan::config_table(set.config()));
+            table::print(&plan::config_table(set.config()));
         }
         outln!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
     }

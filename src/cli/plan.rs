@@ -1,8 +1,9 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, every field.
 
-use comfy_table::{Table, presets};
+use comfy_table::Table;
 use serde::Serialize;
 
+use super::table;
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape::Escape as _;
 use crate::firmware::{Image, UsbId};
@@ -64,28 +65,33 @@ impl From<&OpenImage> for OpenJson {
     }
 }
 
-/// The hunks as a table: place in the file and in code, bytes and instructions, before and after.
-pub fn hunk_table<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpatched: &Image, patched: &Image) -> Table {
-    let mut table = new_table();
-    table.set_header(["patch", "file offset", "address", "expected", "new", "instructions before", "after"]);
+/// The hunks: place in the file and in code, bytes and instructions, before and after.
+pub fn hunk_lines<'a>(
+    hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>,
+    unpatched: &Image,
+    patched: &Image,
+) -> Vec<String> {
+    let mut all = Vec::new();
     for (patch, hunk) in hunks {
         let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
-        table.add_row([
-            patch.id().shown().to_string(),
-            format!("{:#07x}", hunk.at.file_offset().0),
-            hunk.at.code_address().map_or_else(|| "-".to_owned(), |address| address.to_string()),
-            byte_lines(&hunk.expect),
-            byte_lines(&hunk.new),
-            instruction_lines(&before),
-            instruction_lines(&after),
-        ]);
+        let address = hunk.at.code_address().map(|address| format!(", {address}")).unwrap_or_default();
+        all.push(format!("{}: {:#07x} in the file{address}", patch.id().shown(), hunk.at.file_offset().0));
+        for (name, lines) in [
+            ("expected", byte_lines(&hunk.expect)),
+            ("new", byte_lines(&hunk.new)),
+            ("before", instruction_lines(&before)),
+            ("after", instruction_lines(&after)),
+        ] {
+            let names = std::iter::once(name).chain(std::iter::repeat(""));
+            all.extend(names.zip(lines).map(|(name, line)| format!("  {name:<9} {line}")));
+        }
     }
-    table
+    all
 }
 
 /// The configuration fields as a table.
 pub fn config_table(config: &ConfigEdits) -> Table {
-    let mut table = new_table();
+    let mut table = table::new();
     table.set_header(["configuration field", "new value"]);
     for (field, value) in config.iter() {
         table.add_row([field.name().to_owned(), value.to_string().shown().to_string()]);
@@ -93,17 +99,68 @@ pub fn config_table(config: &ConfigEdits) -> Table {
     table
 }
 
-/// The style of every table here.
-pub fn new_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table
+/// Zeros, or NOPs, that are counted in place of being listed.
+const FOLDED: usize = 8;
+/// Bytes on a line.
+const BYTES_A_LINE: usize = 16;
+
+/// Bytes in lines; a run of zeros is a line that says how many they are.
+fn byte_lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        let len = if zeros >= FOLDED {
+            lines.push(format!("{zeros} zero bytes"));
+            zeros
+        } else {
+            let folds = |at: &usize| rest[*at..].iter().take(FOLDED).filter(|byte| **byte == 0).count() == FOLDED;
+            let len = (1..rest.len().min(BYTES_A_LINE)).find(folds).unwrap_or(rest.len().min(BYTES_A_LINE));
+            lines.push(to_hex(&rest[..len], " "));
+            len
+        };
+        rest = &rest[len..];
+    }
+    lines
 }
 
-fn byte_lines(bytes: &[u8]) -> String {
-    bytes.chunks(8).map(|line| to_hex(line, " ")).collect::<Vec<_>>().join("\n")
+/// Instructions in lines; a run of NOPs is a line that says how many zero bytes they are.
+fn instruction_lines(lines: &[Line]) -> Vec<String> {
+    let is_nop = |line: &Line| line.bytes.iter().all(|byte| *byte == 0);
+    let runs = lines.chunk_by(|a, b| is_nop(a) && is_nop(b));
+    runs.flat_map(|run| match run {
+        [first, .., _] if run.len() >= FOLDED => {
+            vec![format!("{} {} zero bytes", first.at, run.iter().map(|line| line.bytes.len()).sum::<usize>())]
+        }
+        _ => run.iter().map(|line| format!("{} {}", line.at, line.text)).collect(),
+    })
+    .collect()
 }
 
-fn instruction_lines(lines: &[Line]) -> String {
-    lines.iter().map(|line| format!("{} {}", line.at, line.text)).collect::<Vec<_>>().join("\n")
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::{Bank, CodeAddress};
+    use crate::mcu::disassemble;
+
+    #[test]
+    fn runs_of_zeros_and_of_nops_are_counted() {
+        let mut code = vec![0; 358];
+        assert_eq!(byte_lines(&code), ["358 zero bytes"]);
+        let at = CodeAddress::new(Bank::Bank1, 0xEF4F).unwrap();
+        assert_eq!(instruction_lines(&disassemble(&code, at)), ["b1:0xEF4F 358 zero bytes"]);
+        // MOV R7,#5 in their midst.
+        (code[100], code[101]) = (0x7F, 5);
+        assert_eq!(byte_lines(&code), ["100 zero bytes", "7f 05", "256 zero bytes"]);
+        let lines = instruction_lines(&disassemble(&code, at));
+        assert_eq!(lines, ["b1:0xEF4F 100 zero bytes", "b1:0xEFB3 mov r7, #0x05", "b1:0xEFB5 256 zero bytes"]);
+    }
+
+    #[test]
+    fn a_few_zeros_are_listed_and_no_byte_is_lost() {
+        assert_eq!(byte_lines(&[0; 7]), ["00 00 00 00 00 00 00"]);
+        let bytes: Vec<u8> = (1..=20).collect();
+        assert_eq!(byte_lines(&bytes).concat().replace(' ', "").len(), 40);
+        assert_eq!(byte_lines(&[]), [""; 0]);
+    }
 }

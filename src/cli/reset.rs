@@ -22,6 +22,7 @@ use crate::unit::{self, Selector};
 /// For a dock that came up at 480 Mbit/s, as one that is plugged in while its host boots does, and stays there. The unit
 /// leaves the bus and is back after about 3 s. Nothing is written, and a unit whose disk is in use is left alone.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch reset --device 3-1.2")]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out.

@@ -20,6 +20,7 @@ use crate::flash::recovery::Origin;
 /// Every length and digest in the backup is checked first. What the unit has now is backed up like before any other
 /// write, unless it can give none: then only with --no-backup.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {
     /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it.
     #[arg(value_name = "DIR")]

@@ -12,6 +12,7 @@ use crate::usb::udev_rules;
 /// Put them in place with `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then
 /// `sudo udevadm control --reload`, and plug the unit in again.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch udev --usb-id 1234:ABCD")]
 pub struct Args {
     #[command(flatten)]
     ids: DeviceIds,

@@ -19,6 +19,7 @@ use crate::patch::{self, Patch, PatchError};
 ///
 /// What is written is the original, byte for byte: its SHA-256 is that of a known image, else nothing is written.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {
     /// The patched image.
     file: PathBuf,

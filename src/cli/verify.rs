@@ -16,7 +16,7 @@ use self::unit::UnitFlash;
 use super::input;
 use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, OpenJson, PatchJson};
-use super::{Context, print};
+use super::{Context, print, table};
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -37,6 +37,9 @@ const MAX_SHOWN: usize = 64;
 /// --original, in the cache, or the practice image), every byte that differs is shown with its addresses. Ends with status 1
 /// if anything is wrong with any file.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch verify patched.bin --receipt patched.bin.toml\n  asmpatch verify --boot --json *.bin"
+)]
 pub struct Args {
     /// The images.
     #[arg(required = true, value_name = "FILE")]
@@ -273,7 +276,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
             (verification.base, &verification.original, &verification.image)
     {
         let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
-        outln!("{}", plan::hunk_table(hunks, original, image));
+        plan::hunk_lines(hunks, original, image).iter().for_each(|line| outln!("  {line}"));
     }
     for finding in verification.findings.iter().filter(|_| !holds) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
@@ -283,7 +286,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
         }
     }
     if !verification.differences.is_empty() {
-        outln!("{}", difference_table(&verification.differences));
+        table::print(&difference_table(&verification.differences));
         let hidden = verification.differences.len().saturating_sub(MAX_SHOWN);
         if hidden > 0 {
             outln!("  and {hidden} more bytes; --json lists them all");
@@ -293,7 +296,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
 
 fn difference_table(differences: &[Difference]) -> Table {
     let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
-    let mut table = plan::new_table();
+    let mut table = table::new();
     table.set_header(["file offset", "flash", "address", "expected", "found"]);
     for Difference { at, expected, found } in differences.iter().take(MAX_SHOWN) {
         table.add_row([

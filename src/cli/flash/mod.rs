@@ -35,6 +35,9 @@ pub use show::SSD_LOST;
 /// whole slot: if it stops half-way, the unit comes up in the boot loader in its ROM, and the command that is printed
 /// then brings it back.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --all --yes --json"
+)]
 pub struct Args {
     /// The image.
     #[arg(value_name = "FILE")]

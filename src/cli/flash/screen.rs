@@ -146,7 +146,7 @@ impl Printer {
     fn begin(&mut self, unit: usize, device: String) {
         let bar = self.all.add(ProgressBar::new(0));
         if let Ok(style) =
-            ProgressStyle::with_template("{prefix} [{bar:30}] {bytes:>11}/{total_bytes} {elapsed:>4} {msg}")
+            ProgressStyle::with_template("{prefix} [{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left, {msg}")
         {
             bar.set_style(style);
         }

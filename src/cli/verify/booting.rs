@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::chip::boot::{self, BootReport, Check, Wire};
-use crate::cli::plan;
+use crate::cli::table;
 use crate::firmware::BridgeState;
 use crate::patch::Verification;
 
@@ -47,7 +47,7 @@ impl Booting {
             None => outln!("  booted: {state}, which no image should enumerate as"),
             Some((check, fault)) => {
                 outln!("  BOOT FAILED: over {}, where it {}: {fault}", check.wire, check.what);
-                let mut table = plan::new_table();
+                let mut table = table::new();
                 table.set_header(["transport", "check", "found", "instructions"]);
                 for check in &report.checks {
                     let found = found(check);
@@ -58,7 +58,7 @@ impl Booting {
                         check.instructions.to_string(),
                     ]);
                 }
-                outln!("{table}");
+                table::print(&table);
             }
         }
     }

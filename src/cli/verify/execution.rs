@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cli::plan;
+use crate::cli::table;
 use crate::mcu::checklist::{self, Checked, Expected};
 use crate::mcu::{Reply, RunError};
 use crate::patch::Verification;
@@ -56,12 +56,12 @@ impl Execution {
         if failed.is_empty() {
             return;
         }
-        let mut table = plan::new_table();
+        let mut table = table::new();
         table.set_header(["command", "checks that", "expected", "found"]);
         for check in failed {
             table.add_row([check.cdb.to_string(), check.what.to_owned(), words(&check.expected), found_words(check)]);
         }
-        outln!("{table}");
+        table::print(&table);
     }
 
     pub(super) fn json(&self) -> Json {

@@ -11,6 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use asmpatch::bridge::{Completion, Job, JobData, Transport, Workload};
+use asmpatch::devices::Devices;
 use asmpatch::scsi::{Command, XdataAddress};
 use asmpatch::unit::{self, Selector, TransportChoice};
 
@@ -50,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(Some(&selector), choice, None)?;
+    let mut unit = unit::open(&Devices::embedded()?.into(), Some(&selector), choice, None)?;
     let transport = unit.bridge().transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

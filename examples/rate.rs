@@ -20,6 +20,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asmpatch::bridge::Transport;
+use asmpatch::devices::Devices;
 use asmpatch::scsi::ResetMode;
 use asmpatch::unit::{self, Selector, TransportChoice};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(Some(&selector), choice, None)?;
+    let mut unit = unit::open(&Devices::embedded()?.into(), Some(&selector), choice, None)?;
     if unit.info().serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info().serial).into());
     }

@@ -2,7 +2,7 @@
 //!
 //! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
 //! ([`patch`]), proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
-//! under it, and measured ([`mod@bench`]). What moves over a virtual bridge's wire can be recorded ([`pcap`]). [`cli`]
+//! under it, measured ([`mod@bench`]) and diagnosed ([`doctor`]). What moves over a virtual bridge's wire can be recorded ([`pcap`]). [`cli`]
 //! only turns arguments into calls and results into text.
 
 pub mod atomic;
@@ -11,7 +11,9 @@ pub mod bridge;
 pub mod chip;
 pub mod cli;
 pub mod demo;
+pub mod devices;
 pub mod digest;
+pub mod doctor;
 pub mod escape;
 pub mod failure;
 pub mod fetch;
@@ -22,6 +24,7 @@ pub mod interrupt;
 pub mod mcu;
 pub mod patch;
 pub mod pcap;
+pub mod pcie;
 pub mod practice;
 pub mod scsi;
 pub mod shell;

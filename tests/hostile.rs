@@ -158,6 +158,7 @@ fn what_does_not_end_is_refused_wherever_it_is_read() {
         vec!["verify", "practice.bin", "--receipt", "/dev/zero"],
         vec!["verify", "/dev/zero"],
         vec!["list", "--device", "virtual:unit"],
+        vec!["list", "--devices-dir", "dir"],
         vec!["restore", "backup", "--device", "virtual:other"],
         vec!["bench", "--device", "virtual:other", "--baseline", "/dev/zero"],
     ] {

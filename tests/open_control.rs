@@ -7,8 +7,11 @@ mod chip_images;
 
 use std::time::{Duration, Instant};
 
+use asmpatch::bench::measure::Effort;
+use asmpatch::bench::{self, Outcome, Path, Plan, Report, Unit};
 use asmpatch::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
 use asmpatch::bridge::{ControlError, OpenBridge, Port};
+use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::XdataAddress;
 use asmpatch::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
 
@@ -140,6 +143,101 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
     assert!(bridge.link_state().unwrap().1);
     assert_eq!(bridge.supply().unwrap(), None, "this build does not measure it");
     assert!(bridge.link_state().unwrap().1, "it goes on");
+}
+
+fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> Report {
+    let moment = Duration::from_millis(50);
+    let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
+    let plan = Plan {
+        paths: paths.iter().copied().collect(),
+        sizes: Vec::new(),
+        depths: Vec::new(),
+        sweep: false,
+        reads_without_ssd: false,
+        effort,
+        seed: 7,
+    };
+    let text = String::new;
+    let (device, usb_id, serial) = (text(), text(), text());
+    let who = Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
+    bench::run_open(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
+}
+
+fn outcome(report: &Report, path: Path) -> &Outcome {
+    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_reads() {
+    for speed in SPEEDS {
+        let (mut bridge, _) = opened(speed);
+        let report = benched(&mut bridge, &Path::OPEN);
+        assert_eq!((report.unit.transport.as_str(), report.unit.firmware.as_str()), ("control", "open-firmware"));
+        assert_eq!(report.unit.behind, "1002:744c at 01:00.0");
+        let integrity = report.integrity.as_ref().unwrap();
+        let same = Some(Outcome::Same);
+        assert_eq!((&integrity.f2, &integrity.e4, &integrity.memory), (&same, &same, &same));
+        for row in report.rows.iter().filter(|row| row.path != Path::F2In) {
+            let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+            let compared = matches!(row.path, Path::E4Stock | Path::F0Read);
+            assert_eq!((figures.mismatches, figures.compared), (0, compared), "{row:?}");
+        }
+        let sizes = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| (row.size, row.depth));
+        assert!(sizes(Path::TlpWrite).eq([(4, 1), (16, 4), (64, 16)]));
+        assert!(sizes(Path::F2Out).eq([(0x8_0000, 1), (0x8_0000, 32)]));
+        assert_eq!(sizes(Path::E4Stock).next().unwrap().0, if speed.is_empty() { 255 } else { 64 });
+        assert!(matches!(outcome(&report, Path::F2In), Outcome::NotRun { reason } if reason.contains("0x00822000")));
+        assert!(report.failed_row().is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
+    let (mut bridge, unit) = opened("");
+    let report = benched(&mut bridge, &[Path::E4Stock, Path::ConfigRead, Path::TlpRead, Path::F0Read, Path::Write16]);
+    assert!(report.integrity.is_none());
+    for path in [Path::E4Stock, Path::ConfigRead] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
+    }
+    for path in [Path::TlpRead, Path::F0Read, Path::Write16] {
+        assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
+    }
+    let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap();
+    assert_eq!(bar.value(), Some(0x08), "it has no address still");
+    assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory() {
+    let (mut bridge, _) = opened("");
+    benched(&mut bridge, &[Path::F0Write]);
+    let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap().value().unwrap() & !0x0F;
+    let before = pattern(0x1_0000, 77);
+    bridge.stream_write(bar.into(), &before).unwrap();
+    benched(&mut bridge, &[Path::F0Write, Path::F0Read, Path::TlpWrite]);
+    let mut after = vec![0; before.len()];
+    bridge.stream_read(bar.into(), &mut after).unwrap();
+    assert!(after == before);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why() {
+    let (mut bridge, _) = opened("behind = 'nothing'");
+    let report = benched(&mut bridge, &Path::OPEN);
+    for path in [Path::E4Stock, Path::F2Out] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
+    }
+    for path in [Path::ConfigRead, Path::TlpRead, Path::F0Write] {
+        let reason = match outcome(&report, path) {
+            Outcome::NotRun { reason } => reason,
+            other => panic!("{path}: {other:?}"),
+        };
+        assert!(reason.contains("PCIe link is down"), "{reason}");
+    }
 }
 
 #[test]

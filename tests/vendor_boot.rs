@@ -19,7 +19,7 @@ fn vendor() -> Image {
 fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     let report = boot::check(&vendor());
     assert!(report.holds(), "{report:#?}");
-    assert_eq!(report.state, Some(BridgeState::Vendor));
+    assert_eq!(report.state(), Some(BridgeState::Vendor));
     assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
 }
 
@@ -28,7 +28,7 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
 fn the_open_firmware_does_all_that_it_must() {
     let report = boot::check(&image("ASMPATCH_OPEN_IMAGE"));
     assert!(report.holds(), "{report:#?}");
-    assert_eq!(report.state, Some(BridgeState::OpenFirmware));
+    assert_eq!(report.state(), Some(BridgeState::OpenFirmware));
 }
 
 #[test]
@@ -50,6 +50,6 @@ fn an_image_that_does_not_start_fails_before_anything_else() {
     let mut image = vendor();
     assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
     let report = boot::check(&image);
-    assert_eq!((report.state, report.checks.len()), (None, 1));
+    assert_eq!((report.state(), report.checks.len()), (None, 1));
     assert!(report.failure().unwrap().1.to_string().contains("c:0x0000"));
 }

@@ -3,10 +3,11 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use crate::bridge::{CommandError, TransportError};
+use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
+use crate::pcie::PcieError;
 
 /// Why a bench gives no report.
 #[derive(Debug, Error, Diagnostic)]
@@ -65,6 +66,14 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Transport(#[from] TransportError),
+    /// A control request of the open firmware failed in a way that is no result.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Control(#[from] ControlError),
+    /// The PCIe side can't be reached.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Pcie(#[from] PcieError),
     /// Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -75,7 +84,12 @@ impl Failure for BenchError {
     fn exit(&self) -> Exit {
         match self {
             Self::SsdBehind { .. } | Self::CannotTell { .. } => Exit::Refused,
-            Self::NoFirmware { .. } | Self::NotRecovered { .. } | Self::Command(_) | Self::Transport(_) => Exit::Device,
+            Self::NoFirmware { .. }
+            | Self::NotRecovered { .. }
+            | Self::Command(_)
+            | Self::Transport(_)
+            | Self::Control(_) => Exit::Device,
+            Self::Pcie(error) => error.exit(),
             Self::Interrupted(interrupted) => interrupted.exit(),
         }
     }

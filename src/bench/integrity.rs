@@ -75,7 +75,7 @@ pub fn check<T: Transport>(
     let pieces = pattern.bytes().chunks(WINDOW_LEN);
     let again = pattern.bytes().chunks(WINDOW_LEN).take(1);
     for (index, piece) in pieces.enumerate().chain(again.map(|piece| (0, piece))) {
-        let (command, _) = Path::Write16.command(0, piece.len());
+        let command = Command::Write16 { lba: 0, blocks: (piece.len() / 512) as u32 };
         match exchange(bridge, Path::Write16, command, DataPhase::Out(piece), timeout)? {
             Exchange::Moved(moved) if moved == piece.len() => {}
             other => {
@@ -112,12 +112,23 @@ fn read_back<T: Transport>(
             Exchange::Moved(moved) if moved == expected.len() => {}
             other => return Ok(outcome(other, expected.len(), timeout)),
         }
-        if let Some(differs) = found.iter().zip(expected).position(|(found, expected)| found != expected) {
-            let (expected, found) = (expected[differs], found[differs]);
-            return Ok(Outcome::Differs { offset: offset + at + differs, expected, found });
+        let outcome = compare(expected, found, offset + at);
+        if outcome != Outcome::Same {
+            return Ok(outcome);
         }
     }
     Ok(Outcome::Same)
+}
+
+/// Compares what came with what was written at `offset` of the pattern.
+pub(super) fn compare(expected: &[u8], found: &[u8], offset: usize) -> Outcome {
+    if found.len() != expected.len() {
+        return Outcome::Short { expected: expected.len(), found: found.len() };
+    }
+    match found.iter().zip(expected).position(|(found, expected)| found != expected) {
+        Some(at) => Outcome::Differs { offset: offset + at, expected: expected[at], found: found[at] },
+        None => Outcome::Same,
+    }
 }
 
 fn outcome(exchange: Exchange, expected: usize, timeout: Duration) -> Outcome {

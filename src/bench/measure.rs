@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-
 use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::Pattern;
-use super::report::{Figures, Outcome, Spread};
+use super::report::Outcome;
+use super::tally::{Tally, repeat};
 use crate::bridge::{Bridge, Completion, Job, JobData, Transport, TransportError, Workload};
 use crate::interrupt::Interrupt;
 use crate::scsi::runtime::freeing;
@@ -48,26 +47,14 @@ struct Stream<'a> {
     size: usize,
     pattern: &'a Pattern,
     compare: bool,
+    tally: &'a mut Tally,
     until: Instant,
     interrupt: Interrupt<'a>,
     number: u64,
     /// What frees the slots of the last WRITE(16), still to be sent.
     freeing: VecDeque<(u16, u8)>,
-    bytes: u64,
-    commands: u64,
-    mismatches: u64,
-    /// In nanoseconds.
-    latencies: Histogram<u64>,
     /// The first command that did not end as it should.
     trouble: Option<Outcome>,
-}
-
-impl Stream<'_> {
-    fn restart(&mut self, length: Duration) {
-        self.until = Instant::now() + length;
-        self.bytes = 0;
-        self.commands = 0;
-    }
 }
 
 impl Workload for Stream<'_> {
@@ -87,7 +74,7 @@ impl Workload for Stream<'_> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
-        let (command, at) = self.path.command(self.number, self.size);
+        let (command, at) = self.path.command(self.number, self.size)?;
         if self.path.writes() {
             // Each slot's buffer is filled once and sent again and again: the host copies nothing per command.
             let head = self.size.min(16);
@@ -118,12 +105,9 @@ impl Workload for Stream<'_> {
         }
         if self.compare {
             let at = job.id as usize;
-            let expected = self.pattern.bytes().get(at..at + self.size);
-            self.mismatches += u64::from(expected != data.get(..self.size));
+            self.tally.compare(self.pattern.bytes().get(at..at + self.size), data.get(..self.size));
         }
-        self.bytes += self.size as u64;
-        self.commands += 1;
-        self.latencies.saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+        self.tally.count(self.size, elapsed);
         true
     }
 }
@@ -144,59 +128,26 @@ pub fn measure<T: Transport>(
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
     let Point { path, size, depth } = point;
-    let mut stream = Stream {
-        path,
-        size,
-        pattern,
-        compare: compare && path.reads_window(),
-        until: Instant::now(),
-        interrupt,
-        number: 0,
-        freeing: VecDeque::new(),
-        bytes: 0,
-        commands: 0,
-        mismatches: 0,
-        // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
-        latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
-        trouble: None,
-    };
-    let (mut throughput, mut rate) = (Vec::new(), Vec::new());
-    for repetition in 0..=effort.repetitions.max(1) {
-        stream.restart(if repetition == 0 { effort.warm_up } else { effort.repetition });
-        let begun = Instant::now();
+    repeat(effort, interrupt, |tally, until| {
+        let mut stream = Stream {
+            path,
+            size,
+            pattern,
+            compare: compare && path.reads_window(),
+            tally,
+            until,
+            interrupt,
+            number: 0,
+            freeing: VecDeque::new(),
+            trouble: None,
+        };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => {}
+            Ok(()) => Ok(stream.trouble),
             Err(TransportError::Timeout { .. }) => {
                 integrity::recover(bridge, path)?;
-                return Ok(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() });
+                Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => Err(error.into()),
         }
-        let seconds = begun.elapsed().as_secs_f64();
-        interrupt.check()?;
-        if let Some(trouble) = stream.trouble {
-            return Ok(trouble);
-        }
-        if repetition == 0 {
-            stream.latencies.reset();
-        } else {
-            throughput.push(stream.bytes as f64 / 1e6 / seconds);
-            rate.push(stream.commands as f64 / seconds);
-        }
-    }
-    let latency = |quantile: f64| stream.latencies.value_at_quantile(quantile) as f64 / 1e3;
-    let (Some(mb_per_s), Some(commands_per_s)) = (Spread::of(throughput), Spread::of(rate)) else {
-        unreachable!("at least one repetition was run")
-    };
-    Ok(Outcome::Measured(Figures {
-        mb_per_s,
-        commands_per_s,
-        p50_us: latency(0.5),
-        p99_us: latency(0.99),
-        p99_9_us: latency(0.999),
-        max_us: stream.latencies.max() as f64 / 1e3,
-        commands: stream.latencies.len(),
-        mismatches: stream.mismatches,
-        compared: stream.compare,
-    }))
+    })
 }

@@ -1,25 +1,30 @@
 //! Measures what a bridge does, and first proves that it does it right.
 //!
-//! [`survey`](crate::bridge::survey) asks what sits behind the bridge, [`integrity`](integrity::check) writes a pattern and
-//! reads it back, [`measure`](measure::measure) times one path at one size and depth, and [`run`] strings them into a
-//! [`Report`]. Nothing here prints.
+//! [`run`] measures the vendor's firmware and [`run_open`] the open one: each looks at what sits behind the bridge, writes
+//! a pattern and reads it back, times each path at one size and depth after the other, and gives a [`Report`]. Nothing
+//! here prints.
 
 pub mod baseline;
+mod beyond;
 mod error;
 pub mod integrity;
 pub mod measure;
+mod open;
 mod path;
 mod pattern;
 mod report;
 mod run;
 mod survey;
 pub mod svg;
+mod tally;
+mod tlp;
 pub mod verdict;
 
 #[cfg(test)]
 mod tests;
 
 pub use error::BenchError;
+pub use open::run_open;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
 pub use report::{Figures, Integrity, Outcome, Report, Row, SCHEMA, Spread, Unit};

@@ -18,7 +18,7 @@ const READ_REACH: usize = 0x8_0000;
 /// A way for data through the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Path {
-    /// WRITE(16): host to data buffer by hardware DMA. What a GPU runtime sends with.
+    /// WRITE(16): host to data buffer by hardware DMA. What a GPU runtime sends with to the vendor's firmware.
     #[serde(rename = "write16")]
     Write16,
     /// READ(16): data buffer to host by hardware DMA.
@@ -30,12 +30,61 @@ pub enum Path {
     /// E4 with the length extension, up to 4,096 bytes a command.
     #[serde(rename = "e4-4096")]
     E4Extended,
+    /// A configuration read: one TLP and its completion.
+    #[serde(rename = "config-read")]
+    ConfigRead,
+    /// A memory read of one dword: one TLP and its completion.
+    #[serde(rename = "tlp-read")]
+    TlpRead,
+    /// Memory writes of one dword each, as many together as the size has dwords: 1, 4 or 16.
+    #[serde(rename = "tlp-write")]
+    TlpWrite,
+    /// F0, stream of memory writes.
+    #[serde(rename = "f0-write")]
+    F0Write,
+    /// F0, stream of memory reads.
+    #[serde(rename = "f0-read")]
+    F0Read,
+    /// F2: host to SRAM by hardware DMA. What a GPU runtime sends with to the open firmware.
+    #[serde(rename = "f2-out")]
+    F2Out,
+    /// F2: SRAM to host by hardware DMA.
+    #[serde(rename = "f2-in")]
+    F2In,
 }
 
 impl Path {
-    /// All, in the order in which they are measured: E4 first, which can compare what it reads with the pattern that the
-    /// integrity check left, and READ(16) last, which hangs a unit without an SSD.
-    pub const ALL: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
+    /// All that there are.
+    pub const ALL: [Self; 11] = [
+        Self::E4Stock,
+        Self::E4Extended,
+        Self::ConfigRead,
+        Self::TlpRead,
+        Self::TlpWrite,
+        Self::Write16,
+        Self::Read16,
+        Self::F0Write,
+        Self::F0Read,
+        Self::F2Out,
+        Self::F2In,
+    ];
+    /// The vendor's firmware's, in the order in which they are measured: E4 first, which can compare what it reads with
+    /// the pattern that the integrity check left, and READ(16) last, which hangs a unit without an SSD.
+    pub const VENDOR: [Self; 7] =
+        [Self::E4Stock, Self::E4Extended, Self::ConfigRead, Self::TlpRead, Self::TlpWrite, Self::Write16, Self::Read16];
+    /// Those of them that are SCSI commands.
+    pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
+    /// The open firmware's, in the order in which they are measured.
+    pub const OPEN: [Self; 8] = [
+        Self::E4Stock,
+        Self::ConfigRead,
+        Self::TlpRead,
+        Self::TlpWrite,
+        Self::F0Write,
+        Self::F0Read,
+        Self::F2Out,
+        Self::F2In,
+    ];
 
     /// Its name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
@@ -44,12 +93,19 @@ impl Path {
             Self::Read16 => "read16",
             Self::E4Stock => "e4-255",
             Self::E4Extended => "e4-4096",
+            Self::ConfigRead => "config-read",
+            Self::TlpRead => "tlp-read",
+            Self::TlpWrite => "tlp-write",
+            Self::F0Write => "f0-write",
+            Self::F0Read => "f0-read",
+            Self::F2Out => "f2-out",
+            Self::F2In => "f2-in",
         }
     }
 
-    /// Whether it changes what is behind the bridge.
+    /// Whether it changes the bridge's SRAM, or what is behind the bridge.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Write16)
+        matches!(self, Self::Write16 | Self::TlpWrite | Self::F0Write | Self::F2Out)
     }
 
     /// Whether it reads the window in which E4 sees the SRAM.
@@ -57,22 +113,42 @@ impl Path {
         matches!(self, Self::E4Stock | Self::E4Extended)
     }
 
-    /// The most bytes a command moves. 64 KiB is what tinygrad uses; the others are the firmware's own limits.
+    /// Whether it sends TLPs one by one.
+    pub const fn is_tlp(self) -> bool {
+        matches!(self, Self::ConfigRead | Self::TlpRead | Self::TlpWrite)
+    }
+
+    /// Whether it needs memory behind the bridge.
+    pub const fn needs_memory(self) -> bool {
+        matches!(self, Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read)
+    }
+
+    /// The most bytes a command moves. 64 KiB is what tinygrad uses with WRITE(16), and 512 KiB is all of the SRAM; the
+    /// limits of E4 are the firmware's own.
     pub const fn max_len(self) -> usize {
         match self {
-            Self::Write16 | Self::Read16 => 0x1_0000,
+            Self::Write16 | Self::Read16 | Self::F0Write | Self::F0Read => 0x1_0000,
             Self::E4Stock => 255,
             Self::E4Extended => 4096,
+            Self::ConfigRead | Self::TlpRead => 4,
+            Self::TlpWrite => 64,
+            Self::F2Out | Self::F2In => 0x8_0000,
         }
     }
 
     /// Whether a command can move exactly this many bytes.
     pub const fn takes(self, len: usize) -> bool {
-        let whole = match self {
-            Self::Write16 | Self::Read16 => len.is_multiple_of(512),
-            Self::E4Stock | Self::E4Extended => true,
+        let step = match self {
+            Self::Write16 | Self::Read16 | Self::F2Out | Self::F2In => 512,
+            Self::E4Stock | Self::E4Extended => 1,
+            Self::ConfigRead | Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read => 4,
         };
-        len > 0 && len <= self.max_len() && whole
+        len > 0 && len <= self.max_len() && len.is_multiple_of(step)
+    }
+
+    /// The sizes that are measured where none is asked for: the largest, and of memory writes 1, 4 and 16 together.
+    pub fn usual_sizes(self) -> Vec<usize> {
+        if self == Self::TlpWrite { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
     }
 
     /// The sizes of a sweep, ascending.
@@ -81,17 +157,34 @@ impl Path {
             Self::Write16 | Self::Read16 => &[512, 4096, 16_384, 65_536],
             Self::E4Stock => &[16, 64, 255],
             Self::E4Extended => &[255, 1024, 4096],
+            Self::ConfigRead | Self::TlpRead => &[4],
+            Self::TlpWrite => &[4, 16, 64],
+            Self::F0Write | Self::F0Read => &[64, 1024, 16_384, 65_536],
+            Self::F2Out | Self::F2In => &[4096, 65_536, 262_144, 524_288],
         }
     }
 
-    /// The `number`th command of a stream of commands of `len` bytes, and the byte of the window or the LBA's byte that
-    /// it begins at. The stream goes round in 512 KiB, or in the window. WRITE(16) always names LBA 0: the SRAM's free
-    /// slots decide where its data goes.
-    pub(super) fn command(self, number: u64, len: usize) -> (Command, usize) {
+    /// The depths at which it is measured with commands of this size, where the plan has these.
+    ///
+    /// WRITE(16) goes one at a time, as the GPU runtime sends it: firmware with the status patch answers it before it has
+    /// its data, and executed on 240417, with several in flight one ends with good status and no data moved. TLPs go one
+    /// at a time for their latency, and memory writes together.
+    pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
+        match self {
+            Self::Write16 | Self::ConfigRead | Self::TlpRead => vec![1],
+            Self::TlpWrite => vec![size / 4],
+            _ => plan.to_vec(),
+        }
+    }
+
+    /// The `number`th SCSI command of a stream of commands of `len` bytes, and the byte of the window or the LBA's byte
+    /// that it begins at; `None` for a path that is no SCSI command. The stream goes round in 512 KiB, or in the window.
+    /// WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
+    pub(super) fn command(self, number: u64, len: usize) -> Option<(Command, usize)> {
         let reach = match self {
             Self::Write16 => len,
             Self::Read16 => READ_REACH,
-            Self::E4Stock | Self::E4Extended => WINDOW_LEN,
+            _ => WINDOW_LEN,
         };
         let places = (reach / len).max(1) as u64;
         let at = (number % places) as usize * len;
@@ -101,8 +194,9 @@ impl Path {
             Self::E4Stock | Self::E4Extended => {
                 Command::XdataRead { from: XdataAddress::main(WINDOW_AT + at as u16), len: len as u16 }
             }
+            _ => return None,
         };
-        (command, at)
+        Some((command, at))
     }
 
     pub(super) const fn job_data(self, len: usize) -> JobData {
@@ -117,13 +211,20 @@ impl fmt::Display for Path {
             Self::Read16 => "READ(16)",
             Self::E4Stock => "E4 to 255",
             Self::E4Extended => "E4 to 4096",
+            Self::ConfigRead => "config read",
+            Self::TlpRead => "memory read",
+            Self::TlpWrite => "memory write",
+            Self::F0Write => "F0 stream out",
+            Self::F0Read => "F0 stream in",
+            Self::F2Out => "F2 out",
+            Self::F2In => "F2 in",
         })
     }
 }
 
 /// A text that names no path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is none of write16, read16, e4-255, e4-4096")]
+#[error("{0:?} is none of {names}", names = Path::ALL.map(Path::name).join(", "))]
 pub struct UnknownPath(pub String);
 
 impl FromStr for Path {
@@ -140,11 +241,11 @@ mod tests {
 
     #[test]
     fn no_command_of_a_stream_leaves_what_its_path_reaches() {
-        for path in Path::ALL {
+        for path in Path::SCSI {
             for &len in path.sweep_sizes() {
                 assert!(path.takes(len));
                 for number in 0..5000 {
-                    let (command, at) = path.command(number, len);
+                    let (command, at) = path.command(number, len).unwrap();
                     assert_eq!(command.data().bytes() as usize, len);
                     let reach = if matches!(path, Path::E4Stock | Path::E4Extended) { 4096 } else { 512 * 1024 };
                     assert!(at + len <= reach, "{path} {len} {number}");
@@ -159,6 +260,17 @@ mod tests {
         assert!(!Path::E4Extended.takes(4097));
         assert!(!Path::Read16.takes(511));
         assert!(!Path::Write16.takes(0x1_0200));
+        assert!(!Path::F0Write.takes(6) && !Path::F2Out.takes(513) && !Path::TlpRead.takes(8));
         assert!(Path::ALL.iter().all(|path| !path.takes(0) && path.takes(path.max_len())));
+        assert!(Path::ALL.iter().all(|path| path.sweep_sizes().iter().all(|size| path.takes(*size))));
+    }
+
+    #[test]
+    fn every_path_of_a_firmware_is_one_of_all_and_reads_back_by_its_name() {
+        for path in Path::VENDOR.into_iter().chain(Path::OPEN).chain(Path::SCSI) {
+            assert!(Path::ALL.contains(&path));
+            assert_eq!(path.name().parse(), Ok(path));
+            assert_eq!(serde_json::to_value(path).unwrap(), path.name());
+        }
     }
 }

@@ -38,9 +38,12 @@ pub struct Unit {
     pub usb_id: String,
     /// The serial number.
     pub serial: String,
-    /// Wire protocol: `bulk-only`, `uas-streams`, `uas`.
+    /// What runs on it: `vendor` or `open-firmware`.
+    #[serde(default)]
+    pub firmware: String,
+    /// Wire protocol: `bulk-only`, `uas-streams`, `uas`, `control`.
     pub transport: String,
-    /// What is behind it: `no medium`, or the SSD's capacity or model.
+    /// What is behind it: `no medium`, the SSD's capacity or model, or a device on PCIe.
     pub behind: String,
 }
 
@@ -49,25 +52,35 @@ pub struct Unit {
 pub struct Integrity {
     /// Writing it.
     pub write16: Option<Outcome>,
+    /// Writing it through F2.
+    #[serde(default)]
+    pub f2: Option<Outcome>,
     /// Reading each 4 KiB of it back through E4.
     pub e4: Option<Outcome>,
+    /// Writing it to memory behind the bridge, and reading it back: by F0's streams, or by TLPs.
+    #[serde(default)]
+    pub memory: Option<Outcome>,
 }
 
 impl Integrity {
     /// Whether bytes came back that are not those written. A path without an answer is no corruption.
     pub fn is_corrupt(&self) -> bool {
-        [&self.write16, &self.e4]
-            .into_iter()
-            .flatten()
-            .any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
+        self.outcomes().any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
+    }
+
+    /// Each way that was tried.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        [&self.write16, &self.f2, &self.e4, &self.memory].into_iter().flatten()
     }
 
     /// Why this path can't be measured, if the check already found that out.
     pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
         let outcome = match path {
             Path::Write16 => &self.write16,
-            Path::Read16 => return None,
+            Path::F2Out => &self.f2,
             Path::E4Stock | Path::E4Extended => &self.e4,
+            Path::TlpRead | Path::TlpWrite | Path::F0Write | Path::F0Read => &self.memory,
+            Path::Read16 | Path::ConfigRead | Path::F2In => return None,
         };
         outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }
@@ -102,7 +115,7 @@ pub enum Outcome {
         /// The time given, in seconds.
         timeout_s: f64,
     },
-    /// The path was left out.
+    /// The path was left out: it can't be measured on this unit as it stands.
     NotRun {
         /// Why.
         reason: String,
@@ -112,6 +125,17 @@ pub enum Outcome {
         /// With what.
         reason: String,
     },
+}
+
+impl Outcome {
+    /// Whether the unit did not do what its firmware should. A path that was left out is no failure.
+    pub const fn is_failure(&self) -> bool {
+        match self {
+            Self::Same | Self::NotRun { .. } => false,
+            Self::Measured(figures) => figures.mismatches > 0,
+            Self::Differs { .. } | Self::Short { .. } | Self::NoAnswer { .. } | Self::Refused { .. } => true,
+        }
+    }
 }
 
 /// One path at one size and depth.
@@ -126,6 +150,13 @@ pub struct Row {
     /// What came of it.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+impl Report {
+    /// The first row that failed, in the order in which they were measured.
+    pub fn failed_row(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.outcome.is_failure())
+    }
 }
 
 impl Row {

@@ -2,21 +2,24 @@
 
 use std::collections::BTreeSet;
 
+use super::beyond::{self, Beyond};
 use super::error::BenchError;
-use super::integrity;
 use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
-use super::report::{Outcome, Report, Row, SCHEMA, Unit};
-use super::verdict;
+use super::report::{Integrity, Outcome, Report, Row, SCHEMA, Unit};
+use super::{integrity, tlp, verdict};
 use crate::bridge::survey::{behind, has_e4_extension};
-use crate::bridge::{Behind, Bridge, Transport, TransportKind};
+use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
+use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
+use crate::pcie::{PcieError, VendorTlp};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The paths; [`Path::E4Extended`] is left out where the unit does not have it.
+    /// The paths; [`Path::E4Extended`] is left out where the unit does not have it. Of one that its firmware does not have,
+    /// the row says so.
     pub paths: BTreeSet<Path>,
     /// Bytes a command, or none: each path's largest, or with `sweep` its sizes. A path skips those it can't move.
     pub sizes: Vec<usize>,
@@ -33,17 +36,43 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether one of these paths is wanted that changes the bridge's SRAM, or what is behind the bridge.
+    pub(super) fn writes(&self, paths: &[Path]) -> bool {
+        paths.iter().any(|path| path.writes() && self.paths.contains(path))
+    }
+
+    /// What it measures of the paths that a firmware has, and of those that were asked for though it has them not. `most`
+    /// is as many as can be in flight; `longest` cuts a path's size.
+    pub(super) fn points(
+        &self,
+        paths: &[Path],
+        most: usize,
+        usual: &[usize],
+        longest: impl Fn(Path) -> usize,
+    ) -> Vec<Point> {
+        let depths = self.depths_for(most, usual);
+        let foreign = self.paths.iter().copied().filter(|path| !paths.contains(path));
+        let own = paths.iter().copied().filter(|path| self.paths.contains(path));
+        own.chain(foreign)
+            .flat_map(|path| self.sizes_of(path).into_iter().map(move |size| (path, size)))
+            .map(|(path, size)| (path, size.min(longest(path))))
+            .flat_map(|(path, size)| {
+                path.depths(size, &depths).into_iter().map(move |depth| Point { path, size, depth })
+            })
+            .collect()
+    }
+
     fn sizes_of(&self, path: Path) -> Vec<usize> {
         if !self.sizes.is_empty() {
             self.sizes.iter().copied().filter(|size| path.takes(*size)).collect()
         } else if self.sweep {
             path.sweep_sizes().to_vec()
         } else {
-            vec![path.max_len()]
+            path.usual_sizes()
         }
     }
 
-    fn depths_for(&self, max: usize) -> Vec<usize> {
+    fn depths_for(&self, max: usize, usual: &[usize]) -> Vec<usize> {
         let mut depths = if !self.depths.is_empty() {
             self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect()
         } else if self.sweep {
@@ -52,7 +81,7 @@ impl Plan {
                 .chain([max])
                 .collect()
         } else {
-            vec![max]
+            usual.to_vec()
         };
         depths.sort_unstable();
         depths.dedup();
@@ -78,15 +107,13 @@ pub enum Progress {
     },
 }
 
-/// WRITE(16) goes one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before it has its
-/// data: executed on 240417, with several in flight one ends with good status and no data moved.
-fn depths_of(path: Path, depths: &[usize]) -> &[usize] {
-    if path.writes() { &[1] } else { depths }
-}
-
 /// Why a path is left out on this unit.
 fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
     match path {
+        path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
+        path if path.is_tlp() && has_ssd => {
+            Some("an SSD is behind the bridge, and the firmware's own requests go to it")
+        }
         // Executed: refused before the initialisation, and never answered after it.
         Path::Write16 if kind == TransportKind::BulkOnly => {
             Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
@@ -100,7 +127,8 @@ fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Opti
     }
 }
 
-/// Runs the plan on a unit. `unit` tells who it is; its `transport` and `behind` are filled in here.
+/// Runs the plan on a unit that runs the vendor's firmware. `unit` tells who it is; its `firmware`, `transport` and
+/// `behind` are filled in here.
 ///
 /// A unit that [`Progress::Initialising`] was told of is initialised as by a GPU runtime when this ends, well or not.
 ///
@@ -116,7 +144,8 @@ pub fn run<T: Transport>(
     progress(Progress::Checking);
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
-    let writes = plan.paths.iter().any(|path| path.writes());
+    unit.firmware = "vendor".to_owned();
+    let writes = plan.writes(&Path::VENDOR);
     let behind = behind(bridge)?;
     let has_ssd = matches!(behind, Behind::Ssd(_));
     unit.behind = match behind {
@@ -132,6 +161,28 @@ pub fn run<T: Transport>(
     let runs = |path: &Path| plan.paths.contains(path) && left_out(*path).is_none();
     let initialises = !has_ssd && [Path::Write16, Path::Read16].iter().any(runs);
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
+    let pattern = Pattern::new(plan.seed);
+    let beyond = if Path::VENDOR.iter().any(|path| path.is_tlp() && runs(path)) {
+        let beyond = beyond::look(&mut VendorTlp::new(bridge), writes, interrupt)?;
+        if beyond.function.is_some() {
+            unit.behind = format!("{}; on PCIe {}", unit.behind, beyond.words);
+        }
+        Some(beyond)
+    } else {
+        None
+    };
+    let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(&Path::TlpWrite));
+    let (mut before, mut memory_outcome) = (None, None);
+    if let Some(&memory) = memory {
+        let engine = &mut VendorTlp::new(bridge);
+        memory_outcome = Some(match tlp::save(engine, memory, plan.effort)? {
+            Ok(saved) => {
+                before = Some((memory, saved));
+                tlp::check(engine, memory, &pattern, plan.effort)?
+            }
+            Err(outcome) => outcome,
+        });
+    }
     if initialises {
         if !bridge.has_no_medium()? {
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
@@ -140,34 +191,31 @@ pub fn run<T: Transport>(
         progress(Progress::Initialising);
         bridge.initialise()?;
     }
-    let pattern = Pattern::new(plan.seed);
-    let integrity =
+    let mut integrity =
         if runs(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+    if memory_outcome.is_some() {
+        integrity.get_or_insert_default().memory = memory_outcome;
+    }
     let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
     interrupt.check()?;
 
-    let depths = plan.depths_for(bridge.transport_mut().max_depth());
-    let wanted: Vec<Point> = Path::ALL
-        .into_iter()
-        .filter(|path| plan.paths.contains(path) && (*path != Path::E4Extended || e4_extension))
-        .flat_map(|path| plan.sizes_of(path).into_iter().map(move |size| (path, size)))
-        .flat_map(|(path, size)| depths_of(path, &depths).iter().map(move |&depth| Point { path, size, depth }))
-        .collect();
+    let most = bridge.transport_mut().max_depth();
+    let mut wanted = plan.points(&Path::VENDOR, most, &[most], Path::max_len);
+    wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
-        let Point { path, size, depth } = point;
         interrupt.check()?;
         progress(Progress::Row { index, of: wanted.len(), point });
-        // A path that never answered gives no answer at another size: asking again only costs its time-out.
-        let known = integrity.as_ref().and_then(|integrity| integrity.obstacle(path)).or_else(|| {
-            let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
-            before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. }))
-        });
-        let outcome = match (left_out(path), known) {
-            (Some(reason), _) => Outcome::NotRun { reason: reason.to_owned() },
-            (None, Some(outcome)) => outcome.clone(),
-            (None, None) => {
-                let outcome = measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?;
+        let obstacle = obstacle(point.path, left_out(point.path), beyond.as_ref(), integrity.as_ref(), &rows);
+        let outcome = match obstacle {
+            Some(outcome) => outcome,
+            None => {
+                let outcome = match &beyond {
+                    Some(beyond) if point.path.is_tlp() => {
+                        tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
+                    }
+                    _ => measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?,
+                };
                 // What recovers a unit clears its initialisation.
                 if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
                     bridge.initialise()?;
@@ -175,9 +223,12 @@ pub fn run<T: Transport>(
                 outcome
             }
         };
-        rows.push(Row { path, size, depth, outcome });
+        rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
     }
-    let verdict = verdict::judge(&rows);
+    if let Some((memory, before)) = before {
+        tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
+    }
+    let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
     Ok(Report {
         schema: SCHEMA,
         tool: env!("CARGO_PKG_VERSION").to_owned(),
@@ -187,4 +238,26 @@ pub fn run<T: Transport>(
         rows,
         verdict,
     })
+}
+
+/// What is known of a path before it is measured: that it is left out, can't be reached, or failed before. A path that
+/// never answered gives no answer at another size: asking again only costs its time-out.
+pub(super) fn obstacle(
+    path: Path,
+    left_out: Option<&str>,
+    beyond: Option<&Beyond>,
+    integrity: Option<&Integrity>,
+    rows: &[Row],
+) -> Option<Outcome> {
+    let not_run = |reason: &str| Outcome::NotRun { reason: reason.to_owned() };
+    let unreachable = beyond.filter(|_| path == Path::ConfigRead || path.needs_memory()).and_then(|beyond| {
+        let why = beyond.memory.as_ref().err()?;
+        (path.needs_memory() || beyond.function.is_none()).then(|| not_run(why))
+    });
+    let failed = || integrity.and_then(|integrity| integrity.obstacle(path)).cloned();
+    let silent = || {
+        let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
+        before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. })).cloned()
+    };
+    left_out.map(not_run).or(unreachable).or_else(failed).or_else(silent)
 }

@@ -90,13 +90,18 @@ fn series(report: &Report, fixed: impl Fn(Path) -> Option<usize>, over_size: boo
     lines
 }
 
-/// Okabe and Ito's palette, which people with any colour vision can tell apart.
+/// Okabe and Ito's palette, which people with any colour vision can tell apart. Paths that no firmware has together share
+/// a colour.
 const fn colour(path: Path) -> RGBColor {
     match path {
-        Path::Write16 => RGBColor(0xD5, 0x5E, 0x00),
-        Path::Read16 => RGBColor(0x00, 0x72, 0xB2),
+        Path::Write16 | Path::F2Out => RGBColor(0xD5, 0x5E, 0x00),
+        Path::Read16 | Path::F2In => RGBColor(0x00, 0x72, 0xB2),
         Path::E4Stock => RGBColor(0x9A, 0x9A, 0x9A),
-        Path::E4Extended => RGBColor(0x00, 0x9E, 0x73),
+        Path::E4Extended | Path::F0Read => RGBColor(0x00, 0x9E, 0x73),
+        Path::F0Write => RGBColor(0xE6, 0x9F, 0x00),
+        Path::ConfigRead => RGBColor(0xCC, 0x79, 0xA7),
+        Path::TlpRead => RGBColor(0x56, 0xB4, 0xE9),
+        Path::TlpWrite => RGBColor(0x00, 0x00, 0x00),
     }
 }
 

@@ -190,6 +190,7 @@ fn bench(unit: Unit0, plan: &Plan) -> (Result<Report, BenchError>, Unit0) {
         is_virtual: true,
         usb_id: "ADD1:0001".to_owned(),
         serial: "1".to_owned(),
+        firmware: String::new(),
         transport: String::new(),
         behind: String::new(),
     };
@@ -199,9 +200,9 @@ fn bench(unit: Unit0, plan: &Plan) -> (Result<Report, BenchError>, Unit0) {
 
 #[test]
 fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
-    let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::ALL));
+    let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
-    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::ALL);
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
     let (read, rows) = report.rows.split_last().unwrap();
     assert_eq!(read.outcome, Outcome::NotRun { reason: "no SSD".to_owned() });
     assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
@@ -217,7 +218,7 @@ fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
 
 #[test]
 fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
-    let (report, _) = bench(unit(), &plan(&Path::ALL));
+    let (report, _) = bench(unit(), &plan(&Path::SCSI));
     let report = report.unwrap();
     assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
 }
@@ -232,7 +233,7 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
-    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::ALL));
+    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::SsdBehind { .. })));
     assert_eq!(unit0.written, 0);
     let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
@@ -242,7 +243,7 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
-    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&Path::ALL));
+    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.identified), (0, 0));
     let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&[Path::E4Stock]));
@@ -253,17 +254,17 @@ fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written(
 
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
-    let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::ALL));
+    let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
     // With a capacity there is an SSD, whether or not it says its name.
-    let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::ALL));
+    let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::SsdBehind { .. })), "{report:?}");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
-    let (report, unit0) = bench(Unit0 { identify: Identify::Unknown, ..unit() }, &plan(&Path::ALL));
+    let (report, unit0) = bench(Unit0 { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.xdata.len()), (0, 0));
 }
@@ -272,7 +273,7 @@ fn a_unit_that_does_not_know_e6_is_not_written() {
 fn what_needs_no_initialisation_sends_none() {
     let (report, unit0) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
     assert!(report.unwrap().integrity.is_none() && unit0.xdata.is_empty());
-    let (report, unit0) = bench(Unit0 { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::ALL));
+    let (report, unit0) = bench(Unit0 { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
     let rows = report.unwrap().rows;
     let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
     assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
@@ -281,7 +282,7 @@ fn what_needs_no_initialisation_sends_none() {
 
 #[test]
 fn after_the_last_write_every_slot_is_free() {
-    let (report, unit0) = bench(unit(), &plan(&Path::ALL));
+    let (report, unit0) = bench(unit(), &plan(&Path::SCSI));
     report.unwrap();
     assert!(unit0.written > 0 && unit0.is_initialised());
     assert_eq!(unit0.used, 0);
@@ -289,7 +290,7 @@ fn after_the_last_write_every_slot_is_free() {
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
-    let sweep = Plan { sweep: true, reads_without_ssd: true, ..plan(&Path::ALL) };
+    let sweep = Plan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
     let (report, unit0) = bench(Unit0 { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
     let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
@@ -301,7 +302,7 @@ fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_r
 
 #[test]
 fn an_unpatched_bridge_that_never_answers_writes_says_so() {
-    let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::ALL));
+    let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
     let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
@@ -311,7 +312,7 @@ fn an_unpatched_bridge_that_never_answers_writes_says_so() {
 
 #[test]
 fn a_byte_that_comes_back_different_is_found_by_its_offset() {
-    let (report, _) = bench(Unit0 { corrupts: Some(0x0234), ..unit() }, &plan(&Path::ALL));
+    let (report, _) = bench(Unit0 { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
     let integrity = report.unwrap().integrity.unwrap();
     assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
     assert!(integrity.is_corrupt());
@@ -325,17 +326,18 @@ fn ctrl_c_ends_the_bench() {
         is_virtual: true,
         usb_id: String::new(),
         serial: String::new(),
+        firmware: String::new(),
         transport: String::new(),
         behind: String::new(),
     };
-    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::ALL), Interrupt::watching(&flag), &mut |_| {});
+    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::SCSI), Interrupt::watching(&flag), &mut |_| {});
     assert!(matches!(ended, Err(BenchError::Interrupted(_))));
 }
 
 #[test]
 fn a_baseline_is_compared_row_by_row() {
-    let (before, _) = bench(unit(), &plan(&Path::ALL));
-    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::ALL)).0.unwrap());
+    let (before, _) = bench(unit(), &plan(&Path::SCSI));
+    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::SCSI)).0.unwrap());
     before.rows.retain(|row| row.path == Path::E4Stock);
     let changes = baseline::compare(&before, &now);
     assert_eq!(changes.iter().map(|change| change.path).collect::<Vec<_>>(), [Path::E4Stock]);

@@ -1,12 +1,17 @@
-//! What the figures mean to a GPU runtime, held against the design document's numbers.
+//! What the figures mean to a GPU runtime: held against what others have published.
 
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::report::{Outcome, Row};
+use crate::bridge::Speed;
+use crate::firmware::BridgeState;
 
-/// Where the numbers come from.
-pub const SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
+/// Where the vendor's numbers come from.
+const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
+/// Where the open firmware's numbers come from.
+const OPEN_SOURCE: &str = "the open firmware's README: measured on a unit at 10 Gbit/s";
+const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a phone-class host";
 
 /// One path's best row against what a GPU runtime sees today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,7 +20,7 @@ pub struct Verdict {
     pub path: Path,
     /// The median of its fastest row; `None` where it gave no answer.
     pub mb_per_s: Option<f64>,
-    /// What a runtime gets from this path today, in MB/s.
+    /// What a runtime gets from this path today, in MB/s, as published.
     pub needed_mb_per_s: f64,
     /// Whether the row reaches that.
     pub meets: bool,
@@ -23,25 +28,32 @@ pub struct Verdict {
     pub source: String,
 }
 
-/// What the design document gives for a path, in MB/s: about 100 for 64 KiB writes; 1 to 5 for E4 at 255 bytes, of
-/// which the lower end is what E4 must reach. READ(16) and the longer E4 are there to replace that slow path, so they
-/// must reach its upper end.
-const fn needed(path: Path) -> f64 {
-    match path {
-        Path::Write16 => 100.0,
-        Path::E4Stock => 1.0,
-        Path::E4Extended | Path::Read16 => 5.0,
+/// The published figure of a path, in MB/s, and who published it; `None` where nobody has.
+///
+/// On the vendor's firmware: about 100 for 64 KiB writes; 1 to 5 for E4 at 255 bytes, of which the lower end is what E4
+/// must reach. READ(16) and the longer E4 are there to replace that slow path, so they must reach its upper end. On the
+/// open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop limits at any speed.
+const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f64, &'static str)> {
+    match (firmware, path, speed) {
+        (BridgeState::Vendor, Path::Write16, _) => Some((100.0, VENDOR_SOURCE)),
+        (BridgeState::Vendor, Path::E4Stock, _) => Some((1.0, VENDOR_SOURCE)),
+        (BridgeState::Vendor, Path::E4Extended | Path::Read16, _) => Some((5.0, VENDOR_SOURCE)),
+        (BridgeState::OpenFirmware, Path::F2Out | Path::F2In, Speed::SuperPlus) => Some((700.0, OPEN_SOURCE)),
+        (BridgeState::OpenFirmware, Path::F2Out, Speed::Super) => Some((323.0, OPEN_SOURCE_5)),
+        (BridgeState::OpenFirmware, Path::F0Write, _) => Some((3.6, OPEN_SOURCE)),
+        (BridgeState::OpenFirmware, Path::F0Read, _) => Some((1.8, OPEN_SOURCE)),
+        _ => None,
     }
 }
 
-/// One verdict a path that was run, in the order of the rows.
-pub fn judge(rows: &[Row]) -> Vec<Verdict> {
+/// One verdict a path that was run and has a published figure, in the order of the rows.
+pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<Verdict> {
     let mut verdicts: Vec<Verdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
+        let Some((needed_mb_per_s, source)) = published(row.path, firmware, speed) else { continue };
         let median = row.figures().map(|figures| figures.mb_per_s.median);
         let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
-            let needed_mb_per_s = needed(row.path);
-            let source = SOURCE.to_owned();
+            let source = source.to_owned();
             verdicts.push(Verdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
             verdicts.len() - 1
         });
@@ -52,4 +64,41 @@ pub fn judge(rows: &[Row]) -> Vec<Verdict> {
         }
     }
     verdicts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::report::{Figures, Spread};
+
+    fn row(path: Path, mb_per_s: f64) -> Row {
+        let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
+        let figures = Figures {
+            mb_per_s: spread,
+            commands_per_s: spread,
+            p50_us: 1.0,
+            p99_us: 1.0,
+            p99_9_us: 1.0,
+            max_us: 1.0,
+            commands: 1,
+            mismatches: 0,
+            compared: false,
+        };
+        Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures) }
+    }
+
+    #[test]
+    fn each_firmware_is_held_against_its_own_figures() {
+        let rows = [row(Path::E4Stock, 2.0), row(Path::F0Write, 3.5), row(Path::F0Read, 1.9), row(Path::F2Out, 400.0)];
+        let judged = |firmware, speed| {
+            let verdicts = judge(&rows, firmware, speed).into_iter();
+            verdicts.map(|verdict| (verdict.path, verdict.meets)).collect::<Vec<_>>()
+        };
+        assert_eq!(judged(BridgeState::Vendor, Speed::Super), [(Path::E4Stock, true)]);
+        let streams = [(Path::F0Write, false), (Path::F0Read, true)];
+        let open = |speed| judged(BridgeState::OpenFirmware, speed);
+        assert_eq!(open(Speed::SuperPlus), [&streams[..], &[(Path::F2Out, false)]].concat());
+        assert_eq!(open(Speed::Super), [&streams[..], &[(Path::F2Out, true)]].concat());
+        assert_eq!(open(Speed::High), streams, "nobody has published a figure for F2 at 480 Mbit/s");
+    }
 }

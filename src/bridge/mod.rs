@@ -19,6 +19,7 @@ mod transport;
 pub mod uas;
 mod unit_info;
 mod workload;
+mod xdata_steps;
 
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
@@ -33,3 +34,4 @@ pub use transport::{AnyTransport, Transport, TransportKind};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
 pub use workload::{Completion, DataPhase, Job, JobData, Workload};
+pub use xdata_steps::XdataStep;

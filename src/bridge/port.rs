@@ -45,6 +45,12 @@ pub trait Port: Send {
     /// As for [`Port::attached`].
     fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
+    /// The raw descriptors of the unit that is attached now, as far as they can be had without opening it: device,
+    /// configuration, BOS.
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. What it held is given back
     /// when the bridge is dropped.
     ///
@@ -63,6 +69,15 @@ pub trait Port: Send {
     /// needs root: then only mounts, swap and holders that this process sees were looked at.
     fn is_disk_checked(&self) -> bool {
         true
+    }
+
+    /// Lets the hub switch the power of the unit's port off and on, and waits until it is on again. `false` where no hub
+    /// does that.
+    ///
+    /// # Errors
+    /// Where a hub that can switch it does not.
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        Ok(false)
     }
 
     /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or

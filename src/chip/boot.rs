@@ -3,6 +3,8 @@
 //! The proof that a unit which gets the image can be written again. Which commands an image must answer follows from
 //! the interface that it enumerates with: SCSI for the vendor's kind, control requests for the open firmware's.
 
+mod open;
+
 use std::fmt;
 
 use super::core::{Chip, Outcome};
@@ -10,7 +12,7 @@ use super::driver::{Data, Driver, Unanswered};
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId,
     interface_classes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
@@ -19,8 +21,6 @@ use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
 
 /// Where running firmware keeps its version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
-/// Plain memory in both firmwares, to read back what E5 wrote.
-const SCRATCH_AT: u16 = 0x5FF0;
 /// Bytes that E2 is asked for: more than one packet, and no whole number of them.
 const E2_LEN: u32 = 2_600;
 
@@ -94,19 +94,35 @@ pub struct Check {
     pub instructions: u64,
 }
 
+/// What an image enumerates as, by its descriptors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enumerated {
+    /// What its interface tells.
+    pub state: BridgeState,
+    /// idVendor and idProduct.
+    pub usb_id: UsbId,
+    /// iProduct.
+    pub product: String,
+}
+
 /// What an image did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootReport {
     /// What it enumerated as; `None` where it did not.
-    pub state: Option<BridgeState>,
+    pub enumerated: Option<Enumerated>,
     /// The checks, in order. After one that failed on a transport, no more are made on it.
     pub checks: Vec<Check>,
 }
 
 impl BootReport {
+    /// What its interface tells; `None` where it did not enumerate.
+    pub fn state(&self) -> Option<BridgeState> {
+        self.enumerated.as_ref().map(|enumerated| enumerated.state)
+    }
+
     /// Whether the image did all that it must.
     pub fn holds(&self) -> bool {
-        self.state.is_some_and(|state| state != BridgeState::BootLoader)
+        self.state().is_some_and(|state| state != BridgeState::BootLoader)
             && self.checks.iter().all(|check| check.outcome.is_ok())
     }
 
@@ -118,11 +134,11 @@ impl BootReport {
 
 /// Boots `image` on a chip of its own and makes every check.
 pub fn check(image: &Image) -> BootReport {
-    let mut report = BootReport { state: None, checks: Vec::new() };
+    let mut report = BootReport { enumerated: None, checks: Vec::new() };
     let Some(mut unit) = Unit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
-    report.state = Some(unit.state);
+    report.enumerated = Some(unit.enumerated.clone());
     // Which checks are made on a transport ends with the first that fails: its fault is in the report.
-    match unit.state {
+    match unit.enumerated.state {
         BridgeState::OpenFirmware => {
             let _ = unit.open_firmware();
         }
@@ -136,6 +152,11 @@ pub fn check(image: &Image) -> BootReport {
     report
 }
 
+/// What `image` enumerates as, without any other check; `None` where it does not.
+pub fn enumerated(image: &Image) -> Option<Enumerated> {
+    Unit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
+}
+
 /// A check failed, and is in the report.
 struct Failed;
 
@@ -144,8 +165,7 @@ struct Unit<'a> {
     blocks: [ConfigBlock; 2],
     driver: Driver<MemoryFlash>,
     wire: Wire,
-    state: BridgeState,
-    product: String,
+    enumerated: Enumerated,
     tag: u16,
     checks: &'a mut Vec<Check>,
 }
@@ -155,32 +175,31 @@ impl<'a> Unit<'a> {
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
         let driver = Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&blocks, image), Speed::Super));
-        let mut unit =
-            Self { image, blocks, driver, wire, state: BridgeState::Vendor, product: String::new(), tag: 0, checks };
+        let nothing = Enumerated { state: BridgeState::Vendor, usb_id: UsbId::STOCK, product: String::new() };
+        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, tag: 0, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
 
     fn enumerate(&mut self) -> Result<(), Failed> {
-        let found = self.described().and_then(|(state, product)| {
+        let found = self.described().and_then(|enumerated| {
             if self.wire == Wire::Uas {
                 self.driver.set_alternate(1).map_err(|why| self.fault(why))?;
             }
-            Ok((state, product))
+            Ok(enumerated)
         });
-        let words =
-            found.as_ref().map(|(state, product)| format!("{state}, product {product:?}")).map_err(Clone::clone);
-        self.note("boots and enumerates", words)?;
-        if let Ok((state, product)) = found {
-            if state == BridgeState::OpenFirmware {
+        let words = |found: &Enumerated| format!("{}, product {:?}", found.state, found.product);
+        self.note("boots and enumerates", found.as_ref().map(words).map_err(Clone::clone))?;
+        if let Ok(enumerated) = found {
+            if enumerated.state == BridgeState::OpenFirmware {
                 self.wire = Wire::Control;
             }
-            (self.state, self.product) = (state, product);
+            self.enumerated = enumerated;
         }
         Ok(())
     }
 
-    fn described(&mut self) -> Result<(BridgeState, String), Fault> {
+    fn described(&mut self) -> Result<Enumerated, Fault> {
         let settled = self.driver.settle();
         if settled != Outcome::Parked {
             return Err(self.fault(Unanswered::Silent(settled)));
@@ -189,6 +208,8 @@ impl<'a> Unit<'a> {
         let configuration = self.driver.descriptor(2, 0, 255).map_err(|why| self.fault(why))?;
         let device = self.driver.descriptor(1, 0, 18).map_err(|why| self.fault(why))?;
         let index = device.get(15).copied().unwrap_or(0);
+        let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
+        let usb_id = UsbId { vendor: id(8), product: id(10) };
         let product = self.driver.descriptor(3, index, 255).map_err(|why| self.fault(why))?;
         let units: Vec<u16> = product
             .get(2..)
@@ -203,7 +224,7 @@ impl<'a> Unit<'a> {
             BridgeState::Vendor if !classes.contains(&BULK_ONLY_CLASS) => {
                 Err(Fault::Wrong(format!("its interface is neither mass storage nor vendor-specific: {classes:02x?}")))
             }
-            state => Ok((state, product)),
+            state => Ok(Enumerated { state, usb_id, product }),
         }
     }
 
@@ -280,30 +301,6 @@ impl<'a> Unit<'a> {
         self.enumerate()
     }
 
-    fn open_firmware(&mut self) -> Result<(), Failed> {
-        let product = self.product.clone();
-        let named = product.starts_with("custom");
-        self.note("names itself as a GPU runtime expects", expect(named, || format!("product {product:?}")))?;
-        let [low, high] = SCRATCH_AT.to_le_bytes();
-        let written = self.control([0x40, 0xE5, low, high, 0xA7, 0, 0, 0], &[]);
-        self.note("writes XDATA (E5)", written.map(|_| String::new()))?;
-        let read = self.control([0xC0, 0xE4, low, high, 0, 0, 1, 0], &[]);
-        self.note("reads XDATA (E4)", read.and_then(|found| same(&found, &[0xA7])))?;
-        // Configuration read, type 0, of the first dword of bus 0, device 0: one TLP, then its completion.
-        let asked = self.control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0], &[0; 12]);
-        self.note("sends a configuration read (F0)", asked.map(|_| String::new()))?;
-        let answer = self.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
-        let done = |answer: &Vec<u8>| answer.len() == 8 && answer[7] == 0;
-        self.note(
-            "gives its completion (F0)",
-            answer.and_then(|answer| expect(done(&answer), || format!("completion {answer:02x?}"))),
-        )
-    }
-
-    fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, Fault> {
-        self.driver.control(setup, data).map_err(|why| self.fault(why))
-    }
-
     fn data_in(&mut self, cdb: Cdb, len: usize) -> Result<Vec<u8>, Fault> {
         self.command(cdb, Data::In(len))
     }
@@ -358,7 +355,7 @@ impl<'a> Unit<'a> {
 const FIRST_SLOT: usize = 0x2_0000;
 
 /// A flash with configuration blocks and an image in its first slot.
-fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
+pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
     let mut flash = MemoryFlash::erased();
     let mut put = |at: FlashAddress, bytes: &[u8]| {
         let start = at.0 as usize;

@@ -51,7 +51,10 @@ pub(super) const REGISTERS: &[Register] = &[
 ];
 
 const PAGE_LEN: u32 = 0x100;
+const BUSY: u8 = 0x01;
 const WRITE_ENABLED: u8 = 0x02;
+/// Block protection in the status register.
+const PROTECTION: u8 = 0x1C;
 /// Bits of the status register that command 01 can write: protection and lock.
 const WRITABLE: u8 = 0xFC;
 /// A 512 KiB part of Winbond's W25X family: manufacturer, type, capacity (chosen).
@@ -65,15 +68,13 @@ pub(super) struct FlashController<F> {
     /// What the CPU has overwritten there since the last transfer: the status register's new value is to leave no trace.
     overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
-    /// The status register's writable bits. They protect nothing here.
-    protection: u8,
     is_gone: bool,
 }
 
 impl<F: SpiFlash> FlashController<F> {
     pub(super) fn new(flash: F) -> Self {
         let buffer = Box::new([0; BUFFER_LEN]);
-        Self { flash, buffer, overwritten: Vec::new(), write_enabled: false, protection: 0, is_gone: false }
+        Self { flash, buffer, overwritten: Vec::new(), write_enabled: false, is_gone: false }
     }
 
     pub(super) fn flash(&self) -> &F {
@@ -136,6 +137,11 @@ impl<F: SpiFlash> FlashController<F> {
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
+        // A part that is busy takes no command but the question whether it still is.
+        let status = self.flash.status();
+        if status & BUSY != 0 && command != 0x05 {
+            return;
+        }
         match command {
             // Reads: plain, fast, dual and quad differ in clocks alone.
             0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB => {
@@ -149,13 +155,13 @@ impl<F: SpiFlash> FlashController<F> {
             0x9F => show(BUFFER, offset, &JEDEC_ID[..length.min(JEDEC_ID.len())], memory),
             0x05 => {
                 let enabled = if self.write_enabled { WRITE_ENABLED } else { 0 };
-                show(BUFFER, offset, &[self.protection | enabled], memory);
+                show(BUFFER, offset, &[status | enabled], memory);
             }
             0x06 => self.write_enabled = true,
             0x04 => self.write_enabled = false,
             0x01 => {
                 if self.write_enabled {
-                    self.protection = self.buffer[offset] & WRITABLE;
+                    self.flash.set_status(self.buffer[offset] & WRITABLE);
                 }
                 for (at, before) in self.overwritten.drain(..).rev() {
                     self.buffer[usize::from(at)] = before;
@@ -180,7 +186,7 @@ impl<F: SpiFlash> FlashController<F> {
 
     /// A program wraps inside its page, as SPI NOR parts do. Of more than a page, the last 256 bytes count.
     fn program(&mut self, address: u32, bytes: &[u8]) -> Result<(), FlashGone> {
-        if !self.write_enabled {
+        if !self.may_write() {
             return Ok(());
         }
         let page = address / PAGE_LEN * PAGE_LEN;
@@ -193,8 +199,13 @@ impl<F: SpiFlash> FlashController<F> {
         if wrapped.is_empty() { Ok(()) } else { self.flash.program(FlashAddress(page), wrapped) }
     }
 
+    /// Which of the protected blocks are protected depends on the part: here all of them are.
+    fn may_write(&self) -> bool {
+        self.write_enabled && self.flash.status() & PROTECTION == 0
+    }
+
     fn erase(&mut self, address: u32, len: u32) {
-        let result = if self.write_enabled { self.flash.erase(FlashAddress(address / len * len), len) } else { Ok(()) };
+        let result = if self.may_write() { self.flash.erase(FlashAddress(address / len * len), len) } else { Ok(()) };
         self.end_write(result);
     }
 
@@ -276,6 +287,12 @@ mod tests {
         bench.command(0x01, 0, 1);
         bench.command(0x05, 0, 1);
         assert_eq!(bench.seen(1), [0x1C], "the status register took it");
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0, 4);
+        assert_eq!(bench.controller.flash().cells()[..4], [0xFF; 4], "and protects");
+        bench.command(0x06, 0, 0);
+        bench.set(BUFFER, 0);
+        bench.command(0x01, 0, 1);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
         assert_eq!(bench.controller.flash().cells()[..4], [1, 2, 3, 4]);

@@ -2,34 +2,60 @@
 
 use super::map::Register;
 
-/// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 while not 0.
-/// Source: c:0x0E78, c:0x110D; open firmware's INT0.
+/// 0xC800: which bits of 0xC802 interrupt. Source: the vendor's start-up switches .2 and .0 on (c:0x4C15, c:0x541D); open
+/// firmware .0 alone, and never takes the DMA's events, which would interrupt it for ever. 05 at power-on (chosen).
+pub(super) const ENABLES: u16 = 0xC800;
+/// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 while one
+/// that 0xC800 lets through is on. Source: c:0x0E78, c:0x110D; open firmware's INT0.
 pub(super) const SOURCES: u16 = 0xC802;
 /// 0xC806, read-only: .5 the NVMe completion queue, INT0; .0 and .4 INT1. Source: c:0x10E0 (.5), c:0x4486 (.0, .4).
 /// .0 and .4 are never on here: what raises them is not known.
 pub(super) const MORE_SOURCES: u16 = 0xC806;
 
-pub(super) const REGISTERS: &[Register] =
-    &[Register::one(SOURCES, "INT_SOURCES"), Register::one(MORE_SOURCES, "INT_SOURCES_2")];
+pub(super) const REGISTERS: &[Register] = &[
+    Register::one(ENABLES, "INT_ENABLES"),
+    Register::one(SOURCES, "INT_SOURCES"),
+    Register::one(MORE_SOURCES, "INT_SOURCES_2"),
+];
+
+const USB: u8 = 0x01;
+const COMMAND_OR_DMA: u8 = 0x04;
 
 /// What the interrupt block sees of the other blocks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lines {
+    pub(super) enables: u8,
     pub(super) usb: bool,
     pub(super) command_or_dma: bool,
     pub(super) completion: bool,
 }
 
+impl Default for Lines {
+    fn default() -> Self {
+        Self { enables: USB | COMMAND_OR_DMA, usb: false, command_or_dma: false, completion: false }
+    }
+}
+
 impl Lines {
+    fn sources(self) -> u8 {
+        (if self.usb { USB } else { 0 }) | (if self.command_or_dma { COMMAND_OR_DMA } else { 0 })
+    }
+
     pub(super) fn read(self, addr: u16) -> u8 {
         match addr {
-            SOURCES => u8::from(self.usb) | u8::from(self.command_or_dma) << 2,
+            ENABLES => self.enables,
+            SOURCES => self.sources(),
             _ => u8::from(self.completion) << 5,
         }
     }
 
+    /// `true` where the write did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8) -> bool {
+        addr == ENABLES && std::mem::replace(&mut self.enables, value) != value
+    }
+
     #[inline(always)]
     pub(super) fn int0(self) -> bool {
-        self.usb || self.command_or_dma || self.completion
+        self.sources() & self.enables != 0 || self.completion
     }
 }

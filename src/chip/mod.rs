@@ -56,7 +56,10 @@ pub use core::{Chip, Outcome};
 pub use cost::instructions;
 pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
-pub use fabric::{Address, Completion, Fabric, Function, MemoryFunction, Place, Request};
+pub use fabric::{
+    Address, Answers, Bar, Completion, DeviceSpec, Fabric, Function, LinkSpec, MemoryFunction, Place, Request,
+    TreeError,
+};
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;
 pub use sram::SRAM_LEN;

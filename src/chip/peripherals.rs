@@ -90,6 +90,7 @@ impl<F: SpiFlash> Peripherals<F> {
     pub(super) fn refresh(&mut self) {
         let command = self.msc.is_uas() && self.uas.waits();
         self.lines = Lines {
+            enables: self.lines.enables,
             usb: self.usb_events() != 0,
             command_or_dma: command || self.dma.has_event(),
             completion: self.nvme.entry_came(),
@@ -139,7 +140,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
-            Block::Link => self.link.read(addr, stored, !self.fabric.is_empty()),
+            Block::Link => self.link.read(addr, stored, self.fabric.is_link_up()),
         };
         if let Some(watch) = &mut self.watch {
             watch.register(AccessKind::Read, super::xdata::address(index), value, pc);
@@ -163,7 +164,7 @@ impl<F: SpiFlash> Peripherals<F> {
                 self.unknown.record(AccessKind::Write, index, pc);
                 false
             }
-            Block::Interrupts => false,
+            Block::Interrupts => self.lines.write(addr, value),
             Block::Timers => self.timers.write(addr, value, self.now, memory),
             Block::Uart => self.uart_out(addr, value),
             Block::Flash => self.flash.write(addr, value, memory),

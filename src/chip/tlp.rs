@@ -106,6 +106,11 @@ impl Tlp {
             Completion::Data(value) => (0, Some(value)),
             Completion::Done => (0, None),
             Completion::UnsupportedRequest => (1, None),
+            Completion::Retry => (2, None),
+            Completion::Never => {
+                self.status |= NO_COMPLETION;
+                return;
+            }
         };
         let is_read = matches!(request, Request::ConfigRead(_) | Request::MemoryRead(_));
         if is_read {

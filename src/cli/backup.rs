@@ -10,12 +10,15 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::flash::Screen;
+use super::known::DeviceIds;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::ImageError;
+use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
+use crate::flash::open_image::OpenImage;
 use crate::flash::progress::{Event, Observer, Step};
 use crate::flash::read;
 use crate::interrupt;
@@ -23,7 +26,7 @@ use crate::unit::{self, Selector};
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
-/// Reads everything and writes nothing to the unit. A unit in its boot loader, or with open firmware, gives nothing.
+/// Reads everything and writes nothing to the unit. A unit in its boot loader gives nothing.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. One that is there is never
@@ -38,6 +41,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -128,15 +134,15 @@ struct Json {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let recording = args.pcap.start()?;
-    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let attached = port.attached()?;
-    let mut bridge = port.open()?;
+    let mut access = Access::open(&mut *port)?;
     let screen = Screen::start(context, false, false);
     let mut bar = screen.unit(0, device.clone());
     bar.event(Event::Total(read::BACKUP_BYTES));
     bar.event(Event::Begin(Step::Backup));
-    let backup = read::backup(&mut bridge, device.clone(), &attached, &mut bar, interrupt)?;
+    let backup = read::backup(&mut access, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
     screen.finish();
     let folder = match &args.output {
@@ -159,7 +165,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         outln!("{}: {} ({}), serial {}", device.shown(), attached.usb_id, attached.state, attached.serial.shown());
         if let Ok(image) = &firmware {
-            outln!("  firmware  version {}, {} bytes", image.version(), image.file_len());
+            let what = match OpenImage::of(image) {
+                Some(open) => open.to_string(),
+                None => format!("version {}", image.version()),
+            };
+            outln!("  firmware  {what}, {} bytes", image.file_len());
         }
         outln!("  backup    {}", saved.to_string().shown());
     }

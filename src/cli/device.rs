@@ -1,9 +1,11 @@
 //! The options that choose a unit: the same for every command that talks to one.
 
+use super::known::DeviceIds;
 use super::pcap::PcapArgs;
+use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
-use crate::unit::{self, OpenError, Selector, TransportChoice, Unit};
+use crate::unit::{self, Selector, TransportChoice, Unit};
 
 /// Which unit, and how to speak to it.
 #[derive(Debug, Clone, clap::Args)]
@@ -19,6 +21,10 @@ pub struct DeviceArgs {
     pub transport: TransportChoice,
 
     #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: DeviceIds,
+
+    #[command(flatten)]
     /// Where its traffic is recorded.
     pub pcap: PcapArgs,
 }
@@ -27,9 +33,9 @@ impl DeviceArgs {
     /// Opens the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open(&self, capture: Option<&Capture>) -> Result<Unit, OpenError> {
+    /// [`unit::OpenError`], and device files that are wrong.
+    pub fn open(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
         interrupt::install();
-        unit::open(self.device.as_ref(), self.transport, capture)
+        Ok(unit::open(&self.ids.load()?, self.device.as_ref(), self.transport, capture)?)
     }
 }

@@ -6,13 +6,14 @@ use serde::Serialize;
 
 use super::input::ImageFile;
 use super::known::PatchDirs;
-use super::plan::{self, PatchJson};
+use super::plan::{self, OpenJson, PatchJson};
 use super::{Context, print};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
-use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, ZeroRun};
+use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
+use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Identified};
 
 /// Zero runs shorter than this are data as often as room.
@@ -38,8 +39,10 @@ struct Json<'a> {
     size: usize,
     sha256: Sha256Digest,
     md5: Md5Digest,
-    version: FirmwareVersion,
+    version: Option<FirmwareVersion>,
     image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<OpenJson>,
     patches: Option<Vec<PatchJson<'a>>>,
     map: Vec<AreaJson>,
 }
@@ -70,6 +73,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     let library = args.patches.load(&Manifests::load(&[])?)?;
     let identified = patch::identify(&library, &input.image, input.sha256);
+    let open = if identified.is_none() { OpenImage::of(&input.image) } else { None };
+    let version = open.is_none().then(|| input.image.version());
     let md5 = Md5Digest::of(&input.image.to_file());
     let map = input.image.map(MIN_FREE);
     if args.json {
@@ -81,8 +86,9 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             size: input.len,
             sha256: input.sha256,
             md5,
-            version: input.image.version(),
+            version,
             image: identified.as_ref().map(|identified| library.image_name(&identified.base)),
+            open: open.as_ref().map(OpenJson::from),
             patches,
             map: map.iter().map(area_json).collect(),
         };
@@ -91,10 +97,17 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     outln!("{}", args.file.shown());
     outln!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
-    outln!("  version    {}", input.image.version());
+    if let Some(version) = version {
+        outln!("  version    {version}");
+    }
     outln!("  SHA-256    {}", input.sha256);
     outln!("  MD5        {md5}");
+    if let Some(open) = &open {
+        outln!("  image      {open}, which enumerates as {}", open.usb_id);
+        outln!("  part       one: {} of at most {} bytes", input.len, Part::One.max_len());
+    }
     match &identified {
+        None if open.is_some() => {}
         None => outln!("  image      unknown: not a known image, with or without the known patches"),
         Some(Identified { base, patches, .. }) => {
             outln!("  image      {}", library.image_name(base).shown());

@@ -1,12 +1,17 @@
-//! What is known of images and patches: the arguments that add to it, and the loading.
+//! What is known of images, patches and units: the arguments that add to it, and the loading.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::input;
+use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::fetch::{Cache, CacheError, Manifests};
+use crate::firmware::UsbId;
 use crate::patch::Library;
+use crate::shell;
 
 /// Where more patches are, beside those in the binary.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -37,6 +42,48 @@ impl PatchDirs {
             }
         }
         Ok(library)
+    }
+}
+
+/// Which USB IDs are taken for ASM2464PD units, beside those in the binary.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct DeviceIds {
+    /// Take devices with this USB ID for ASM2464PD units in this run: for a dock that is sold under an ID that
+    /// `asmpatch list --known` does not show. May be given more than once.
+    #[arg(long = "usb-id", value_name = "VID:PID")]
+    usb_ids: Vec<UsbId>,
+
+    /// A folder with more USB IDs of docks, in .toml files; may be given more than once.
+    #[arg(long = "devices-dir", value_name = "DIR")]
+    device_dirs: Vec<PathBuf>,
+}
+
+impl DeviceIds {
+    /// The IDs in the binary, those in the folders, and those that are named.
+    ///
+    /// # Errors
+    /// Unreadable folders and files, and entries that are wrong, each with its file's name.
+    pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
+        let mut devices = Devices::embedded()?;
+        for dir in &self.device_dirs {
+            for (path, text) in input::read_toml_files(dir)? {
+                devices.add(&path.display().to_string(), &text)?;
+            }
+        }
+        self.usb_ids.iter().for_each(|id| devices.name(*id));
+        Ok(Arc::new(devices))
+    }
+
+    /// What a command that is printed needs behind it, so that it finds the same units: the options, each after a space.
+    pub fn suffix(&self) -> String {
+        let ids = self.usb_ids.iter().map(|id| format!(" --usb-id={id}"));
+        let dirs = self.device_dirs.iter().map(|dir| {
+            let mut option = OsString::from("--devices-dir=");
+            option.push(dir);
+            format!(" {}", shell::word(option))
+        });
+        ids.chain(dirs).collect()
     }
 }
 

@@ -1,38 +1,50 @@
 //! `asmpatch list`.
 
-use comfy_table::{Table, presets};
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::flash::SSD_LOST;
-use super::known::PatchDirs;
+use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
+use crate::devices::Devices;
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
+use crate::firmware::{BridgeState, open_build};
+use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
-use crate::flash::plan::is_readable;
 use crate::interrupt;
 use crate::patch::Library;
 use crate::pcap::Capture;
-use crate::unit::{self, OpenError, Selector, TransportChoice};
+use crate::shell;
+use crate::unit::{self, OpenError, Selector};
 
-/// List every bridge on the system.
+/// List every bridge on the system: its firmware, whose it is, its link, and what is behind it.
 ///
 /// Nothing that is in use is disturbed: what runs on a unit, and what is behind it, is asked only of a unit that no kernel
-/// driver holds, or, with --probe, of every unit whose disk nothing uses.
+/// driver holds, or, with --probe, of every unit whose disk nothing uses. A device whose USB ID is not known as a
+/// unit's is neither listed nor opened: --usb-id names one more.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Take units from their kernel driver for a moment to read their firmware.
     #[arg(long)]
     probe: bool,
 
+    /// Show the USB IDs that are known as ASM2464PD units' instead, and what is known of each.
+    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
+    known: bool,
+
     /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
     /// only where it is named. May be given more than once.
     #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
     devices: Vec<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -42,13 +54,17 @@ pub struct Args {
     json: bool,
 }
 
-/// One line of the list.
+/// One unit of the list.
 #[derive(Debug, Serialize)]
 struct Row {
     #[serde(flatten)]
     unit: UnitInfo,
+    /// What is sold under its USB ID; nothing where only the user has named the ID.
+    known_as: Option<KnownAs>,
     /// The version, where it could be read.
     firmware: Option<String>,
+    /// The build that open firmware names.
+    open_build: Option<String>,
     /// What runs, as far as it shows: the identity tells nothing of it.
     runs: String,
     /// What is behind the bridge, where it could be asked.
@@ -59,70 +75,135 @@ struct Row {
     notes: Vec<String>,
 }
 
+#[derive(Debug, Serialize)]
+struct KnownAs {
+    product: String,
+    maker: String,
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where USB can't be used, or a named unit is not there.
+/// Where USB can't be used, a named unit is not there, or a device file is wrong.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let known = args.ids.load()?;
+    if args.known {
+        show_known(&known, args.json);
+        return Ok(Exit::Done);
+    }
     let recording = args.pcap.start()?;
-    let units = if args.devices.is_empty() { unit::list()? } else { unit::named(&args.devices)? };
+    let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
     // A unit that is asked for its version is given back before Ctrl-C ends the command.
     let interrupt = interrupt::install();
     let mut rows = Vec::new();
     for unit in units {
         interrupt.check()?;
-        rows.push(row(unit, args.probe, recording.capture(), &library));
+        rows.push(look.at(unit));
     }
-    note_shared_serials(&mut rows);
+    note_shared_serials(&mut rows, &look.suffix);
     if args.json {
         print::json(&rows);
     } else if rows.is_empty() {
         outln!("no ASM2464PD bridge is connected");
     } else {
-        outln!("{}", table(&rows));
-        for row in &rows {
-            if let Some(reason) = &row.firmware_unread {
-                outln!("{}: firmware not read: {}", row.unit.location.to_string().shown(), reason.shown());
-            }
-            row.notes.iter().for_each(|note| outln!("{}: {note}", row.unit.location));
-        }
+        rows.iter().for_each(show);
     }
     Ok(Exit::Done)
 }
 
-fn row(unit: UnitInfo, probe: bool, capture: Option<&Capture>, library: &Library) -> Row {
-    let running = match unit.driver.as_ref().filter(|_| !probe) {
-        Some(driver) => Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment")),
-        None => running(&unit, capture),
-    };
-    let mut notes = Vec::new();
-    if unit.speed == Speed::High {
-        notes.push(format!("the link is at 480 Mbit/s: `asmpatch reset --device {}` trains it anew", unit.location));
-    }
-    let (firmware, runs, behind, firmware_unread) = match running {
-        Ok(running) => {
-            if matches!(running.behind, Behind::Ssd(_)) {
-                notes.push(format!("the SSD {SSD_LOST}"));
+/// How the units are looked at.
+struct Look<'a> {
+    probe: bool,
+    known: Arc<Devices>,
+    /// Goes behind each command that a note names.
+    suffix: String,
+    library: Library,
+    capture: Option<&'a Capture>,
+}
+
+impl Look<'_> {
+    fn at(&self, unit: UnitInfo) -> Row {
+        let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
+        let mut notes: Vec<String> = slow_link(&unit, &reset).into_iter().collect();
+        let known_as = self.known.get(unit.id);
+        let known_as = known_as.map(|known| KnownAs { product: known.product.clone(), maker: known.maker.clone() });
+        let mut row = Row {
+            known_as,
+            firmware: None,
+            open_build: None,
+            runs: unit.state.to_string(),
+            behind: None,
+            firmware_unread: None,
+            notes: Vec::new(),
+            unit,
+        };
+        match row.unit.state {
+            // Their descriptors say all that they can be asked.
+            BridgeState::OpenFirmware => {
+                row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
+                row.runs += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
-            if running.behind.is_initialised() {
-                notes.push(format!(
-                    "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: \
-                     `asmpatch reset --device {}` undoes the initialisation; docs/recovery.md says how to keep the driver off",
-                    unit.location
-                ));
-            }
-            let version = running.version.map(|version| version.to_string());
-            let behind = is_readable(running.state).then(|| running.behind.to_string());
-            (version, running.runs(library).to_string(), behind, None)
+            BridgeState::BootLoader => {}
+            BridgeState::Vendor => match self.running(&row.unit) {
+                Ok(running) => {
+                    notes.extend(notes_on(&running.behind, &reset));
+                    row.firmware = running.version.map(|version| version.to_string());
+                    row.behind = Some(running.behind.to_string());
+                    row.runs = running.runs(&self.library).to_string();
+                }
+                Err(reason) => row.firmware_unread = Some(reason),
+            },
         }
-        Err(reason) => (None, unit.state.to_string(), None, Some(reason)),
-    };
-    Row { unit, firmware, runs, behind, firmware_unread, notes }
+        row.notes = notes;
+        row
+    }
+
+    /// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
+    fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
+        if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
+            return Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment"));
+        }
+        let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
+        let capture = self.capture.filter(|_| unit.is_virtual());
+        let mut port =
+            unit::port(&self.known, Some(&selector), capture).map_err(|error: OpenError| error.to_string())?;
+        let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
+        Running::of(&mut access, unit.state).map_err(|error| error.to_string())
+    }
+}
+
+/// What can be done about a link below 5 Gbit/s.
+fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
+    let speed = unit.speed;
+    match (speed, unit.state) {
+        (Speed::Low | Speed::Full | Speed::High, BridgeState::Vendor) => {
+            Some(format!("the link is at {speed}: {reset} trains it anew"))
+        }
+        (Speed::Low | Speed::Full | Speed::High, _) => {
+            Some(format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"))
+        }
+        (Speed::Unknown | Speed::Super | Speed::SuperPlus, _) => None,
+    }
+}
+
+fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {
+    let mut notes = Vec::new();
+    if matches!(behind, Behind::Ssd(_)) {
+        notes.push(format!("the SSD {SSD_LOST}"));
+    }
+    if behind.is_initialised() {
+        notes.push(format!(
+            "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: {reset} undoes the \
+             initialisation; docs/recovery.md says how to keep the driver off"
+        ));
+    }
+    notes
 }
 
 /// Two units with one serial number can't be told apart by it.
-fn note_shared_serials(rows: &mut [Row]) {
+fn note_shared_serials(rows: &mut [Row], suffix: &str) {
     let serials: Vec<(String, String)> =
         rows.iter().map(|row| (row.unit.location.to_string(), row.unit.serial.clone().unwrap_or_default())).collect();
     let shared = shared_serials(serials.iter().map(|(device, serial)| (device.as_str(), serial.as_str())));
@@ -131,44 +212,52 @@ fn note_shared_serials(rows: &mut [Row]) {
             let others: Vec<&str> =
                 devices.iter().copied().filter(|device| *device != row.unit.location.to_string()).collect();
             row.notes.push(format!(
-                "{} has the serial number {serial} too: `asmpatch flash FILE --serial TEXT --device {}` gives this unit \
-                 its own",
+                "{} has the serial number {serial} too: `asmpatch config set serial=TEXT --device {}{suffix}` gives this \
+                 unit its own",
                 others.join(", "),
-                row.unit.location
+                shell::word(row.unit.location.to_string())
             ));
         }
     }
 }
 
-/// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
-fn running(unit: &UnitInfo, capture: Option<&Capture>) -> Result<Running, String> {
-    let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-    let capture = capture.filter(|_| unit.is_virtual());
-    let mut opened =
-        unit::open(Some(&selector), TransportChoice::Bot, capture).map_err(|error: OpenError| error.to_string())?;
-    let state = opened.info().state;
-    Running::of(opened.bridge(), state).map_err(|error| error.to_string())
+/// A unit in some lines: a table of it all would be wider than a terminal.
+fn show(row: &Row) {
+    let unit = &row.unit;
+    let known_as = row.known_as.as_ref();
+    let known_as =
+        known_as.map_or("named by --usb-id".to_owned(), |known| format!("{} {}", known.maker, known.product));
+    outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());
+    let line = |name: &str, text: &str| outln!("  {name:<9} {}", text.shown());
+    let version = row.firmware.as_ref().filter(|version| !row.runs.contains(*version));
+    line("runs", &version.map_or_else(|| row.runs.clone(), |version| format!("{}, version {version}", row.runs)));
+    if let Some(reason) = &row.firmware_unread {
+        line("unread", reason);
+    }
+    if let Some(behind) = &row.behind {
+        line("behind", behind);
+    }
+    let strings = format!("{} {}", unit.manufacturer, unit.product);
+    let serial = unit.serial.as_ref().map(|serial| format!(", serial {serial}")).unwrap_or_default();
+    line("strings", &format!("{}{serial}", strings.trim()));
+    let driver = unit.driver.as_ref().map(|driver| format!(", driver {driver}")).unwrap_or_default();
+    line("link", &format!("{}{driver}", unit.speed));
+    row.notes.iter().for_each(|note| line("note", note));
 }
 
-fn table(rows: &[Row]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["device", "ID", "runs", "version", "behind", "serial", "speed", "driver", "product"]);
-    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    for Row { unit, firmware, runs, behind, .. } in rows {
-        table.add_row([
-            unit.location.to_string().shown().to_string(),
-            unit.id.to_string(),
-            runs.clone(),
-            or_dash(firmware),
-            or_dash(behind).shown().to_string(),
-            or_dash(&unit.serial).shown().to_string(),
-            unit.speed.to_string(),
-            or_dash(&unit.driver),
-            format!("{} {}", unit.manufacturer, unit.product).trim().shown().to_string(),
-        ]);
+/// The USB IDs of the device files.
+fn show_known(known: &Devices, json: bool) {
+    if json {
+        let all: Vec<_> = known.iter().collect();
+        print::json(&all);
+        return;
     }
-    table
+    for device in known.iter() {
+        outln!("{}  {} {}", device.id, device.maker.shown(), device.product.shown());
+        for text in [&device.notes, &device.source].into_iter().filter(|text| !text.is_empty()) {
+            outln!("           {}", text.shown());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -188,16 +277,28 @@ mod tests {
             speed: Speed::Super,
             driver: None,
         };
-        let runs = String::new();
-        Row { unit, firmware: None, runs, behind: None, firmware_unread: None, notes: Vec::new() }
+        Row {
+            unit,
+            known_as: None,
+            firmware: None,
+            open_build: None,
+            runs: String::new(),
+            behind: None,
+            firmware_unread: None,
+            notes: Vec::new(),
+        }
     }
 
     #[test]
     fn units_that_share_a_serial_number_are_reported_with_the_cure() {
         let mut rows = [row("a", "AAAABBBB0060"), row("b", "MINE"), row("c", "AAAABBBB0060")];
-        note_shared_serials(&mut rows);
+        note_shared_serials(&mut rows, "");
         let [a, b, c] = rows.map(|row| row.notes.concat());
-        assert!(a.starts_with("virtual:c has the serial number AAAABBBB0060 too") && a.contains("--serial"), "{a}");
+        assert!(
+            a.starts_with("virtual:c has the serial number AAAABBBB0060 too")
+                && a.contains("config set serial=TEXT --device virtual:a`"),
+            "{a}"
+        );
         assert!(c.starts_with("virtual:a has"), "{c}");
         assert_eq!(b, "");
     }

@@ -11,11 +11,13 @@ mod bench;
 #[cfg(unix)]
 mod bridge;
 mod completions;
+mod config;
 mod context;
 mod deadlines;
 mod demo;
 mod device;
 mod disasm;
+mod doctor;
 mod download;
 mod exec;
 mod export;
@@ -37,6 +39,7 @@ mod run;
 mod udev;
 mod unpatch;
 mod verify;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -76,12 +79,14 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 enum Command {
     Demo(demo::Args),
     Disasm(disasm::Args),
+    Doctor(doctor::Args),
     Download(download::Args),
     Backup(backup::Args),
     Bench(bench::Args),
     #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
+    Config(config::Args),
     Export(export::Args),
     Flash(flash::Args),
     Exec(exec::Args),
@@ -95,18 +100,21 @@ enum Command {
     Udev(udev::Args),
     Unpatch(unpatch::Args),
     Verify(verify::Args),
+    Wrap(wrap::Args),
 }
 
 fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
         Command::Demo(args) => demo::run(&args, context),
         Command::Disasm(args) => disasm::run(&args, context),
+        Command::Doctor(args) => doctor::run(&args, context),
         Command::Download(args) => download::run(&args, context),
         Command::Backup(args) => backup::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
         #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
+        Command::Config(args) => config::run(&args, context),
         Command::Export(args) => export::run(&args, context),
         Command::Flash(args) => flash::run(&args, context),
         Command::Exec(args) => exec::run(&args, context),
@@ -120,6 +128,7 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Udev(args) => udev::run(&args, context),
         Command::Unpatch(args) => unpatch::run(&args, context),
         Command::Verify(args) => verify::run(&args, context),
+        Command::Wrap(args) => wrap::run(&args, context),
     }
 }
 

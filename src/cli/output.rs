@@ -66,15 +66,20 @@ pub fn must_be_regular(path: &Path) -> Result<(), OutputError> {
 /// # Errors
 /// [`OutputError`].
 pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), OutputError> {
-    must_be_regular(path)?;
     let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);
-    if same(path, input) {
-        Err(OutputError::IsInput { path: path.to_owned() })
-    } else if !force && path.symlink_metadata().is_ok() {
-        Err(OutputError::Exists { path: path.to_owned() })
-    } else {
-        Ok(())
+    if file::irregular(path).is_none() && same(path, input) {
+        return Err(OutputError::IsInput { path: path.to_owned() });
     }
+    check_new(path, force)
+}
+
+/// The same where nothing is read.
+///
+/// # Errors
+/// [`OutputError`].
+pub fn check_new(path: &Path, force: bool) -> Result<(), OutputError> {
+    must_be_regular(path)?;
+    if !force && path.symlink_metadata().is_ok() { Err(OutputError::Exists { path: path.to_owned() }) } else { Ok(()) }
 }
 
 /// The receipt's name beside an image: `OUT.toml`.

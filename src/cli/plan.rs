@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape::Escape as _;
-use crate::firmware::Image;
+use crate::firmware::{Image, UsbId};
+use crate::flash::open_image::OpenImage;
 use crate::mcu::Line;
 use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 
@@ -46,6 +47,20 @@ impl<'a> PatchJson<'a> {
             hunks: patch.hunks(base).iter().map(hunk).collect(),
             config: patch.config(),
         }
+    }
+}
+
+/// The keys of open firmware in `--json`.
+#[derive(Serialize)]
+pub struct OpenJson {
+    product: String,
+    build: String,
+    usb_id: UsbId,
+}
+
+impl From<&OpenImage> for OpenJson {
+    fn from(open: &OpenImage) -> Self {
+        Self { product: open.product.clone(), build: open.build.clone(), usb_id: open.usb_id }
     }
 }
 

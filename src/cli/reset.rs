@@ -7,6 +7,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::deadlines::Deadlines;
+use super::known::DeviceIds;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
@@ -26,6 +27,9 @@ pub struct Args {
     /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -106,7 +110,7 @@ struct Json {
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let recording = args.pcap.start()?;
-    let mut port = unit::port(args.device.as_ref(), recording.capture())?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let before = Seen::new(port.attached()?, port.speed()?);
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);

@@ -57,5 +57,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         ),
         origin: Origin::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
     };
-    session.run(&job, |attached, blocks| Ok(Plan::restore(attached, blocks, &backup, &image)))
+    session.run(&job, |seen| Ok(Plan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }

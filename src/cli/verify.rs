@@ -2,6 +2,7 @@
 
 mod booting;
 mod execution;
+mod unit;
 
 use std::path::{Path, PathBuf};
 
@@ -11,24 +12,28 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::execution::Execution;
+use self::unit::UnitFlash;
 use super::input;
-use super::known::{self, PatchDirs};
-use super::plan::{self, PatchJson};
+use super::known::{self, DeviceIds, PatchDirs};
+use super::plan::{self, OpenJson, PatchJson};
 use super::{Context, print};
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
+use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
 use crate::practice;
+use crate::unit::Selector;
 
 /// The most differing bytes that are shown as a table; `--json` has them all.
 const MAX_SHOWN: usize = 64;
 
 /// Verify images: container, base image, patches, receipt.
 ///
-/// The base image is found by undoing the patches, so no original is needed. Where it is to be had (named with
+/// The base image is found by undoing the patches, so no original is needed. Open firmware is known by what it enumerates
+/// as; --boot proves that it works. Where it is to be had (named with
 /// --original, in the cache, or the practice image), every byte that differs is shown with its addresses. Ends with status 1
 /// if anything is wrong with any file.
 #[derive(Debug, clap::Args)]
@@ -62,9 +67,17 @@ pub struct Args {
     execute: bool,
 
     /// Boot each image on a model of the chip: it must enumerate, answer, take new firmware and restart, over both
-    /// transports. Open firmware is checked by its control requests.
+    /// transports. Open firmware is checked by its control requests, and writes its flash through registers.
     #[arg(long)]
     boot: bool,
+
+    /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a virtual
+    /// bridge in a folder.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
+    device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
 
     /// Print JSON.
     #[arg(long)]
@@ -78,6 +91,8 @@ struct Json<'a> {
     sha256: Sha256Digest,
     version: Option<FirmwareVersion>,
     image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    open: Option<OpenJson>,
     patches: Vec<PatchJson<'a>>,
     findings: Vec<FindingJson>,
     differences: Vec<DifferenceJson>,
@@ -85,6 +100,8 @@ struct Json<'a> {
     executed: Option<execution::Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<booting::Json>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<unit::Json>,
 }
 
 #[derive(Serialize)]
@@ -115,6 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let originals = Originals::read(&args.original, &manifests)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
+    let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
@@ -129,7 +147,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         let verification = patch::verify(&library, &bytes, &expect);
         let booting = args.boot.then(|| Booting::of(&verification));
-        let holds = verification.holds() || booting.as_ref().is_some_and(|booting| booting.vouches_for(&verification));
+        // Open firmware is made from no known image: what it enumerates as counts, and --boot proves the rest.
+        let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
+        let holds = verification.holds() || open.is_some();
         if !holds || booting.as_ref().is_some_and(|booting| !booting.holds()) {
             exit = exit.max(Exit::CheckFailed);
         }
@@ -137,15 +157,27 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if execution.as_ref().is_some_and(|execution| !execution.holds()) {
             exit = exit.max(Exit::CheckFailed);
         }
+        let in_flash = unit.as_ref().map(|unit| (unit, unit.difference(&bytes)));
+        if in_flash.is_some_and(|(_, difference)| difference.is_some()) {
+            exit = exit.max(Exit::CheckFailed);
+        }
         if args.json {
-            reports.push(json(path, &library, &verification, holds, execution.as_ref(), booting.as_ref()));
+            let mut report = json(path, &library, &verification, open.as_ref(), execution.as_ref(), booting.as_ref());
+            report.ok &= in_flash.is_none_or(|(_, difference)| difference.is_none());
+            report.unit = in_flash.map(|(unit, difference)| unit.json(difference));
+            reports.push(report);
         } else {
-            print(path, &library, &verification, holds, args.hunks || args.files.len() == 1);
-            if let Some(booting) = &booting {
-                booting.print();
+            print(path, &library, &verification, open.as_ref(), args.hunks || args.files.len() == 1);
+            match &booting {
+                Some(booting) => booting.print(),
+                None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
+                None => {}
             }
             if let Some(execution) = &execution {
                 execution.print();
+            }
+            if let Some((unit, difference)) = in_flash {
+                unit.print(difference);
             }
         }
     }
@@ -221,16 +253,20 @@ impl<'a> Originals<'a> {
     }
 }
 
-fn summary(library: &Library, verification: &Verification<'_>) -> String {
+fn summary(library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>) -> String {
+    if let Some(open) = open {
+        return open.to_string();
+    }
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
     let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
     let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
     format!("{}, {patches}", library.image_name(base))
 }
 
-fn print(path: &Path, library: &Library, verification: &Verification<'_>, holds: bool, show_hunks: bool) {
+fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>, show_hunks: bool) {
+    let holds = verification.holds() || open.is_some();
     let verdict = if holds { "ok" } else { "FAILED" };
-    outln!("{}: {verdict}: {}", path.shown(), summary(library, verification).shown());
+    outln!("{}: {verdict}: {}", path.shown(), summary(library, verification, open).shown());
     if show_hunks
         && !verification.patches.is_empty()
         && let (Some(base), Some(original), Some(image)) =
@@ -279,7 +315,7 @@ fn json<'a>(
     path: &Path,
     library: &Library,
     verification: &Verification<'a>,
-    holds: bool,
+    open: Option<&OpenImage>,
     execution: Option<&Execution>,
     booting: Option<&Booting>,
 ) -> Json<'a> {
@@ -302,14 +338,19 @@ fn json<'a>(
     };
     Json {
         file: path.display().to_string(),
-        ok: holds && execution.is_none_or(Execution::holds) && booting.is_none_or(Booting::holds),
+        ok: (verification.holds() || open.is_some())
+            && execution.is_none_or(Execution::holds)
+            && booting.is_none_or(Booting::holds),
         sha256: verification.sha256,
-        version: verification.image.as_ref().map(Image::version),
+        version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
+        open: open.map(OpenJson::from),
         image: verification.base.map(|base| library.image_name(&base)),
         patches,
-        findings: verification.findings.iter().map(finding).collect(),
+        // Of open firmware the only one is that no known image is behind it.
+        findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
         executed: execution.map(Execution::json),
         booted: booting.map(Booting::json),
+        unit: None,
     }
 }

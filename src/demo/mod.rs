@@ -22,7 +22,8 @@ use crate::failure::{AnyFailure, Exit, Failure};
 use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
 use crate::file;
 use crate::firmware::Image;
-use crate::flash::{plan, read, run};
+use crate::flash::access::Access;
+use crate::flash::{plan, run};
 use crate::interrupt::Interrupt;
 use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
 use crate::practice;
@@ -210,15 +211,14 @@ impl<'a> Demo<'a> {
         set: &PatchSet<'_>,
         patched: &Patched,
     ) -> Result<(plan::Plan, run::Report), AnyFailure> {
-        let mut bridge = port.open()?;
-        let blocks = read::blocks(&mut bridge, attached.state).map_err(crate::flash::error::FlashError::from)?;
-        drop(bridge);
+        let blocks = Access::open(port)?.blocks(attached.state)?;
         let edit = |block: &mut _| set.config().apply(block);
         let plan = plan::Plan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
         let options = run::Options {
             backup_into: Some(self.folder.join("backups")),
             return_deadline: Duration::from_secs(10),
             replug_deadline: Duration::ZERO,
+            rewrite: false,
         };
         match run::run(port, &plan, &options, &mut (), self.interrupt) {
             Ok(report) => Ok((plan, report)),
@@ -236,6 +236,7 @@ impl<'a> Demo<'a> {
             is_virtual: true,
             usb_id: attached.usb_id.to_string(),
             serial: attached.serial.clone(),
+            firmware: String::new(),
             transport: String::new(),
             behind: String::new(),
         };
@@ -246,7 +247,7 @@ impl<'a> Demo<'a> {
             timeout: Duration::from_millis(300),
         };
         let plan = bench::Plan {
-            paths: BTreeSet::from(bench::Path::ALL),
+            paths: BTreeSet::from(bench::Path::SCSI),
             sizes: Vec::new(),
             depths: Vec::new(),
             sweep: false,
@@ -298,7 +299,7 @@ mod tests {
         let after = report.after.unwrap();
         assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
         assert_eq!(after.serial, "DEMO0001");
-        assert_eq!(report.version, Some(plan.version));
+        assert_eq!(report.version, plan.version);
         let bench = demo.bench(&mut port, &after).unwrap();
         assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
     }

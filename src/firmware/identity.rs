@@ -1,6 +1,9 @@
 //! Who a unit says it is: VID:PID, and the state that follows from it.
 
 use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
 
 /// A USB vendor and product ID, written `ADD1:0001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,25 +22,38 @@ impl UsbId {
     pub const BOOT_LOADER: Self = Self { vendor: 0x174C, product: 0x2463 };
     /// What most stock units enumerate as.
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
-
-    /// Every identity that an ASM2464PD enumerates with.
-    pub const ALL: [Self; 5] = [
-        Self { vendor: 0x174C, product: 0x2461 },
-        Self { vendor: 0x174C, product: 0x2462 },
-        Self::BOOT_LOADER,
-        Self::STOCK,
-        Self::PATCHED,
-    ];
-
-    /// Whether a device with this ID can be an ASM2464PD at all.
-    pub const fn is_bridge(self) -> bool {
-        matches!((self.vendor, self.product), (0x174C, 0x2461..=0x2464) | (0xADD1, 0x0001))
-    }
 }
 
 impl fmt::Display for UsbId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:04X}:{:04X}", self.vendor, self.product)
+    }
+}
+
+/// Text that is no USB ID.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is no USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
+pub struct ParseUsbIdError(pub String);
+
+impl FromStr for UsbId {
+    type Err = ParseUsbIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = |text: &str| {
+            let is_plain = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_plain.then(|| u16::from_str_radix(text, 16).ok()).flatten()
+        };
+        let parse = || {
+            let (vendor, product) = text.split_once(':')?;
+            Some(Self { vendor: digits(vendor)?, product: digits(product)? })
+        };
+        parse().ok_or_else(|| ParseUsbIdError(text.to_owned()))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for UsbId {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -99,7 +115,7 @@ impl BridgeState {
     /// class.
     pub fn from_interface(alternates: &[InterfaceClass], product: &str) -> Self {
         let is_open = |(class, ..): &InterfaceClass| *class == VENDOR_CLASS.0;
-        if alternates.iter().any(is_open) || (alternates.is_empty() && product.starts_with("custom")) {
+        if alternates.iter().any(is_open) || (alternates.is_empty() && open_build(product).is_some()) {
             Self::OpenFirmware
         } else if alternates == [BULK_ONLY_CLASS] {
             Self::BootLoader
@@ -107,6 +123,18 @@ impl BridgeState {
             Self::Vendor
         }
     }
+}
+
+/// The build that the open firmware names in its product string: `v0.1`, or the commit as in `c5e2090a-CLEAN`. Source:
+/// the open firmware's descriptors.
+pub fn open_build(product: &str) -> Option<&str> {
+    product.strip_prefix("custom").map(str::trim)
+}
+
+/// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py` since
+/// v0.14.0, which asserts it.
+pub fn is_runtime_product(product: &str) -> bool {
+    ["custom", "AS2462"].iter().any(|start| product.starts_with(start))
 }
 
 impl fmt::Display for BridgeState {
@@ -122,6 +150,24 @@ impl fmt::Display for BridgeState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_usb_id_reads_as_lsusb_prints_it_and_nothing_else_does() {
+        let patched = UsbId::PATCHED;
+        assert_eq!(("ADD1:0001".parse(), "add1:0001".parse()), (Ok(patched), Ok(patched)));
+        for text in
+            ["", "ADD1", "ADD1:1", "ADD1:00001", "0xADD1:0001", "+DD1:0001", "ADD1:0001 ", "ADD1-0001", "ÄDD:0001"]
+        {
+            assert_eq!(text.parse::<UsbId>(), Err(ParseUsbIdError(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn the_open_firmware_names_its_build_in_its_product_string() {
+        assert_eq!(open_build("custom v0.1"), Some("v0.1"));
+        assert_eq!(open_build("custom c5e2090a-CLEAN"), Some("c5e2090a-CLEAN"));
+        assert_eq!(open_build("AS2462"), None);
+    }
 
     #[test]
     fn the_interface_tells_the_state_whatever_the_identity() {

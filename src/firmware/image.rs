@@ -15,6 +15,8 @@ pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - HEADER_LEN - TRAILER_LEN;
 /// The longest image file: the two parts in flash hold 0xFF00 and 0x10000 bytes.
 pub const MAX_FILE_LEN: usize = 0x1FF00;
 const HEADER_LEN: usize = 4;
+/// The shortest body that is taken: it holds the version.
+pub(super) const MIN_BODY_LEN: usize = VERSION_AT + 6;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
 const MAGIC: u8 = 0xA5;
 /// The version's CPU address. Source: cyrozap's notes; image 240417.
@@ -231,7 +233,7 @@ impl Image {
     /// # Errors
     /// [`ImageError::ShortBody`] and [`ImageError::Oversized`].
     pub fn from_body(body: Vec<u8>) -> Result<Self, ImageError> {
-        if body.len() < VERSION_AT + 6 {
+        if body.len() < MIN_BODY_LEN {
             return Err(ImageError::ShortBody { found: body.len() });
         }
         if body.len() > MAX_BODY_LEN {

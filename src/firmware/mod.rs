@@ -3,8 +3,10 @@
 //! Everything here is pure: bytes in, values or a typed error out.
 
 mod address;
+mod code_file;
 mod config_block;
 mod elf;
+mod elf_file;
 mod identity;
 mod image;
 mod map;
@@ -15,11 +17,16 @@ pub use address::{
     BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
     ParseCodeAddressError,
 };
+pub use code_file::{CodeFileError, CodeFormat, image_of_code};
 pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
 };
 pub use elf::{elf_address, from_elf_address};
-pub use identity::{BULK_ONLY_CLASS, BridgeState, InterfaceClass, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes};
+pub use elf_file::{ElfFileError, loaded_pieces};
+pub use identity::{
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    is_runtime_product, open_build,
+};
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};
 pub use routines::{Routine, known_routines};

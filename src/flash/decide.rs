@@ -208,12 +208,17 @@ impl Candidate<'_> {
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = &seen.attached.serial;
-        is_readable(seen.attached.state)
+        plan.is_identity_of(&seen.attached)
             && holds
             && plan.blocks.iter().all(|block| !block.differs())
-            && plan.usb_id.is_none_or(|usb_id| usb_id == seen.attached.usb_id)
-            && (found.is_empty() || serial.is_none_or(|serial| serial == *found))
-            && !seen.running.contradicts(plan.version, &subject.firmware)
+            && match &plan.open {
+                // Its descriptors are its own, whatever the configuration says.
+                Some(open) => seen.attached.product == open.product,
+                None => {
+                    (found.is_empty() || serial.is_none_or(|serial| serial == *found))
+                        && !seen.running.contradicts(&subject.firmware)
+                }
+            }
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
@@ -258,7 +263,7 @@ impl Candidate<'_> {
     /// none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
-        let (from, to) = (self.seen.running.version?, self.plan.version);
+        let (from, to) = (self.seen.running.version?, self.plan.version?);
         (from != practice && to != practice && from.line() != to.line()).then_some((from, to))
     }
 }

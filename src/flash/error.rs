@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
 use super::progress::part_number;
+use super::registers::RegisterError;
 use crate::bridge::CommandError;
 use crate::failure::{AnyFailure, Exit, Failure, Panicked};
-use crate::firmware::{BlockIndex, FirmwareVersion, ImageError, Part, UsbId};
+use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
 
 /// Why a backup or a write stopped. What state the unit is in, and what to do, [`super::recovery`] tells.
 #[derive(Debug, Error, Diagnostic)]
@@ -26,6 +27,10 @@ pub enum FlashError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Command(#[from] CommandError),
+    /// The flash, reached through registers, or the way there.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Registers(#[from] RegisterError),
     /// The backup's folder.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -97,15 +102,17 @@ pub enum FlashError {
         deadline: Duration,
     },
     /// The unit came back as another.
-    #[error("the unit came back as {found} ({state}), expected {expected}")]
+    #[error("the unit came back as {found} ({state}), expected {expected} ({becomes})")]
     #[diagnostic(code(asmpatch::flash::identity))]
     Identity {
-        /// The identity that the configuration says.
+        /// The identity that the configuration says, or the open firmware itself.
         expected: UsbId,
+        /// What was to run on it.
+        becomes: BridgeState,
         /// The one it has.
         found: UsbId,
-        /// What runs on it, in words.
-        state: String,
+        /// What runs on it.
+        state: BridgeState,
     },
     /// The unit came back in its boot loader.
     #[error("the unit came back in its boot loader ({found}): the chip does not start what its flash holds")]
@@ -122,6 +129,15 @@ pub enum FlashError {
         expected: FirmwareVersion,
         /// The unit's.
         found: FirmwareVersion,
+    },
+    /// Other open firmware runs.
+    #[error("the unit runs {found:?}, the image is {expected:?}")]
+    #[diagnostic(code(asmpatch::flash::build))]
+    Build {
+        /// The image's product string.
+        expected: String,
+        /// The unit's.
+        found: String,
     },
     /// Other code runs, whatever its version.
     #[error(

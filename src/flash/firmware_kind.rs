@@ -1,7 +1,8 @@
-//! What firmware an image is, told by its bytes: stock, with which patches, or asmpatch's own practice image. Pure.
+//! What firmware an image is: stock, with which patches, asmpatch's own practice image, or open firmware. Pure.
 
 use std::fmt;
 
+use super::open_image::OpenImage;
 use crate::chip::boot;
 use crate::digest::Sha256Digest;
 use crate::firmware::{BridgeState, FirmwareVersion, Image};
@@ -15,12 +16,14 @@ const STATUS_PATCH: &str = "status-0x2a12";
 const E4_LENGTH_16: &str = "e4-length-16";
 
 /// What an image was made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Base {
     /// An image of the vendor's, whose digest is known.
     Vendor,
     /// The practice image.
     Practice,
+    /// Open firmware.
+    Open(OpenImage),
     /// Bytes that nothing vouches for.
     Unknown,
 }
@@ -34,7 +37,7 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// What an image is, by what is left of it when the known patches are undone.
+    /// What an image is, by what is left of it when the known patches are undone, else by what it enumerates as.
     pub fn of(image: &Image, library: &Library) -> Self {
         let verification = verify(library, &image.to_file(), &Expectations::default());
         let practice = practice::image();
@@ -43,7 +46,7 @@ impl Firmware {
             // A practice image that somebody changed is none of the vendor's.
             _ if image.version() == practice.version() => Base::Practice,
             Some(_) => Base::Vendor,
-            None => Base::Unknown,
+            None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
         Self { base, version: image.version(), patches }
@@ -54,9 +57,22 @@ impl Firmware {
         self.base == Base::Practice
     }
 
-    /// Whether it is a known image without any patch.
+    /// What it is as open firmware; `None` where it is none.
+    pub fn open(&self) -> Option<&OpenImage> {
+        match &self.base {
+            Base::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// Its version, in the vendor's form; `None` for open firmware, which has none.
+    pub fn version(&self) -> Option<FirmwareVersion> {
+        self.open().is_none().then_some(self.version)
+    }
+
+    /// Whether it is a known image of the vendor's kind without any patch.
     pub fn is_unpatched(&self) -> bool {
-        self.base != Base::Unknown && self.patches.is_empty()
+        matches!(self.base, Base::Vendor | Base::Practice) && self.patches.is_empty()
     }
 
     /// Whether it answers writes that nobody behind the bridge completes.
@@ -64,9 +80,9 @@ impl Firmware {
         self.has(STATUS_PATCH)
     }
 
-    /// Whether its E4 takes more than 255 bytes; `None` where the image is not known.
+    /// Whether its E4 command takes more than 255 bytes; `None` where the image is not known, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
-        (self.base != Base::Unknown).then(|| self.has(E4_LENGTH_16))
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(E4_LENGTH_16))
     }
 
     fn has(&self, id: &str) -> bool {
@@ -76,10 +92,11 @@ impl Firmware {
 
 impl fmt::Display for Firmware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.base, self.patches.is_empty()) {
+        match (&self.base, self.patches.is_empty()) {
             (Base::Practice, _) => f.write_str("practice image")?,
             (Base::Vendor, true) => write!(f, "stock firmware {}", self.version)?,
             (Base::Vendor, false) => write!(f, "vendor firmware {}", self.version)?,
+            (Base::Open(open), _) => open.fmt(f)?,
             (Base::Unknown, _) => write!(f, "unknown firmware {}", self.version)?,
         }
         if self.patches.is_empty() { Ok(()) } else { write!(f, " with {}", self.patches.join(", ")) }
@@ -90,24 +107,23 @@ impl fmt::Display for Firmware {
 /// holds, so firmware whose E1 does nothing can never be replaced over USB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewritable {
-    /// It boots on the chip model, answers, takes new firmware and restarts.
+    /// It boots on the chip model, answers and takes new firmware: by its commands, or through registers.
     Yes,
     /// It does not, for this reason.
     No(String),
-    /// Nobody can tell here: a version that the chip model may not know enough for, or firmware that is not written over
-    /// SCSI.
+    /// Nobody can tell here: a version that the chip model may not know enough for.
     Unknown,
 }
 
 impl Rewritable {
-    /// Boots the image from the reset vector and lets it be written again, over both transports.
+    /// Boots the image from the reset vector and lets it be written again, over every transport that it has.
     pub fn of(image: &Image) -> Self {
         let report = boot::check(image);
-        match (report.failure(), report.state) {
+        match (report.failure(), report.state()) {
             // What keeps 240417's routines is known to boot on the model: there, that it does not is the image's fault.
             (Some(_), None) if !conventions::are_kept_by(image) => Self::Unknown,
             (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
-            (None, Some(BridgeState::Vendor)) => Self::Yes,
+            (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Self::Yes,
             (None, _) => Self::Unknown,
         }
     }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::decide::Unproven;
 use super::identity::Cloned;
 use crate::failure::{Exit, Failure};
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::{BridgeState, FirmwareVersion, UsbId};
 
 /// Why a unit is not written. Nothing was.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
@@ -70,9 +70,9 @@ pub enum Refusal {
     #[diagnostic(
         code(asmpatch::flash::clone),
         help(
-            "two units with one identity can't be told apart on one host: give this one its own with `--serial TEXT`, or \
-             keep what it has by leaving out `--config-from`. `--clone-identity` writes it all the same. Nothing was \
-             written"
+            "two units with one identity can't be told apart on one host: give this one a serial number of its own \
+             (`flash --serial TEXT`, `config set serial=TEXT`), or keep what it has by leaving out `--config-from`. \
+             `--clone-identity` writes it all the same. Nothing was written"
         )
     )]
     Clone {
@@ -97,6 +97,21 @@ pub enum Refusal {
         from: FirmwareVersion,
         /// What it would run.
         to: FirmwareVersion,
+    },
+    /// It would come back under an ID that is not looked for.
+    #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
+    #[diagnostic(
+        code(asmpatch::flash::unlisted_id),
+        help(
+            "no command would find it there: say `--usb-id {id}` with this command and with each one after it, or leave the ID \
+             as it is. Nothing was written"
+        )
+    )]
+    UnlistedId {
+        /// The port.
+        device: String,
+        /// The ID.
+        id: UsbId,
     },
     /// Another unit was refused.
     #[error("{device}: not written, because {because} is not")]

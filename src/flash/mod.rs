@@ -3,8 +3,10 @@
 //! [`observe`] looks at a unit, [`plan`] works out what will be written, [`decide`] whether it is, [`run`] carries it out
 //! and tells an [`Observer`](progress::Observer), [`recovery`] says where a stopped run leaves the unit and what brings
 //! it back.
-//! A unit is behind a [`Port`](crate::bridge::Port), real or virtual: nothing here knows which.
+//! A unit is behind a [`Port`](crate::bridge::Port), real or virtual: nothing here knows which. Its flash is reached by vendor
+//! commands, or through [`registers`] where open firmware runs: [`access`] alone knows which.
 
+pub mod access;
 pub mod backup;
 pub mod backup_folder;
 pub mod decide;
@@ -13,9 +15,11 @@ pub mod firmware_kind;
 pub mod guard;
 pub mod identity;
 pub mod observe;
+pub mod open_image;
 pub mod plan;
 pub mod progress;
 pub mod proof;
 pub mod read;
 pub mod recovery;
+pub mod registers;
 pub mod run;

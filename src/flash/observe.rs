@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::access::{Access, FlashReader as _};
 use super::backup::firmware_file;
+use super::error::FlashError;
 use super::firmware_kind::{Firmware, Runs};
 use super::plan::{UnitBlocks, is_readable};
-use super::read;
 use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, TransportError, survey};
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
@@ -22,7 +23,7 @@ pub struct Running {
     pub state: BridgeState,
     /// The version, by E4.
     pub version: Option<FirmwareVersion>,
-    /// Both parts of the flash, by E2.
+    /// Both parts of the flash, by E2 or through registers.
     pub parts: Option<[Vec<u8>; 2]>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
@@ -34,12 +35,24 @@ impl Running {
     /// Asks an opened unit. What it does not answer stays unknown.
     ///
     /// # Errors
-    /// [`CommandError`] where the unit left the bus or can't be brought back.
-    pub fn of(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
-        if !is_readable(state) {
-            let behind = Behind::CannotTell(format!("the {state} does not say"));
-            return Ok(Self { state, version: None, parts: None, e4_extension: None, behind });
-        }
+    /// [`FlashError`] where the unit left the bus or can't be brought back.
+    pub fn of(access: &mut Access, state: BridgeState) -> Result<Self, FlashError> {
+        let parts = match access {
+            Access::Commands(bridge) if is_readable(state) => return Ok(Self::by_commands(bridge, state)?),
+            Access::Commands(_) => None,
+            Access::Registers(flash) => {
+                let mut part = |part: Part| {
+                    let mut bytes = vec![0; part.max_len()];
+                    flash.part(part, &mut bytes).map(|()| bytes)
+                };
+                Some([part(Part::One)?, part(Part::Two)?])
+            }
+        };
+        let behind = Behind::CannotTell(format!("the {state} does not say"));
+        Ok(Self { state, version: None, parts, e4_extension: None, behind })
+    }
+
+    fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let behind = survey::behind(bridge)?;
         let version = bridge.firmware_version();
         let version = known(bridge, version)?;
@@ -62,20 +75,21 @@ impl Running {
         Image::parse(&firmware_file(self.parts.as_ref()?)).ok()
     }
 
-    /// Whether what the unit does is not what this image would do.
-    pub fn contradicts(&self, version: FirmwareVersion, firmware: &Firmware) -> bool {
-        self.version.is_some_and(|found| found != version)
+    /// Whether what the unit does is not what this firmware would do.
+    pub fn contradicts(&self, firmware: &Firmware) -> bool {
+        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
+            || matches!((self.version, firmware.version()), (Some(found), Some(version)) if found != version)
             || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
     }
 
     /// What runs on it, as far as it shows.
     pub fn runs(&self, library: &Library) -> Runs {
-        if !is_readable(self.state) {
+        if self.state != BridgeState::Vendor {
             return Runs::Other(self.state);
         }
         let Some(image) = self.image() else { return Runs::Vendor(self.version) };
         let firmware = Firmware::of(&image, library);
-        match self.contradicts(image.version(), &firmware) {
+        match self.contradicts(&firmware) {
             true => Runs::OtherThanFlashed(firmware),
             false => Runs::Flashed(firmware),
         }
@@ -115,10 +129,10 @@ impl Observation {
     pub fn of(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<Self, AnyFailure> {
         interrupt.check()?;
         let attached = port.attached()?;
-        let mut bridge = port.open()?;
-        let blocks = read::blocks(&mut bridge, attached.state)?;
+        let mut access = Access::open(port)?;
+        let blocks = access.blocks(attached.state)?;
         interrupt.check()?;
-        let running = Running::of(&mut bridge, attached.state)?;
+        let running = Running::of(&mut access, attached.state)?;
         interrupt.check()?;
         // The guard has run by now: it is the port's opening that it guards.
         let is_disk_checked = port.is_disk_checked();
@@ -129,6 +143,17 @@ impl Observation {
     pub fn is_virtual(&self) -> bool {
         is_virtual(&self.device)
     }
+}
+
+/// Who is at a port, and its configuration blocks. The unit is given back to the system.
+///
+/// # Errors
+/// Where the unit can't be opened or fails, and Ctrl-C.
+pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(Attached, UnitBlocks), AnyFailure> {
+    interrupt.check()?;
+    let attached = port.attached()?;
+    let blocks = Access::open(port)?.blocks(attached.state)?;
+    Ok((attached, blocks))
 }
 
 /// Whether a port, as `--device` and a backup name it, is a virtual unit's.

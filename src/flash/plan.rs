@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::backup::Backup;
+use super::open_image::OpenImage;
 use crate::bridge::Attached;
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
@@ -15,12 +16,12 @@ pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
 /// What E0 gave for blocks 0 and 1; `None` where the unit did not give one.
 pub type UnitBlocks = [Option<BlockBytes>; 2];
 
-/// Whether what runs on a unit lets its flash be read (E0, E2). The boot loader and the open firmware take only the
-/// commands that write. Source: the reference's section on identities.
+/// Whether what runs on a unit lets its flash be read: by E0 and E2, or through registers. The boot loader takes only the
+/// commands that write. Source: the reference's section on identities; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     match state {
-        BridgeState::Vendor => true,
-        BridgeState::OpenFirmware | BridgeState::BootLoader => false,
+        BridgeState::Vendor | BridgeState::OpenFirmware => true,
+        BridgeState::BootLoader => false,
     }
 }
 
@@ -78,8 +79,10 @@ pub struct Plan {
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
     pub file: Vec<u8>,
-    /// The version in the image.
-    pub version: FirmwareVersion,
+    /// The version in the image; `None` for open firmware, which has none.
+    pub version: Option<FirmwareVersion>,
+    /// What the image is as open firmware, which takes nothing from configuration block 0; `None` for the vendor's kind.
+    pub open: Option<OpenImage>,
     /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
     pub usb_id: Option<UsbId>,
 }
@@ -119,12 +122,14 @@ impl Plan {
             source,
             changes: changes(before, after),
         };
+        let open = OpenImage::of(image);
         Ok(Self {
             attached,
             blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
             file: image.to_file(),
-            version: image.version(),
-            usb_id: Some(edited.usb_id()),
+            version: open.is_none().then(|| image.version()),
+            usb_id: Some(open.as_ref().map_or(edited.usb_id(), |open| open.usb_id)),
+            open,
         })
     }
 
@@ -141,12 +146,15 @@ impl Plan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
+        let open = OpenImage::of(image);
+        let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
         Self {
             attached,
             blocks: BlockIndex::ALL.map(block),
             file: image.to_file(),
-            version: image.version(),
-            usb_id: backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id()),
+            version: open.is_none().then(|| image.version()),
+            usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
+            open,
         }
     }
 
@@ -160,9 +168,14 @@ impl Plan {
         is_readable(self.attached.state)
     }
 
-    /// Whether a unit that came back is the one that the plan makes: the vendor's firmware under the planned identity.
+    /// What the unit will run.
+    pub const fn becomes(&self) -> BridgeState {
+        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
+    }
+
+    /// Whether a unit that came back is the one that the plan makes: its kind of firmware under the planned identity.
     pub fn is_identity_of(&self, found: &Attached) -> bool {
-        is_readable(found.state) && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
     /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.

@@ -17,12 +17,22 @@ pub enum Step {
     WriteBlock(BlockIndex),
     /// E3.
     WritePart(Part),
+    /// Through registers: read everything, and see what differs.
+    Compare,
+    /// Through registers: clear the old image's length, so that no mixture of two images can start.
+    Invalidate,
+    /// Through registers: every sector that differs, but for the first.
+    WriteSectors,
+    /// Through registers: the sector with the configuration blocks and the image's length.
+    WriteFirstSector,
     /// E0, and the comparison.
     ReadBackBlock(BlockIndex),
     /// E2, and the comparison.
     ReadBack(Part),
-    /// E8.
+    /// E8, where what runs knows it.
     Restart,
+    /// Its hub switches its power off and on.
+    PowerCycle,
     /// The unit leaves the bus and comes back.
     Return,
     /// What the unit does, against what was written.
@@ -39,7 +49,12 @@ impl fmt::Display for Step {
             Self::ReadBackBlock(index) => write!(f, "read back configuration block {}", index.number()),
             Self::WritePart(part) => write!(f, "write firmware part {}", part_number(*part)),
             Self::ReadBack(part) => write!(f, "read back firmware part {}", part_number(*part)),
+            Self::Compare => f.write_str("compare with the flash"),
+            Self::Invalidate => f.write_str("clear the old image's length"),
+            Self::WriteSectors => f.write_str("write sectors"),
+            Self::WriteFirstSector => f.write_str("write the first sector"),
             Self::Restart => f.write_str("restart"),
+            Self::PowerCycle => f.write_str("power-cycle"),
             Self::Return => f.write_str("come back"),
             Self::Prove => f.write_str("check what runs"),
         }

@@ -8,9 +8,11 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::access::Access;
 use super::error::FlashError;
-use crate::bridge::{AnyTransport, Bridge, CommandError, TransportError};
-use crate::firmware::{FirmwareVersion, Image};
+use super::plan::Plan;
+use crate::bridge::{Attached, CommandError, TransportError};
+use crate::firmware::{BridgeState, FirmwareVersion, Image};
 use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
 use crate::scsi::bot::Direction;
 use crate::scsi::{Command, XdataAddress};
@@ -21,8 +23,12 @@ const LONG_READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 const LONG_READ_LEN: u16 = 256;
 
 /// What can be told of a firmware by asking it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
+    /// Whose firmware it is, by its interface.
+    pub state: Option<BridgeState>,
+    /// Open firmware's product string, which names its build.
+    pub build: Option<String>,
     /// The version that it says.
     pub version: Option<FirmwareVersion>,
     /// Whether E4 gives 256 bytes at once; `None` where that can't be told.
@@ -31,9 +37,18 @@ pub struct Behaviour {
 
 impl Behaviour {
     /// Nothing is known.
-    pub const UNKNOWN: Self = Self { version: None, long_e4: None };
+    pub const UNKNOWN: Self = Self { state: None, build: None, version: None, long_e4: None };
 
-    /// What `image` does, executed.
+    /// What the firmware in a plan does.
+    pub fn of_plan(plan: &Plan) -> Self {
+        if let Some(open) = &plan.open {
+            return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
+        }
+        let no_image = Self { state: Some(plan.becomes()), version: plan.version, ..Self::UNKNOWN };
+        Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))
+    }
+
+    /// What `image`, of the vendor's kind, does, executed.
     pub fn of_image(image: &Image) -> Self {
         let long_e4 = || {
             if !conventions::are_kept_by(image) {
@@ -47,14 +62,18 @@ impl Behaviour {
                 .ok()?;
             Some(reply == Reply::DataIn && data.len() == usize::from(LONG_READ_LEN))
         };
-        Self { version: Some(image.version()), long_e4: long_e4() }
+        Self { state: Some(BridgeState::Vendor), version: Some(image.version()), long_e4: long_e4(), build: None }
     }
 
     /// What the unit does.
     ///
     /// # Errors
     /// Where the unit tells no version, or is gone.
-    pub fn of_unit(bridge: &mut Bridge<AnyTransport>) -> Result<Self, CommandError> {
+    pub fn of_unit(access: &mut Access, attached: &Attached) -> Result<Self, CommandError> {
+        let state = Some(attached.state);
+        let Access::Commands(bridge) = access else {
+            return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });
+        };
         let version = Some(bridge.firmware_version()?);
         let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
             Ok(()) => Some(true),
@@ -62,11 +81,21 @@ impl Behaviour {
             Err(gone @ CommandError::Transport(TransportError::Disconnected { .. })) => return Err(gone),
             Err(_) => None,
         };
-        Ok(Self { version, long_e4 })
+        Ok(Self { state, build: None, version, long_e4 })
     }
 
     /// The error of a unit that was to do what `self` is, and does what `found` is; `None` where nothing contradicts.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
+        if let (Some(expected), Some(found)) = (self.state, found.state)
+            && expected != found
+        {
+            return Some(FlashError::Build { expected: expected.to_string(), found: found.to_string() });
+        }
+        if let (Some(expected), Some(found)) = (&self.build, &found.build)
+            && expected != found
+        {
+            return Some(FlashError::Build { expected: expected.clone(), found: found.clone() });
+        }
         match (self.version, found.version) {
             (Some(expected), Some(found)) if expected != found => return Some(FlashError::Version { expected, found }),
             _ => {}
@@ -80,6 +109,9 @@ impl Behaviour {
 
 impl fmt::Display for Behaviour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(build) = &self.build {
+            return write!(f, "open firmware {build:?}");
+        }
         match self.version {
             Some(version) => write!(f, "version {version}")?,
             None => f.write_str("no version")?,
@@ -136,21 +168,32 @@ mod tests {
     use crate::practice;
 
     fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
-        Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4 }
+        Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4, ..Behaviour::UNKNOWN }
     }
 
     #[test]
     fn only_what_differs_before_and_after_tells_what_runs() {
         let (short, long, mute) = (of(1, Some(false)), of(1, Some(true)), of(1, None));
+        let (short, long, mute) = (|| short.clone(), || long.clone(), || mute.clone());
+        let open = |build: &str| {
+            let state = Some(BridgeState::OpenFirmware);
+            Behaviour { state, build: Some(build.to_owned()), ..Behaviour::UNKNOWN }
+        };
+        let vendor = || Behaviour { state: Some(BridgeState::Vendor), ..short() };
         for (before, written, now, runs) in [
-            (short, long, long, Runs::Written),
-            (short, long, short, Runs::Before),
-            (long, short, short, Runs::Written),
-            (long, short, long, Runs::Before),
-            (short, short, short, Runs::Unknown),
-            (long, long, long, Runs::Unknown),
-            (short, mute, short, Runs::Unknown),
-            (mute, long, long, Runs::Unknown),
+            (short(), long(), long(), Runs::Written),
+            (short(), long(), short(), Runs::Before),
+            (long(), short(), short(), Runs::Written),
+            (long(), short(), long(), Runs::Before),
+            (short(), short(), short(), Runs::Unknown),
+            (long(), long(), long(), Runs::Unknown),
+            (short(), mute(), short(), Runs::Unknown),
+            (mute(), long(), long(), Runs::Unknown),
+            (vendor(), open("custom 1"), open("custom 1"), Runs::Written),
+            (open("custom 1"), vendor(), vendor(), Runs::Written),
+            (open("custom 1"), vendor(), open("custom 1"), Runs::Before),
+            (open("custom 1"), open("custom 2"), open("custom 2"), Runs::Written),
+            (open("custom 1"), open("custom 1"), open("custom 1"), Runs::Unknown),
             (of(1, None), of(2, None), of(2, None), Runs::Written),
             (of(1, None), of(2, None), of(1, None), Runs::Before),
         ] {
@@ -171,6 +214,7 @@ mod tests {
     #[test]
     fn an_image_whose_routines_are_not_known_tells_nothing_but_its_version() {
         let image = super::super::backup::tests::sample_image(1);
-        assert_eq!(Behaviour::of_image(&image), Behaviour { version: Some(image.version()), long_e4: None });
+        let expected = Behaviour { state: Some(BridgeState::Vendor), ..Behaviour::UNKNOWN };
+        assert_eq!(Behaviour::of_image(&image), Behaviour { version: Some(image.version()), ..expected });
     }
 }

@@ -10,8 +10,9 @@ use serde::Serialize;
 use super::decide::Carried;
 use super::error::FlashError;
 use super::progress::Step;
+use super::registers::RegisterError;
 use super::run::Stopped;
-use crate::bridge::{CommandError, TransportError};
+use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
 use crate::shell;
 
@@ -84,6 +85,13 @@ pub enum Origin {
         /// As for `flash`.
         backup: Vec<OsString>,
     },
+    /// `asmpatch config set FIELD=TEXT`.
+    Config {
+        /// The fields, as given: `serial=LAB-07`.
+        edits: Vec<OsString>,
+        /// As for `flash`.
+        backup: Vec<OsString>,
+    },
 }
 
 /// One thing to do.
@@ -97,6 +105,9 @@ pub struct Action {
 }
 
 const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
+
+const FLASH: Action =
+    Action { purpose: "give the unit firmware: `asmpatch flash FILE --no-backup`, docs/recovery.md", command: None };
 
 /// What brings a unit back that was left in this state. `backup` is the one that the stopped run took.
 pub fn actions(
@@ -122,6 +133,13 @@ pub fn actions(
     }
     match left {
         Left::Untouched => actions.push(again(false)),
+        // Only the backup has the unit's own firmware now.
+        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
+            if matches!(origin, Origin::Config { .. }) =>
+        {
+            actions.push(back.map_or(FLASH, |back| Action { purpose: "go back to what it was", ..back }));
+            actions.push(command("then set it again", self::again(origin, carried, device, None, false)));
+        }
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
             actions.push(again(true));
             actions.extend(back);
@@ -160,6 +178,11 @@ fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>
             words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
             as_given
         }
+        Origin::Config { edits, backup: as_given } => {
+            words.push("asmpatch config set".to_owned());
+            words.extend(edits.iter().map(shell::word));
+            as_given
+        }
     };
     words.extend(["--device".to_owned(), shell::word(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
@@ -194,6 +217,12 @@ impl FlashFailure {
         let actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
         Self { device: report.device, error, during, left, actions }
     }
+
+    /// The same with `suffix` behind each command that is to be run: options that the unit is not found without.
+    pub fn with_options(mut self, suffix: &str) -> Self {
+        self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
+        self
+    }
 }
 
 impl fmt::Display for FlashFailure {
@@ -215,6 +244,8 @@ fn is_gone(error: &FlashError) -> bool {
         error,
         FlashError::Command(CommandError::Transport(
             TransportError::Disconnected { .. } | TransportError::Timeout { .. }
+        )) | FlashError::Registers(RegisterError::Control(
+            ControlError::Disconnected { .. } | ControlError::Timeout { .. }
         ))
     )
 }
@@ -299,6 +330,19 @@ mod tests {
         );
         // A backup whose firmware could never be replaced again is not offered.
         assert_eq!(words(&Carried { back: None, ..carried }).len(), 1);
+    }
+
+    #[test]
+    fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
+        let origin = Origin::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
+        let set = "asmpatch config set 'product=GPU dock' --device 1-2.3";
+        assert_eq!(
+            commands(Left::Incomplete, &origin, Some("b")),
+            ["asmpatch restore b --device 1-2.3 --no-backup", set]
+        );
+        // Without one there is no command that could name the firmware.
+        assert_eq!(commands(Left::BootLoader, &origin, None), [set]);
+        assert_eq!(commands(Left::Untouched, &origin, None), [set]);
     }
 
     #[test]

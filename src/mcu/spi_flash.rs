@@ -22,18 +22,25 @@ pub trait SpiFlash: Send {
     /// # Errors
     /// [`FlashGone`].
     fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone>;
+
+    /// The status register, but for the write enable latch: bit 0 busy, bits 4:2 block protection.
+    fn status(&self) -> u8;
+
+    /// Writes the status register's writable bits.
+    fn set_status(&mut self, value: u8);
 }
 
 /// Cells in memory.
 #[derive(Debug, Clone)]
 pub struct MemoryFlash {
     cells: Vec<u8>,
+    status: u8,
 }
 
 impl MemoryFlash {
     /// Both slots of the flash map, erased.
     pub fn erased() -> Self {
-        Self { cells: vec![0xFF; 0x8_0000] }
+        Self { cells: vec![0xFF; 0x8_0000], status: 0 }
     }
 
     /// The cells.
@@ -68,5 +75,13 @@ impl SpiFlash for MemoryFlash {
         let end = (start + len as usize).min(self.cells.len());
         self.cells[start..end].fill(0xFF);
         Ok(())
+    }
+
+    fn status(&self) -> u8 {
+        self.status
+    }
+
+    fn set_status(&mut self, value: u8) {
+        self.status = value;
     }
 }

@@ -1,73 +1,19 @@
 //! Hunks from code that an author linked into an ELF file.
-//!
-//! SDCC's linker for the 8051 writes Intel HEX; `objcopy` makes an ELF of it, which has sections and no segments:
-//! both are read here.
 
-use goblin::elf::Elf;
-use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
-use goblin::elf::program_header::PT_LOAD;
-use goblin::elf::section_header::{SHF_ALLOC, SHT_NOBITS, SHT_REL, SHT_RELA};
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::definition::{Hunk, HunkAddress};
 use crate::failure::{Exit, Failure};
-use crate::firmware::{Bank, CodeAddress, Image, from_elf_address};
+use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
 /// Why an ELF file gives no hunks.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ElfError {
-    /// No ELF, or a damaged one.
-    #[error("this is no readable ELF file: {reason}")]
-    #[diagnostic(
-        code(asmpatch::elf::malformed),
-        help("link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`")
-    )]
-    Malformed {
-        /// What goblin says.
-        reason: String,
-    },
-    /// For another machine.
-    #[error(
-        "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
-    )]
-    #[diagnostic(
-        code(asmpatch::elf::machine),
-        help("code for another processor would crash the bridge; build it with SDCC for mcs51")
-    )]
-    Machine {
-        /// e_machine.
-        found: u16,
-        /// Class and byte order, for people.
-        class: String,
-    },
-    /// Not linked.
-    #[error("section {section} holds relocations")]
-    #[diagnostic(
-        code(asmpatch::elf::relocations),
-        help("the addresses in the code are not settled yet; link it with sdld for the place where it is to run")
-    )]
-    Relocations {
-        /// The section's index.
-        section: usize,
-    },
-    /// A segment or section past the end of the file.
-    #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
-    #[diagnostic(code(asmpatch::elf::truncated), help("the file is cut off; build it again"))]
-    Truncated {
-        /// The address.
-        address: u64,
-        /// Where they should begin.
-        offset: u64,
-        /// Where they should end.
-        end: u64,
-        /// The file's length.
-        len: usize,
-    },
-    /// Nothing to load.
-    #[error("there is nothing to load in it")]
-    #[diagnostic(code(asmpatch::elf::empty), help("check that the code is in an area that the linker keeps"))]
-    Empty,
+    /// The file can't be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    File(#[from] ElfFileError),
     /// Code where no image byte can be.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
     #[diagnostic(
@@ -126,17 +72,7 @@ impl Failure for ElfError {
 /// # Errors
 /// [`ElfError`].
 pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<Vec<Hunk>, ElfError> {
-    let malformed = |error: goblin::error::Error| ElfError::Malformed { reason: error.to_string() };
-    // The header first: a file for another machine is that, whatever else goblin makes of it.
-    let header = Elf::parse_header(file).map_err(malformed)?;
-    let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
-    if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
-        let bits = if header.e_ident[4] == ELFCLASS32 { 32 } else { 64 };
-        let order = if little_endian { "little" } else { "big" };
-        return Err(ElfError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
-    }
-    let elf = Elf::parse(file).map_err(malformed)?;
-    let pieces = pieces(&elf, file)?;
+    let pieces = loaded_pieces(file)?;
     let banked = pieces.iter().any(|(address, _)| *address > 0xFFFF);
     let bank = if banked { Bank::Bank0 } else { site.bank() };
     let mut placed = Vec::new();
@@ -151,9 +87,6 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
         let start = at.body_offset().0 as usize;
         let expect = image.body().get(start..start + bytes.len()).ok_or_else(outside)?;
         placed.push((at, bytes, expect));
-    }
-    if placed.is_empty() {
-        return Err(ElfError::Empty);
     }
     placed.sort_by_key(|(at, ..)| at.body_offset());
     for pair in placed.windows(2) {
@@ -178,36 +111,6 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
         note: None,
     };
     Ok(placed.into_iter().map(hunk).collect())
-}
-
-/// What the file has to load: address and bytes, without empty pieces.
-fn pieces<'a>(elf: &Elf<'_>, file: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>, ElfError> {
-    let with_code = |header: &&goblin::elf::SectionHeader| header.sh_size > 0;
-    let mut found = Vec::new();
-    if elf.program_headers.is_empty() {
-        for (section, header) in elf.section_headers.iter().enumerate() {
-            if elf.header.e_type == ET_REL && matches!(header.sh_type, SHT_REL | SHT_RELA) && header.sh_size > 0 {
-                return Err(ElfError::Relocations { section });
-            }
-        }
-        let loaded = |header: &&goblin::elf::SectionHeader| {
-            header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS
-        };
-        for header in elf.section_headers.iter().filter(loaded).filter(with_code) {
-            found.push((header.sh_addr, slice(file, header.sh_addr, header.sh_offset, header.sh_size)?));
-        }
-    } else {
-        for header in elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD && header.p_filesz > 0) {
-            found.push((header.p_paddr, slice(file, header.p_paddr, header.p_offset, header.p_filesz)?));
-        }
-    }
-    Ok(found)
-}
-
-fn slice(file: &[u8], address: u64, offset: u64, len: u64) -> Result<&[u8], ElfError> {
-    let end = offset.saturating_add(len);
-    let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-    file.get(range).ok_or(ElfError::Truncated { address, offset, end, len: file.len() })
 }
 
 #[cfg(test)]
@@ -279,13 +182,13 @@ mod tests {
             file[at] = byte;
             hunks(&file).unwrap_err()
         };
-        assert!(matches!(with(18, 62), ElfError::Machine { found: 62, .. }));
-        assert!(matches!(with(5, 2), ElfError::Machine { .. } | ElfError::Malformed { .. }));
-        assert!(matches!(with(0, 0), ElfError::Malformed { .. }));
-        assert!(matches!(hunks(b""), Err(ElfError::Malformed { .. })));
-        assert!(matches!(hunks(&good[..good.len() - 45]), Err(ElfError::Malformed { .. })));
-        assert!(matches!(hunks(&objcopied(&[])), Err(ElfError::Empty)));
-        assert!(matches!(hunks(&objcopied(&[(0xEF4F, &[])])), Err(ElfError::Empty)));
+        assert!(matches!(with(18, 62), ElfError::File(ElfFileError::Machine { found: 62, .. })));
+        assert!(matches!(with(5, 2), ElfError::File(ElfFileError::Machine { .. } | ElfFileError::Malformed { .. })));
+        assert!(matches!(with(0, 0), ElfError::File(ElfFileError::Malformed { .. })));
+        assert!(matches!(hunks(b""), Err(ElfError::File(ElfFileError::Malformed { .. }))));
+        assert!(matches!(hunks(&good[..good.len() - 45]), Err(ElfError::File(ElfFileError::Malformed { .. }))));
+        assert!(matches!(hunks(&objcopied(&[])), Err(ElfError::File(ElfFileError::Empty))));
+        assert!(matches!(hunks(&objcopied(&[(0xEF4F, &[])])), Err(ElfError::File(ElfFileError::Empty))));
         let overlap = objcopied(&[(0xEF4F, &[1, 2, 3]), (0xEF51, &[4])]);
         assert!(matches!(hunks(&overlap), Err(ElfError::Overlap { .. })));
         for outside in [0xFF69, 0xFFFF, 0x7FFE, 0x1_7FFF, 0x1_FF6A, 0x2_8000, 0xFFFF_FFFF] {
@@ -297,7 +200,11 @@ mod tests {
         let mut cut = good.clone();
         let header = cut.len() - 80;
         cut[header + 16..header + 20].copy_from_slice(&0x1000u32.to_le_bytes());
-        assert!(matches!(hunks(&cut), Err(ElfError::Truncated { offset: 0x1000, .. })), "{:?}", hunks(&cut));
+        assert!(
+            matches!(hunks(&cut), Err(ElfError::File(ElfFileError::Truncated { offset: 0x1000, .. }))),
+            "{:?}",
+            hunks(&cut)
+        );
     }
 
     /// SDCC's linker for the 8051 has no ELF output of its own.

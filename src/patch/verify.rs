@@ -51,6 +51,13 @@ impl Verification<'_> {
     pub fn holds(&self) -> bool {
         self.findings.is_empty() && self.differences.is_empty()
     }
+
+    /// Whether nothing is wrong but that no known image is behind it.
+    pub fn is_unknown_alone(&self) -> bool {
+        self.differences.is_empty()
+            && !self.findings.is_empty()
+            && self.findings.iter().all(|finding| matches!(finding, Finding::UnknownBase))
+    }
 }
 
 /// A byte that is not what it should be.

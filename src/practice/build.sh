@@ -1,10 +1,10 @@
 #!/bin/sh
-# Assembles the practice image's two halves into the Intel HEX files beside them. Needs Debian's package sdcc.
+# Assembles the practice images into the Intel HEX files beside them. Needs Debian's package sdcc.
 set -eu
 cd "$(dirname "$0")"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-for half in common bank1; do
+for half in common bank1 open; do
 	sdas8051 -o "$out/$half.rel" "$half.asm"
 	warnings=$(cd "$out" && sdld -n -i "$half.ihx" "$half.rel" 2>&1) || true
 	if [ -n "$warnings" ]; then

@@ -11,6 +11,7 @@ use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, Image};
 
 const COMMON_HEX: &str = include_str!("common.ihx");
 const BANK1_HEX: &str = include_str!("bank1.ihx");
+const OPEN_HEX: &str = include_str!("open.ihx");
 
 /// The practice image.
 ///
@@ -28,6 +29,22 @@ pub fn image() -> Image {
         }
     }
     Image::from_body(body).expect("the body has a full image's length")
+}
+
+/// The practice image's open sibling: a unit that runs it is to a flasher what one with tinygrad's open firmware is.
+///
+/// # Panics
+/// Never: its bytes are part of the program, and a test reads them.
+pub fn open_image() -> Image {
+    let mut body = Vec::new();
+    for record in Reader::new(OPEN_HEX) {
+        if let Record::Data { offset, value } = record.expect("the assembler writes valid Intel HEX") {
+            let start = usize::from(offset);
+            body.resize(body.len().max(start + value.len()), 0);
+            body[start..start + value.len()].copy_from_slice(&value);
+        }
+    }
+    Image::from_body(body).expect("the body has room for a version")
 }
 
 #[cfg(test)]
@@ -51,6 +68,13 @@ mod tests {
             "the practice image has changed: put its new SHA-256 into this test and into every patches/*.toml that \
              has a section for it, and check that section's expected bytes"
         );
+    }
+
+    #[test]
+    fn its_open_sibling_does_all_that_open_firmware_must() {
+        let report = crate::chip::boot::check(&open_image());
+        assert_eq!(report.failure(), None);
+        assert_eq!(report.state(), Some(crate::firmware::BridgeState::OpenFirmware));
     }
 
     #[test]
@@ -79,7 +103,7 @@ mod tests {
 
     #[test]
     fn no_two_parts_of_the_source_claim_the_same_byte() {
-        for hex in [COMMON_HEX, BANK1_HEX] {
+        for hex in [COMMON_HEX, BANK1_HEX, OPEN_HEX] {
             let mut claimed = vec![false; 0x1_0000];
             for record in Reader::new(hex) {
                 let Ok(Record::Data { offset, value }) = record else { continue };
@@ -175,7 +199,7 @@ mod tests {
     fn the_committed_hex_is_what_the_assembler_makes_of_the_source() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/practice");
         let out = tempfile::tempdir().unwrap();
-        for (name, committed) in [("common", COMMON_HEX), ("bank1", BANK1_HEX)] {
+        for (name, committed) in [("common", COMMON_HEX), ("bank1", BANK1_HEX), ("open", OPEN_HEX)] {
             let object = out.path().join(name).with_extension("rel");
             let assembled = Command::new("sdas8051")
                 .current_dir(&source)

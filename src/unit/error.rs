@@ -17,8 +17,9 @@ pub enum OpenError {
     #[diagnostic(
         code(asmpatch::device::none),
         help(
-            "plug one in over USB (a Thunderbolt or USB4 tunnel shows none) and see whether `lsusb` lists 174C:246x or \
-             ADD1:0001; `--device virtual` works without one"
+            "plug one in over USB (a Thunderbolt or USB4 tunnel shows none). `asmpatch list --known` shows the USB IDs that \
+             are looked for: where `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
+             virtual` works without one"
         )
     )]
     None,

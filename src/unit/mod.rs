@@ -9,7 +9,13 @@ mod virtual_unit;
 pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
 
-use crate::bridge::{AnyTransport, Bridge, OpenBridge, Port, Transport as _, TransportKind, UnitInfo};
+use std::sync::Arc;
+
+use crate::bridge::{
+    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
+};
+use crate::devices::Devices;
+use crate::failure::AnyFailure;
 use crate::pcap::Capture;
 use crate::usb::{self, Found, Layout, UsbError, UsbPort};
 
@@ -36,26 +42,26 @@ impl Unit {
     }
 }
 
-/// Every unit that can be seen on this machine's buses.
+/// Every unit on this machine's buses: the devices whose ID is `known`.
 ///
 /// # Errors
 /// [`UsbError::Unavailable`].
-pub fn list() -> Result<Vec<UnitInfo>, UsbError> {
-    Ok(usb::discover()?.into_iter().map(|found| found.info).collect())
+pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
+    Ok(usb::discover(known)?.into_iter().map(|found| found.info).collect())
 }
 
 /// What the named units say of themselves, each once, in the order in which they are named.
 ///
 /// # Errors
 /// [`OpenError`], as for opening one; nothing is taken from the system.
-pub fn named(selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
+pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let unit = match selector {
             Selector::Virtual(dir) => virtual_unit::info(dir.clone())?,
-            _ => chosen(usb::discover()?, Some(selector))?.info,
+            _ => chosen(usb::discover(known)?, Some(selector))?.info,
         };
-        if units.iter().all(|known| known.location != unit.location) {
+        if units.iter().all(|other| other.location != unit.location) {
             units.push(unit);
         }
     }
@@ -67,6 +73,7 @@ pub fn named(selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
 /// # Errors
 /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
 pub fn open(
+    known: &Arc<Devices>,
     selector: Option<&Selector>,
     choice: TransportChoice,
     capture: Option<&Capture>,
@@ -74,7 +81,7 @@ pub fn open(
     match selector {
         Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice, capture),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => open_found(chosen(usb::discover()?, selector)?, choice),
+        _ => open_found(chosen(usb::discover(known)?, selector)?, choice),
     }
 }
 
@@ -91,12 +98,16 @@ pub struct OpenUnit {
 ///
 /// # Errors
 /// [`OpenError`]; nothing is sent to a unit that runs anything else.
-pub fn open_control(selector: Option<&Selector>, capture: Option<&Capture>) -> Result<OpenUnit, OpenError> {
+pub fn open_control(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<OpenUnit, OpenError> {
     match selector {
         Some(Selector::Virtual(dir)) => virtual_unit::open_control(dir.clone(), capture),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => {
-            let found = chosen(usb::discover()?, selector)?;
+            let found = chosen(usb::discover(known)?, selector)?;
             let bridge = usb::control(&found)?;
             Ok(OpenUnit { info: found.info, bridge })
         }
@@ -107,20 +118,47 @@ pub fn open_control(selector: Option<&Selector>, capture: Option<&Capture>) -> R
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn port(selector: Option<&Selector>, capture: Option<&Capture>) -> Result<Box<dyn Port>, OpenError> {
+pub fn port(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<Box<dyn Port>, OpenError> {
     match selector {
         Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone(), capture)?)),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover()?, selector)?))),
+        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(known)?, selector)?))),
     }
+}
+
+/// What the unit at a port says of itself; nothing is taken from the system.
+///
+/// # Errors
+/// Where nobody is attached.
+pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
+    let attached = port.attached()?;
+    let device = port.device();
+    let path = device.parse::<PortPath>().ok();
+    Ok(UnitInfo {
+        driver: path.as_ref().and_then(|path| usb::sysfs::Sysfs::system().driver(path)),
+        location: match path {
+            Some(path) => Location::Port(path),
+            None => Location::Virtual(device.strip_prefix("virtual:").unwrap_or(&device).into()),
+        },
+        id: attached.usb_id,
+        state: attached.state,
+        manufacturer: attached.manufacturer,
+        product: attached.product,
+        serial: Some(attached.serial).filter(|serial| !serial.is_empty()),
+        speed: port.speed()?,
+    })
 }
 
 /// The ports of every unit on this machine's buses.
 ///
 /// # Errors
 /// [`OpenError::None`] where there is none.
-pub fn ports() -> Result<Vec<Box<dyn Port>>, OpenError> {
-    let found = usb::discover()?;
+pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
+    let found = usb::discover(known)?;
     if found.is_empty() {
         return Err(OpenError::None);
     }

@@ -1,6 +1,7 @@
 //! Which bridges are there. Nothing is opened where the system tells the strings itself, so a disk in use stays
 //! undisturbed.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusb::{Context, UsbContext};
@@ -9,6 +10,7 @@ use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::{Process, Sysfs};
 use crate::bridge::{Location, PortPath, Speed, UnitInfo};
+use crate::devices::Devices;
 use crate::firmware::{BridgeState, InterfaceClass, UsbId};
 
 /// How long a string descriptor may take, on systems where only the device tells it.
@@ -23,6 +25,8 @@ pub struct Found {
     pub port: PortPath,
     /// What it offers, or why nothing can be sent to it.
     pub layout: Result<Layout, UsbError>,
+    /// The IDs that were looked for: those under which it may come back.
+    pub(super) known: Arc<Devices>,
     /// The device, to open.
     pub(super) device: rusb::Device<Context>,
 }
@@ -73,12 +77,13 @@ impl Found {
     }
 }
 
-/// Every device whose identity can be an ASM2464PD's, by port path.
+/// Every device whose ID is `known` as an ASM2464PD unit's, by port path. No other device is opened.
 ///
 /// # Errors
 /// [`UsbError::Unavailable`] where libusb can't work.
-pub fn discover() -> Result<Vec<Found>, UsbError> {
-    let mut found: Vec<Found> = devices(&new_context()?)?.iter().filter_map(look_at).collect();
+pub fn discover(known: &Arc<Devices>) -> Result<Vec<Found>, UsbError> {
+    let all = devices(&new_context()?)?;
+    let mut found: Vec<Found> = all.iter().filter_map(|device| look_at(device, known)).collect();
     found.sort_by(|a, b| a.port.cmp(&b.port));
     Ok(found)
 }
@@ -87,13 +92,14 @@ pub fn discover() -> Result<Vec<Found>, UsbError> {
 ///
 /// # Errors
 /// As for [`discover`].
-pub(super) fn find_at(port: &PortPath) -> Result<Option<Found>, UsbError> {
-    find_in(&new_context()?, port)
+pub(super) fn find_at(port: &PortPath, known: &Arc<Devices>) -> Result<Option<Found>, UsbError> {
+    find_in(&new_context()?, port, known)
 }
 
 /// The same through a context that is there already.
-pub(super) fn find_in(context: &Context, port: &PortPath) -> Result<Option<Found>, UsbError> {
-    Ok(devices(context)?.iter().filter(|device| port_of(device).as_ref() == Some(port)).find_map(look_at))
+pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<Devices>) -> Result<Option<Found>, UsbError> {
+    let at_port = |device: &rusb::Device<Context>| port_of(device).as_ref() == Some(port);
+    Ok(devices(context)?.iter().filter(at_port).find_map(|device| look_at(device, known)))
 }
 
 /// A context of libusb's, in which devices are looked for.
@@ -110,10 +116,10 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
 }
 
 /// `None` for what is no bridge, and for one that left while it was looked at.
-fn look_at(device: rusb::Device<Context>) -> Option<Found> {
+fn look_at(device: rusb::Device<Context>, known: &Arc<Devices>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
-    if !id.is_bridge() {
+    if !known.contains(id) {
         return None;
     }
     let port = port_of(&device)?;
@@ -135,7 +141,7 @@ fn look_at(device: rusb::Device<Context>) -> Option<Found> {
         speed,
         driver: sysfs.driver(&port),
     };
-    Some(Found { info, port, layout, device })
+    Some(Found { info, port, layout, known: known.clone(), device })
 }
 
 fn speed(speed: rusb::Speed) -> Speed {

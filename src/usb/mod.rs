@@ -14,6 +14,7 @@ mod error;
 mod forced_exit;
 mod hotplug;
 mod port;
+mod port_power;
 mod rules;
 pub mod sysfs;
 mod transfers;

@@ -1,5 +1,6 @@
 //! A USB port with a bridge: the unit behind it is found again whatever it then says it is.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::boot_loader;
@@ -8,8 +9,10 @@ use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
 use super::hotplug::Watch;
+use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
+use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
@@ -24,6 +27,8 @@ const TICK: Duration = Duration::from_millis(200);
 #[derive(Debug, Clone)]
 pub struct UsbPort {
     port: PortPath,
+    /// The IDs under which a unit may come back.
+    known: Arc<Devices>,
     /// The address of the unit that was seen last: what comes back has another one.
     seen: Option<u8>,
     /// The address of the boot loader whose port was reset: it needs that once.
@@ -39,6 +44,7 @@ impl UsbPort {
     pub fn of(found: &Found) -> Self {
         Self {
             port: found.port.clone(),
+            known: found.known.clone(),
             seen: Some(found.address()),
             woken: None,
             is_disk_checked: true,
@@ -56,7 +62,7 @@ impl UsbPort {
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
-        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
+        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
         let state = found.info.state;
         let device = if state == BridgeState::BootLoader {
             let is_reset = self.woken == Some(found.address());
@@ -112,13 +118,17 @@ impl Port for UsbPort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        let found = find_at(&self.port)?.ok_or_else(|| self.gone())?;
+        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
     }
 
     fn speed(&mut self) -> Result<Speed, AnyFailure> {
-        Ok(find_at(&self.port)?.ok_or_else(|| self.gone())?.info.speed)
+        Ok(find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?.info.speed)
+    }
+
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        Sysfs::system().descriptors(&self.port)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
@@ -127,7 +137,7 @@ impl Port for UsbPort {
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         self.open_when_settled(|port| {
-            let found = find_at(&port.port)?.ok_or_else(|| port.gone())?;
+            let found = find_at(&port.port, &port.known)?.ok_or_else(|| port.gone())?;
             port.seen = Some(found.address());
             super::control(&found)
         })
@@ -135,6 +145,12 @@ impl Port for UsbPort {
 
     fn is_disk_checked(&self) -> bool {
         self.is_disk_checked
+    }
+
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut connector = port_power::connector(&self.port)?;
+        let cycled = port_power::cycle(&mut connector, port_power::OFF_FOR);
+        Ok(cycled.map_err(|source| UsbError::of("switch the power of", &self.port, source))?)
     }
 
     fn wait_for_return(
@@ -149,14 +165,14 @@ impl Port for UsbPort {
         let peer = Sysfs::system().peer(&self.port);
         let mut left = false;
         loop {
-            match find_in(watch.context(), &self.port)? {
+            match find_in(watch.context(), &self.port, &self.known)? {
                 Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
                 Some(_) => {}
                 None => left = true,
             }
             if left
                 && let Some(peer) = &peer
-                && let Some(found) = find_in(watch.context(), peer)?
+                && let Some(found) = find_in(watch.context(), peer, &self.known)?
             {
                 (self.port, self.seen) = (peer.clone(), Some(found.address()));
                 return Ok(Some(attached(found.info)));

@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use crate::firmware::UsbId;
+use crate::devices::Devices;
 
 /// Where the rules belong on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 
-/// A rules file: whoever sits at the machine may open every device with one of the bridge's identities.
+/// A rules file: whoever sits at the machine may open every device that is taken for a unit.
 ///
 /// The number in its name is below 73, which is where systemd's `73-seat-late.rules` acts on the `uaccess` tag.
-pub fn udev_rules() -> String {
+pub fn udev_rules(devices: &Devices) -> String {
     let mut rules = String::from(
         "# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n",
     );
-    for id in UsbId::ALL {
+    for id in devices.ids() {
         // Writing into a String cannot fail.
         let _ = writeln!(
             rules,
@@ -31,12 +31,13 @@ mod tests {
 
     #[test]
     fn there_is_a_rule_for_each_identity_in_the_kernels_spelling() {
-        let rules = udev_rules();
-        for id in UsbId::ALL {
-            assert!(id.is_bridge());
+        let mut devices = Devices::embedded().unwrap();
+        devices.name("1234:ABCD".parse().unwrap());
+        let rules = udev_rules(&devices);
+        for id in devices.ids() {
             let spelled = format!("ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\"", id.vendor, id.product);
             assert_eq!(rules.matches(&spelled).count(), 1);
         }
-        assert_eq!(rules.lines().count(), 1 + UsbId::ALL.len());
+        assert_eq!(rules.lines().count(), 1 + devices.ids().count());
     }
 }

@@ -8,7 +8,7 @@ mod process;
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
@@ -89,6 +89,14 @@ impl Sysfs {
     pub fn string(&self, port: &PortPath, name: &str) -> Option<String> {
         let text = fs::read(self.device(port).join(name)).ok()?;
         Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_owned())
+    }
+
+    /// The raw descriptors: device, configuration, and BOS where the kernel tells it.
+    pub fn descriptors(&self, port: &PortPath) -> Option<Vec<u8>> {
+        let device = self.device(port);
+        let mut bytes = bounded(&device.join("descriptors"))?;
+        bytes.extend(bounded(&device.join("bos_descriptors")).unwrap_or_default());
+        Some(bytes)
     }
 
     /// The kernel driver that holds interface 0.
@@ -196,6 +204,14 @@ impl Sysfs {
             self.stack(&holder, depth - 1, found);
         }
     }
+}
+
+/// What a file of the kernel's holds, up to a limit that no device's descriptors reach.
+fn bounded(path: &Path) -> Option<Vec<u8>> {
+    const MOST: u64 = 0x1_0000;
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// Read-only and without waiting for a medium: nothing is changed.

@@ -6,12 +6,10 @@ use std::time::{Duration, Instant};
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
-use super::scenario::{Behind, FaultPlan};
+use super::scenario::FaultPlan;
 use super::wire::{Protocol, Wire};
 use crate::bridge::Endpoint;
-use crate::chip::{
-    Chip, ControlReply, InReply as PacketIn, MemoryFunction, OutReply as PacketOut, Outcome, Place, Speed,
-};
+use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed};
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
 
@@ -24,13 +22,6 @@ const ENUMERATION: u64 = 20_000_000;
 const NEWS_AT_MOST: usize = 64;
 /// How soon to look again at firmware that has used its slice up.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// What is behind the root port: a switch is not modelled, so the GPU is on bus 1.
-const GPU_AT: Place = Place { bus: 1, device: 0, function: 0 };
-const GPU_VENDOR: u16 = 0x1002;
-const GPU_DEVICE: u16 = 0x744C;
-const GPU_CLASS: u32 = 0x03_00_00;
-const GPU_MEMORY: usize = 1 << 20;
 
 /// What the firmware has done to the unit's attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,20 +59,17 @@ impl std::fmt::Debug for ChipUnit {
 }
 
 impl ChipUnit {
-    /// A chip that gets its power with this image loaded, and is enumerated. A command's status reaches the host no
+    /// A chip that gets its power with this image loaded and this behind it, and is enumerated. A command's status reaches the host no
     /// sooner than `command_time` after it.
     pub(super) fn power_on(
         image: &Image,
         flash: NorFlash,
-        behind: Behind,
+        fabric: Fabric,
         speed: LinkSpeed,
         command_time: Duration,
     ) -> Self {
         let mut chip = Chip::power_on(CodeSpace::new(image), flash, link(speed));
-        if behind == Behind::Gpu {
-            let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
-            chip.fabric_mut().attach(GPU_AT, Box::new(gpu));
-        }
+        *chip.fabric_mut() = fabric;
         let mut unit = Self {
             chip,
             wire: Wire::new(command_time),

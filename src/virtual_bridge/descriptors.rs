@@ -97,19 +97,6 @@ impl Identity {
             t10_product: block.text(ConfigField::T10Product),
         }
     }
-
-    /// tinygrad's own firmware, as far as its descriptors go.
-    pub fn open_firmware(serial: &str) -> Self {
-        Self {
-            id: UsbId::PATCHED,
-            release: 0x0001,
-            manufacturer: "tiny".to_owned(),
-            product: "custom".to_owned(),
-            serial: serial.to_owned(),
-            t10_vendor: "tiny".to_owned(),
-            t10_product: "custom".to_owned(),
-        }
-    }
 }
 
 /// A unit's descriptors, as they go over the wire.

@@ -32,8 +32,13 @@ pub(super) fn fill(
         flash.program(FlashAddress(at), block.bytes())?;
         at += block.bytes().len() as u32;
     }
-    if scenario.factory == Factory::Stock {
-        let file = image.map_or_else(|| practice::image().to_file(), <[u8]>::to_vec);
+    let made = match scenario.factory {
+        Factory::Stock => Some(practice::image()),
+        Factory::Open => Some(practice::open_image()),
+        Factory::NoImage | Factory::Erased => None,
+    };
+    if let Some(made) = made {
+        let file = image.map_or_else(|| made.to_file(), <[u8]>::to_vec);
         for part in Part::ALL {
             flash.program(part.flash_address(), part.of(&file))?;
         }

@@ -1,5 +1,6 @@
 //! The SPI flash: NOR cells, which an erase sets to 1 and a program can only clear.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
@@ -22,6 +23,31 @@ pub struct FlashTiming {
     /// One page program.
     pub program_page: Duration,
 }
+
+/// What is wrong with the cells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlashFaults {
+    /// Whether the status register's protection bits are set at power-on, and whether they can be cleared.
+    pub protection: Option<Protection>,
+    /// An erase of the sector around this address leaves it as it is.
+    pub stuck_sector: Option<FlashAddress>,
+    /// One bit of every so many reads over SPI is wrong, another one each time.
+    pub unstable_reads: Option<u64>,
+}
+
+/// The block protection of a flash that has some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protection {
+    /// Until it is cleared.
+    Clearable,
+    /// The write-protect pin holds it.
+    ForGood,
+}
+
+/// The status register's protection bits, and busy.
+const PROTECTED: u8 = 0x1C;
+const BUSY: u8 = 0x01;
 
 /// Why the flash did not do what it was told.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +82,11 @@ pub struct NorFlash {
     unfinished: Vec<(Instant, Change)>,
     /// Bytes that can still be programmed before the power goes.
     power_left: Option<u64>,
+    faults: FlashFaults,
+    /// The status register's writable bits.
+    status: u8,
+    /// Reads over SPI so far.
+    reads: Cell<u64>,
 }
 
 /// What cells held before they were erased or programmed.
@@ -86,12 +117,21 @@ impl NorFlash {
             underway: Vec::new(),
             unfinished: Vec::new(),
             power_left: None,
+            faults: FlashFaults::default(),
+            status: 0,
+            reads: Cell::new(0),
         }
     }
 
     /// Sets how long erases and programs take.
     pub fn set_timing(&mut self, timing: FlashTiming) {
         self.timing = timing;
+    }
+
+    /// Sets what is wrong with the cells.
+    pub fn set_faults(&mut self, faults: FlashFaults) {
+        self.faults = faults;
+        self.status = if faults.protection.is_some() { PROTECTED } else { 0 };
     }
 
     /// Takes the power away once `bytes` more have been programmed; `None` takes the limit away.
@@ -164,6 +204,9 @@ impl NorFlash {
         let start = address.0 as usize / SECTOR_LEN * SECTOR_LEN;
         let outside = FlashFault::Outside { address, len: SECTOR_LEN };
         self.cells.get(start..start + SECTOR_LEN).ok_or(outside)?;
+        if self.faults.stuck_sector.is_some_and(|stuck| stuck.0 as usize / SECTOR_LEN * SECTOR_LEN == start) {
+            return Ok(());
+        }
         self.remember(start, SECTOR_LEN, self.timing.erase_sector);
         self.cells[start..start + SECTOR_LEN].fill(0xFF);
         self.store(start, SECTOR_LEN)
@@ -224,6 +267,13 @@ impl SpiFlash for NorFlash {
             Some(cells) => into.copy_from_slice(cells),
             None => into.fill(0xFF),
         }
+        let reads = self.reads.get() + 1;
+        self.reads.set(reads);
+        if self.faults.unstable_reads.is_some_and(|every| reads.is_multiple_of(every))
+            && let Some(byte) = into.get_mut(reads as usize % into.len().max(1))
+        {
+            *byte ^= 1 << (reads % 8);
+        }
     }
 
     fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
@@ -235,6 +285,18 @@ impl SpiFlash for NorFlash {
             self.erase_sector(FlashAddress(sector)).map_err(|_| FlashGone)?;
         }
         Ok(())
+    }
+
+    /// Busy is what was begun and asked about: firmware that waits for its own erase is held up as a whole instead.
+    fn status(&self) -> u8 {
+        let is_busy = self.unfinished.last().is_some_and(|(ends, _)| *ends > Instant::now());
+        self.status | if is_busy { BUSY } else { 0 }
+    }
+
+    fn set_status(&mut self, value: u8) {
+        if self.faults.protection != Some(Protection::ForGood) {
+            self.status = value;
+        }
     }
 }
 

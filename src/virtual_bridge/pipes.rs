@@ -363,6 +363,7 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> 
             flight.moved = flight.len;
             Some(TransferEnd::Completed)
         }
+        None if !unit.is_attached() => Some(TransferEnd::Failed(PipeError::Disconnected)),
         // What answers natively takes no vendor request.
         Some(ControlAnswer::Stall) | None => Some(TransferEnd::Failed(PipeError::Stall)),
         Some(ControlAnswer::Silent) => None,

@@ -212,6 +212,12 @@ impl Port for VirtualPort {
         Ok(self.unit.lock().descriptors().speed.into())
     }
 
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        let unit = self.unit.lock();
+        let told = unit.descriptors();
+        unit.is_attached().then(|| [&told.device[..], &told.configuration, &told.bos].concat())
+    }
+
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let transport = self.transport()?;
         let state = self.unit.lock().descriptors().state;
@@ -220,6 +226,15 @@ impl Port for VirtualPort {
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         Ok(self.control()?)
+    }
+
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut unit = self.unit.lock();
+        let switches = unit.scenario().port_power;
+        if switches {
+            unit.replug();
+        }
+        Ok(switches)
     }
 
     fn wait_for_return(

@@ -3,12 +3,12 @@
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::scenario::PowerOnState;
-use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image, Part};
+use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
 
 /// What came up.
 #[derive(Debug)]
 pub(super) struct PowerOn {
-    /// The image that runs; `None` in the boot loader and in open firmware.
+    /// The image that runs; `None` in the boot loader.
     pub(super) image: Option<Image>,
     pub(super) descriptors: Descriptors,
 }
@@ -17,16 +17,12 @@ pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) 
     let block = config_block(flash, BlockIndex::Zero);
     let image = match state {
         PowerOnState::Auto | PowerOnState::Absent => image(flash),
-        PowerOnState::BootLoader | PowerOnState::OpenFirmware => None,
+        PowerOnState::BootLoader => None,
     };
-    let (identity, runs) = match (&image, state) {
-        (Some(_), _) => (running_identity(flash), BridgeState::Vendor),
-        (None, PowerOnState::OpenFirmware) => {
-            let serial = block.map_or_else(|| "000000000000".to_owned(), |block| block.text(ConfigField::Serial));
-            (Identity::open_firmware(&serial), BridgeState::OpenFirmware)
-        }
+    let (identity, runs) = match &image {
+        Some(_) => (running_identity(flash), BridgeState::Vendor),
         // Source: openpilot's flasher, which meets the boot loader under its product's own identity.
-        (None, _) => (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader),
+        None => (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader),
     };
     PowerOn { image, descriptors: Descriptors::new(identity, runs, speed) }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
-use super::nor::FlashTiming;
+use super::nor::{FlashFaults, FlashTiming, Protection};
+use crate::chip::{DeviceSpec, Fabric, MemoryFunction, Place, TreeError};
+use crate::firmware::FlashAddress;
 use crate::toml_file;
 
 /// What sits behind the bridge.
@@ -35,8 +37,6 @@ pub enum PowerOnState {
     Auto,
     /// The boot loader, whatever the flash holds.
     BootLoader,
-    /// tinygrad's own firmware, as far as its descriptors and its flashing commands go.
-    OpenFirmware,
     /// Nothing: the unit is not plugged in.
     Absent,
 }
@@ -59,6 +59,8 @@ pub enum Factory {
     /// The practice image, and configuration blocks as a maker would write them.
     #[default]
     Stock,
+    /// The practice image's open sibling, and the same configuration blocks.
+    Open,
     /// Nothing but the configuration blocks.
     NoImage,
     /// Nothing.
@@ -128,6 +130,28 @@ impl Timing {
     }
 }
 
+/// What is wrong with the SPI flash; nothing by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct FlashTrouble {
+    /// The block protection is set at power-on.
+    pub protection: Option<Protection>,
+    /// A flash address whose 4 KiB sector does not erase.
+    pub stuck_sector: Option<u32>,
+    /// One bit of every so many reads is wrong, another one each time.
+    pub unstable_reads: Option<u64>,
+}
+
+impl FlashTrouble {
+    pub(super) fn faults(&self) -> FlashFaults {
+        FlashFaults {
+            protection: self.protection,
+            stuck_sector: self.stuck_sector.map(FlashAddress),
+            unstable_reads: self.unstable_reads,
+        }
+    }
+}
+
 /// What a virtual bridge is told.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -152,8 +176,19 @@ pub struct Scenario {
     pub unplug_after_us: Option<u64>,
     /// Milliseconds until a unit that disappeared through a fault is back; without it, it stays away.
     pub back_after_ms: Option<u64>,
+    /// The PCIe link goes down after so many requests.
+    pub pcie_link_lost_after: Option<u64>,
+    /// Nothing moves on its bulk pipes, while it answers control requests: only its power helps. Source: owners' reports.
+    pub bulk_hangs: bool,
+    /// Whether its hub can switch its port's power.
+    pub port_power: bool,
     /// Times.
     pub timing: Timing,
+    /// What is behind the root port in place of a GPU on bus 1: switches, devices.
+    #[serde(rename = "device")]
+    pub devices: Vec<DeviceSpec>,
+    /// What is wrong with its flash.
+    pub flash: FlashTrouble,
     /// Faults, each counted by itself.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,
@@ -171,9 +206,18 @@ pub enum ScenarioError {
     /// The serial number.
     #[error("`serial` is {0:?}, expected 1 to 20 printable ASCII characters")]
     Serial(String),
+    /// The devices.
+    #[error("`device`: {0}")]
+    Devices(#[from] TreeError),
+    /// Devices beside something else.
+    #[error("`device` describes what is behind the bridge; leave `behind` out")]
+    BehindTwice,
     /// A count that can never be reached.
     #[error("`fault` {0}: `nth` and `times` count from 1")]
     FaultCount(usize),
+    /// The same.
+    #[error("`flash`: `unstable-reads` counts from 1")]
+    UnstableReads,
 }
 
 impl Scenario {
@@ -189,15 +233,47 @@ impl Scenario {
         {
             return Err(ScenarioError::SsdSize(bytes));
         }
+        if !scenario.devices.is_empty() {
+            if scenario.behind != Behind::Gpu {
+                return Err(ScenarioError::BehindTwice);
+            }
+            Fabric::of_devices(&scenario.devices)?;
+        }
         if let Some(serial) = &scenario.serial
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
         {
             return Err(ScenarioError::Serial(serial.clone()));
         }
+        if scenario.flash.unstable_reads == Some(0) {
+            return Err(ScenarioError::UnstableReads);
+        }
         if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
             return Err(ScenarioError::FaultCount(at + 1));
         }
         Ok(scenario)
+    }
+}
+
+/// The GPU of `behind = "gpu"`: on bus 1, where it answers whatever the root port's registers say.
+const GPU_AT: Place = Place { bus: 1, device: 0, function: 0 };
+const GPU_VENDOR: u16 = 0x1002;
+const GPU_DEVICE: u16 = 0x744C;
+const GPU_CLASS: u32 = 0x03_00_00;
+const GPU_MEMORY: usize = 1 << 20;
+
+impl Scenario {
+    /// What is behind the bridge, as at power-on.
+    pub(super) fn fabric(&self) -> Fabric {
+        // Devices that make no tree never got past `parse`.
+        let mut fabric = Fabric::of_devices(&self.devices).unwrap_or_default();
+        if self.behind == Behind::Gpu && self.devices.is_empty() {
+            let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
+            fabric.attach(GPU_AT, Box::new(gpu));
+        }
+        if let Some(requests) = self.pcie_link_lost_after {
+            fabric.lose_link_after(requests);
+        }
+        fabric
     }
 }
 
@@ -235,6 +311,7 @@ impl FaultPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chip::{Answers, Bar, LinkSpec};
 
     #[test]
     fn a_scenario_says_everything_that_the_documentation_lists() {
@@ -250,6 +327,13 @@ mod tests {
             power-loss-after = 4096
             unplug-after-us = 2500
             back-after-ms = 100
+            pcie-link-lost-after = 9
+            bulk-hangs = true
+            port-power = true
+            [flash]
+            protection = "for-good"
+            stuck-sector = 0x3000
+            unstable-reads = 3
             [timing]
             erase-sector-ms = 45
             program-page-us = 400
@@ -265,9 +349,44 @@ mod tests {
         .unwrap();
         assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
         assert_eq!(scenario.timing.erase_sector_ms, 45);
+        assert!(scenario.port_power);
+        let faults = FlashFaults {
+            protection: Some(Protection::ForGood),
+            stuck_sector: Some(FlashAddress(0x3000)),
+            unstable_reads: Some(3),
+        };
+        assert_eq!(scenario.flash.faults(), faults);
         assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
         assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
         assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
+    }
+
+    #[test]
+    fn devices_behind_the_bridge_are_described_one_by_one() {
+        let scenario = Scenario::parse(
+            r#"
+            [[device]]
+            at = "0"
+            vendor = 0x1002
+            device = 0x744C
+            class = 0x030000
+            bar = [{ bytes = 0x400000000, is-64 = true, prefetchable = true }, { bytes = 0 }]
+            link = { speed = 3, width = 4 }
+            answers = { retry = 3 }
+            capabilities-loop = true
+            "#,
+        )
+        .unwrap();
+        let [gpu] = &scenario.devices[..] else { panic!("{scenario:?}") };
+        assert_eq!((gpu.vendor, gpu.class, gpu.answers), (0x1002, 0x03_00_00, Answers::Retry(3)));
+        assert_eq!(gpu.link, LinkSpec { speed: 3, width: 4, ..LinkSpec::default() });
+        assert_eq!(gpu.bars[0], Bar { bytes: 16 << 30, is_64: true, prefetchable: true });
+        assert!(matches!(
+            Scenario::parse("[[device]]\nat = \"1\"\nvendor = 1\ndevice = 1"),
+            Err(ScenarioError::Devices(_))
+        ));
+        let both = "behind = \"nothing\"\n[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1";
+        assert_eq!(Scenario::parse(both), Err(ScenarioError::BehindTwice));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on, restart};
 use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{Behind, CpuReset, FaultPlan, PowerOnState, Scenario};
+use super::scenario::{Behind, CpuReset, FaultKind, FaultPlan, PowerOnState, Scenario};
 use crate::bridge::Endpoint;
 use crate::chip::ControlReply;
-use crate::firmware::Image;
+use crate::firmware::{BridgeState, Image};
 use crate::scsi::ResetMode;
 
 /// What happens to the unit's attachment to the bus.
@@ -63,6 +63,10 @@ enum Boot {
     CpuReset,
 }
 
+/// bmRequestType's bits of a request's type, and a vendor's (USB 3.2, 9.3).
+const REQUEST_TYPE: u8 = 0x60;
+const VENDOR: u8 = 0x40;
+
 /// The least time that a replugged unit is away: what leaves and comes back at once, a guest's hub does not see leave.
 const REPLUG_MS: u64 = 500;
 
@@ -96,6 +100,7 @@ impl VirtualBridge {
     /// A unit around these cells, with power. `disk` is what the scenario says of an SSD.
     pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
         flash.set_timing(scenario.timing.flash());
+        flash.set_faults(scenario.flash.faults());
         flash.lose_power_after(scenario.power_loss_after);
         let came_up = power_on(&flash, scenario.state, scenario.speed);
         let command_time = Duration::from_micros(scenario.timing.command_us);
@@ -341,6 +346,9 @@ impl VirtualBridge {
         if !self.is_attached() {
             return OutReply::Gone;
         }
+        if self.scenario.bulk_hangs {
+            return OutReply::Silent;
+        }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_out(endpoint, stream, data, &mut self.faults);
             self.follow_chip();
@@ -357,6 +365,9 @@ impl VirtualBridge {
         if !self.is_attached() {
             return InReply::Gone;
         }
+        if self.scenario.bulk_hangs {
+            return InReply::Silent;
+        }
         if let Some(chip) = &mut self.chip {
             let reply = chip.bulk_in(endpoint, stream, buffer);
             self.follow_chip();
@@ -369,7 +380,27 @@ impl VirtualBridge {
 
     /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
-        self.control_by(|chip| chip.control(setup, data))
+        self.unplug_when_told();
+        let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
+        let fault = if is_open && setup[0] & REQUEST_TYPE == VENDOR { self.faults.strike(setup[1]) } else { None };
+        let asked_for = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+        match fault {
+            Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
+            Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
+            Some(FaultKind::Disconnect) => {
+                self.follow(After::Vanish);
+                None
+            }
+            Some(FaultKind::ShortData) => match self.control_by(|chip| chip.control(setup, data)) {
+                Some(ControlAnswer::Done(mut came)) => {
+                    came.truncate(asked_for / 2);
+                    Some(ControlAnswer::Done(came))
+                }
+                other => other,
+            },
+            // A control request has neither a tag nor phases.
+            Some(FaultKind::BadTag | FaultKind::PhaseError) | None => self.control_by(|chip| chip.control(setup, data)),
+        }
     }
 
     /// The answer to a control request that was [`ControlAnswer::Silent`] so far.
@@ -483,11 +514,12 @@ impl VirtualBridge {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
         // No NVMe device is modelled: firmware would find no SSD.
-        let behind = self.scenario.behind;
-        if let Some(image) = image.as_ref().filter(|_| !matches!(behind, Behind::Ssd { .. })) {
+        let has_ssd = matches!(self.scenario.behind, Behind::Ssd { .. });
+        if let Some(image) = image.as_ref().filter(|_| !has_ssd) {
             let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
-            let chip = ChipUnit::power_on(image, flash, behind, descriptors.speed, command_time);
+            let fabric = self.scenario.fabric();
+            let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {
                 // A host sees no device.
                 *self.native.flash_mut() = chip.power_off();

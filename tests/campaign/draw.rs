@@ -28,14 +28,14 @@ impl History {
         let class = class(rng);
         let (start, job) = job(rng, class);
         let json = rng.bool();
-        let first = trouble(rng, class, job);
+        let first = trouble(rng, class, job, start == Start::OpenFirmware);
         let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
         let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
         let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..6) == 0;
         let during_recovery = (0..recoveries)
             .map(|_| {
                 let class = writing_class(rng);
-                trouble(rng, class, job)
+                trouble(rng, class, job, false)
             })
             .collect();
         Self {
@@ -53,10 +53,15 @@ impl History {
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,
             has_companion,
-            has_ssd: rng.u8(..4) == 0,
+            // Behind an SSD no firmware runs.
+            has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
         }
     }
+}
+
+fn has_open_firmware(start: Start, job: Job) -> bool {
+    start == Start::OpenFirmware || matches!(job, Job::Flash { firmware: Firmware::Open, .. })
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
@@ -92,33 +97,46 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
     let flash = |firmware, config, backup| Job::Flash { firmware, config, backup };
     let reads = !matches!(class, Class::PowerLoss);
     match rng.u8(..100) {
-        0..8 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Backup { named: rng.bool() }),
-        8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage]), Job::List),
+        0..8 if reads => {
+            (pick(rng, &[Start::Stock, Start::Patched, Start::OpenFirmware]), Job::Backup { named: rng.bool() })
+        }
+        8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage, Start::OpenFirmware]), Job::List),
         10..12 if reads => (Start::Patched, Job::Bench { uas: false, path: "e4-255" }),
         12..14 if reads => (Start::Stock, Job::DryRun),
         14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Reset),
         // There is nothing to do.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
-        0..56 => (Start::Stock, flash(Firmware::Patched, Own, true)),
-        56..62 => (Start::Stock, flash(Firmware::Patched, Own, false)),
-        62..68 => (Start::Patched, flash(Firmware::Practice, Own, true)),
-        68..82 => (Start::Patched, Job::Restore { backup: true }),
-        82..87 => (pick(rng, &[Start::NoImage, Start::Erased]), Job::Restore { backup: false }),
-        87..95 => (
+        0..46 => (Start::Stock, flash(Firmware::Patched, Own, true)),
+        46..50 => (Start::Stock, flash(Firmware::Patched, Own, false)),
+        50..55 => (Start::Patched, flash(Firmware::Practice, Own, true)),
+        55..68 => (Start::Patched, Job::Restore { backup: true }),
+        68..73 => (pick(rng, &[Start::NoImage, Start::Erased]), Job::Restore { backup: false }),
+        73..80 => (
             pick(rng, &[Start::NoImage, Start::Erased]),
             flash(Firmware::Patched, pick(rng, &[Own, Earlier, Serial]), false),
         ),
-        _ => (Start::OpenFirmware, flash(Firmware::Patched, pick(rng, &[Own, Earlier]), false)),
+        80..86 => (pick(rng, &[Start::Stock, Start::Patched]), flash(Firmware::Open, Own, true)),
+        86..89 => (Start::NoImage, flash(Firmware::Open, pick(rng, &[Own, Earlier, Serial]), false)),
+        89..92 => (Start::OpenFirmware, Job::Restore { backup: rng.bool() }),
+        _ => {
+            let firmware = pick(rng, &[Firmware::Patched, Firmware::Patched, Firmware::Practice, Firmware::Open]);
+            (Start::OpenFirmware, flash(firmware, pick(rng, &[Own, Own, Earlier]), true))
+        }
     }
 }
 
-fn trouble(rng: &mut Rng, class: Class, job: Job) -> Trouble {
+/// The time in which a slow unit is written, in microseconds: by commands, and through registers.
+const fn microseconds(is_open: bool) -> u64 {
+    if is_open { 900_000 } else { 95_000 }
+}
+
+fn trouble(rng: &mut Rng, class: Class, job: Job, is_open: bool) -> Trouble {
     let mut trouble = Trouble::default();
-    add(rng, &mut trouble, class, job);
+    add(rng, &mut trouble, class, job, is_open);
     trouble
 }
 
-fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job) {
+fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job, is_open: bool) {
     match class {
         Class::PowerLoss => {
             trouble.power_loss_after = Some(rng.u64(..=PROGRAMMED));
@@ -128,34 +146,34 @@ fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job) {
             trouble.back_after_ms = back(rng);
             if rng.bool() {
                 trouble.is_slow = true;
-                trouble.unplug_after_micros = Some(rng.u64(..90_000));
+                trouble.unplug_after_micros = Some(rng.u64(..microseconds(is_open)));
             } else {
-                trouble.faults.push(fault(rng, Kind::Disconnect, None, job));
+                trouble.faults.push(fault(rng, Kind::Disconnect, None, job, is_open));
             }
         }
         Class::BulkOnly(kind) | Class::Uas(kind) => {
-            let opcode = opcode(rng, job);
-            trouble.faults.push(fault(rng, kind, opcode, job));
+            let opcode = if is_open { pick(rng, &[Some(0xE4), Some(0xE5), None]) } else { opcode(rng, job) };
+            trouble.faults.push(fault(rng, kind, opcode, job, is_open));
             trouble.back_after_ms = back(rng);
         }
         Class::Kill => {
             trouble.is_slow = rng.u8(..8) != 0;
-            trouble.blow = Some(Blow::Kill(moment(rng, trouble.is_slow)));
+            trouble.blow = Some(Blow::Kill(moment(rng, trouble.is_slow, is_open)));
         }
         Class::Once(signal) => {
             trouble.is_slow = rng.u8(..8) != 0;
-            let at = moment(rng, trouble.is_slow);
+            let at = moment(rng, trouble.is_slow, is_open);
             trouble.blow = Some(Blow::Signal { signal, at, again_after_micros: None });
         }
         Class::Twice(signal) => {
             trouble.is_slow = rng.u8(..8) != 0;
-            let at = moment(rng, trouble.is_slow);
+            let at = moment(rng, trouble.is_slow, is_open);
             trouble.blow = Some(Blow::Signal { signal, at, again_after_micros: Some(rng.u64(..25_000)) });
         }
         Class::ClosedPipe => trouble.output = Output::ClosedAfter(rng.usize(..24)),
         Class::LostTerminal => {
             trouble.is_slow = true;
-            trouble.output = Output::Terminal { lost_after_micros: Some(rng.u64(..110_000)) };
+            trouble.output = Output::Terminal { lost_after_micros: Some(rng.u64(..microseconds(is_open) + 15_000)) };
         }
         Class::FullOutput => trouble.output = Output::Full { stderr_too: rng.bool() },
         Class::FullFiles => trouble.file_limit = Some(rng.u64(..260)),
@@ -165,7 +183,7 @@ fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job) {
                 while class == Class::TwoAtOnce {
                     class = writing_class(rng);
                 }
-                add(rng, trouble, class, job);
+                add(rng, trouble, class, job, is_open);
             }
         }
     }
@@ -175,11 +193,11 @@ fn back(rng: &mut Rng) -> Option<u64> {
     (rng.u8(..3) == 0).then(|| rng.u64(..40))
 }
 
-fn moment(rng: &mut Rng, is_slow: bool) -> Moment {
+fn moment(rng: &mut Rng, is_slow: bool, is_open: bool) -> Moment {
     if is_slow && rng.u8(..3) == 0 {
         Moment::Lines(rng.usize(1..22), rng.u64(..12_000))
     } else {
-        Moment::Micros(rng.u64(..if is_slow { 95_000 } else { 25_000 }))
+        Moment::Micros(rng.u64(..if is_slow || is_open { microseconds(is_open) } else { 25_000 }))
     }
 }
 
@@ -199,8 +217,11 @@ fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
     }
 }
 
-fn fault(rng: &mut Rng, kind: Kind, opcode: Option<u8>, job: Job) -> WireFault {
-    let most = if opcode.is_some() {
+fn fault(rng: &mut Rng, kind: Kind, opcode: Option<u8>, job: Job, is_open: bool) -> WireFault {
+    // Every register is a request.
+    let most = if is_open {
+        30_000
+    } else if opcode.is_some() {
         5
     } else if job.writes() {
         26

@@ -82,14 +82,14 @@ pub enum Start {
     NoImage,
     /// Nothing: the boot loader.
     Erased,
-    /// A stock flash, but open firmware runs.
+    /// The practice image's open sibling: it is read and written through registers.
     OpenFirmware,
 }
 
 impl Start {
     /// Whether the unit's flash can be read, so that it gives a backup.
     pub const fn is_readable(self) -> bool {
-        matches!(self, Self::Stock | Self::Patched)
+        matches!(self, Self::Stock | Self::Patched | Self::OpenFirmware)
     }
 }
 
@@ -100,6 +100,8 @@ pub enum Firmware {
     Practice,
     /// With the default patches, and a receipt beside it.
     Patched,
+    /// Its open sibling.
+    Open,
 }
 
 /// Where a `flash` takes configuration blocks that the unit can't give.

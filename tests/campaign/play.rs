@@ -75,6 +75,11 @@ struct Player<'a> {
     processes: usize,
 }
 
+/// Whether a row of `list` shows more than the boot loader.
+fn runs_firmware(row: &Value) -> bool {
+    row["state"] == "vendor" || row["state"] == "open-firmware"
+}
+
 struct Next {
     line: OsString,
     verb: Verb,
@@ -168,7 +173,11 @@ impl Player<'_> {
         if flash[SLOT..] != self.world.flash(self.history.start)[SLOT..] {
             return Err("the flash behind the first slot changed".into());
         }
-        if let (Some(blocks), Some(image)) = (world::own_blocks(&flash), world::image_in(&flash)) {
+        if self.world.is_open(&flash) {
+            if row["state"] != "open-firmware" {
+                return Err(format!("`list` shows {}, the flash has open firmware", row["state"]));
+            }
+        } else if let (Some(blocks), Some(image)) = (world::own_blocks(&flash), world::image_in(&flash)) {
             let (id, version) = (blocks[0].usb_id().to_string(), image.version().to_string());
             if row["id"] != id || row["firmware"] != version {
                 return Err(format!(
@@ -206,8 +215,7 @@ impl Player<'_> {
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
         let told = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
         let after = self.flash()?;
-        // Told to come up as open firmware, the unit does so again after the write.
-        let is_first = self.processes == 1 && next.by == By::Again && self.history.start != Start::OpenFirmware;
+        let is_first = self.processes == 1 && next.by == By::Again;
         let is_printed = next.by == By::Printed;
         let around = Around {
             verb: next.verb,
@@ -219,7 +227,7 @@ impl Player<'_> {
             ended: &ended,
             told: &told,
         };
-        around.check(&self.goals, self.folder)?;
+        around.check(self.world, &self.goals, self.folder)?;
         Ok((ended, told))
     }
 
@@ -254,9 +262,6 @@ impl Player<'_> {
         }
         if self.history.is_high_speed {
             text.push_str("speed = \"high\"\n");
-        }
-        if self.history.start == Start::OpenFirmware && self.processes == 0 {
-            text.push_str("state = \"open-firmware\"\n");
         }
         if self.history.keeps_code {
             text.push_str("cpu-reset = \"keeps-code\"\n");
@@ -362,7 +367,7 @@ impl Player<'_> {
     fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
         if let Some(printed) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
             let row = self.list(format!("{printed} --json").into(), By::Printed)?;
-            return if row["state"] == "vendor" { Ok(None) } else { self.documented().map(Some) };
+            return if runs_firmware(&row) { Ok(None) } else { self.documented().map(Some) };
         }
         let back =
             told.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
@@ -379,7 +384,7 @@ impl Player<'_> {
     /// docs/recovery.md: see what state the unit is in, then what its table says for it.
     fn documented(&mut self) -> Result<Next, String> {
         let row = self.look()?;
-        let mut next = if row["state"] == "vendor" {
+        let mut next = if runs_firmware(&row) {
             self.first_command()
         } else {
             let earlier = self.folder.join(EARLIER);

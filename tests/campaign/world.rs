@@ -32,6 +32,7 @@ pub type Blocks = [ConfigBlock; 2];
 /// Flash contents and files, made once.
 pub struct World {
     practice: Image,
+    open: Image,
     patched: Patched,
     stock: Vec<u8>,
     /// The folder of the earlier backup.
@@ -56,7 +57,7 @@ impl World {
             *cell = (at >> 8) as u8 ^ at as u8;
         }
         let earlier = folder.join(EARLIER);
-        let world = Self { practice, patched, stock, earlier };
+        let world = Self { practice, open: practice::open_image(), patched, stock, earlier };
         backup_folder::save(&backup_of(&world.stock), &world.earlier).map_err(io::Error::other)?;
         Ok(world)
     }
@@ -65,7 +66,8 @@ impl World {
     pub fn flash(&self, start: Start) -> Vec<u8> {
         let mut flash = self.stock.clone();
         match start {
-            Start::Stock | Start::OpenFirmware => {}
+            Start::Stock => {}
+            Start::OpenFirmware => flash[..SLOT].copy_from_slice(&slot(&self.stock_blocks(), &self.open)),
             Start::Patched => {
                 let slot = slot(&self.edited(self.stock_blocks(), Firmware::Patched), &self.patched.image);
                 flash[..SLOT].copy_from_slice(&slot);
@@ -100,6 +102,7 @@ impl World {
                 fs::write(receipt, self.patched.receipt.to_string())?;
             }
             Job::Flash { firmware: Firmware::Practice, .. } => fs::write(&image, self.practice.to_file())?,
+            Job::Flash { firmware: Firmware::Open, .. } => fs::write(&image, self.open.to_file())?,
             _ => {}
         }
         if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
@@ -140,7 +143,13 @@ impl World {
         match firmware {
             Firmware::Practice => &self.practice,
             Firmware::Patched => &self.patched.image,
+            Firmware::Open => &self.open,
         }
+    }
+
+    /// Whether the flash holds open firmware, which has an identity of its own.
+    pub fn is_open(&self, flash: &[u8]) -> bool {
+        image_in(flash).as_ref() == Some(&self.open)
     }
 
     fn edited(&self, mut blocks: Blocks, firmware: Firmware) -> Blocks {

@@ -5,12 +5,13 @@ use std::time::Duration;
 use asmpatch::bridge::{Behind, Port};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
 use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::Left;
 use asmpatch::flash::run::{Options, Report, Stopped, run};
-use asmpatch::flash::{backup_folder, read};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
@@ -18,32 +19,32 @@ use asmpatch::virtual_bridge::{OpenError, VirtualPort};
 use serde_json::json;
 
 /// A unit in a folder, and a place for its backups.
-struct Rig {
-    home: tempfile::TempDir,
+pub struct Rig {
+    pub home: tempfile::TempDir,
 }
 
-fn patched() -> Patched {
+pub fn patched() -> Patched {
     patched_with(false)
 }
 
 impl Rig {
-    fn new(scenario: &str) -> Self {
+    pub fn new(scenario: &str) -> Self {
         let rig = Self { home: tempfile::tempdir().unwrap() };
         rig.tell(scenario);
         rig
     }
 
-    fn tell(&self, scenario: &str) {
+    pub fn tell(&self, scenario: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.dir().join("bridge.toml"), scenario).unwrap();
     }
 
-    fn dir(&self) -> PathBuf {
+    pub fn dir(&self) -> PathBuf {
         self.home.path().join("unit")
     }
 
     /// The unit with power, as a new command finds it.
-    fn port(&self) -> VirtualPort {
+    pub fn port(&self) -> VirtualPort {
         // A process that another test starts holds this unit's lock, too, until it runs its own program.
         for _ in 0..100 {
             match VirtualPort::open_dir(&self.dir()) {
@@ -54,16 +55,17 @@ impl Rig {
         panic!("the unit stays busy")
     }
 
-    fn cells(&self) -> Vec<u8> {
+    pub fn cells(&self) -> Vec<u8> {
         drop(self.port());
         fs::read(self.dir().join("flash.bin")).unwrap()
     }
 
-    fn options(&self, backup: bool) -> Options {
+    pub fn options(&self, backup: bool) -> Options {
         Options {
             backup_into: backup.then(|| self.home.path().to_owned()),
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
+            rewrite: false,
         }
     }
 
@@ -75,17 +77,17 @@ impl Rig {
         let Patched { image, receipt } = patched;
         let mut port = self.port();
         let attached = port.attached().unwrap();
-        let blocks = read::blocks(&mut port.open().unwrap(), attached.state).unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let backup_blocks = config_from.map(|folder| backup_folder::load(folder).unwrap());
         let plan = Plan::flash(attached, blocks, backup_blocks.as_ref(), image, |block| receipt.config.apply(block));
         run(&mut port, &plan.unwrap(), &self.options(backup), &mut (), Interrupt::never())
     }
 
-    fn restore(&self, folder: &Path, backup: bool) -> Result<Report, Box<Stopped>> {
+    pub fn restore(&self, folder: &Path, backup: bool) -> Result<Report, Box<Stopped>> {
         let saved = backup_folder::load(folder).unwrap();
         let mut port = self.port();
         let attached = port.attached().unwrap();
-        let blocks = read::blocks(&mut port.open().unwrap(), attached.state).unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = Plan::restore(attached, blocks, &saved, &saved.firmware().unwrap());
         run(&mut port, &plan, &self.options(backup), &mut (), Interrupt::never())
     }
@@ -132,12 +134,16 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
 
 /// The practice image with the default patches and, where `long_e4`, the extension of E4's length.
 fn patched_with(long_e4: bool) -> Patched {
-    let image = practice::image();
+    patched_of(&practice::image(), long_e4)
+}
+
+/// The same of another image.
+pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
     let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
     let library = Library::embedded().unwrap();
     let digest = Sha256Digest(image.sha256());
-    PatchSet::resolve(&library, &selection, &image, digest).unwrap().apply().unwrap()
+    PatchSet::resolve(&library, &selection, image, digest).unwrap().apply().unwrap()
 }
 
 #[test]
@@ -163,18 +169,6 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         };
         assert_eq!(report.runs, Some(expected), "restore: {scenario} {long_e4}");
     }
-}
-
-#[test]
-fn open_firmware_takes_the_vendors_again() {
-    let rig = Rig::new("");
-    rig.cells();
-    rig.tell("state = 'open-firmware'\n");
-    let report = rig.flash(None, false).unwrap();
-    assert_eq!(report.before.state, BridgeState::OpenFirmware);
-    assert!(report.needs_power);
-    rig.tell("");
-    assert_eq!(rig.port().attached().unwrap().state, BridgeState::Vendor);
 }
 
 /// Faults that end a run, and what they leave.
@@ -257,7 +251,7 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 }
 
 /// Runs the command as printed, with the question answered.
-fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
+pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
     command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
@@ -507,7 +501,7 @@ fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
     let state = port.attached().unwrap().state;
     let mut bridge = port.open().unwrap();
     bridge.xdata_write(asmpatch::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
-    let running = Running::of(&mut bridge, state).unwrap();
+    let running = Running::of(&mut Access::Commands(bridge), state).unwrap();
     assert!(matches!(&running.behind, Behind::CannotTell(why) if why.contains("0x054b")), "{:?}", running.behind);
     assert!(running.behind.is_initialised());
     assert!(running.image().is_some() && running.version.is_some());

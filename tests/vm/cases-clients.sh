@@ -25,16 +25,36 @@ the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware() {
 
 # The open firmware, which is all that newer ones drive.
 the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware() {
-  chip_unit runtime open
-  plug 0 runtime
-  until_true 20 test -e "$(device_of 0)/product"
+  open_unit 0 runtime
   client 0.14.0 0 check
+  unplug 0
+}
+
+# open_unit PORT NAME: a unit that runs open firmware, which binds no driver.
+open_unit() {
+  chip_unit "$2" open
+  plug "$1" "$2"
+  until_true 20 test -e "$(device_of "$1")/product"
+}
+
+# asmpatch's own requests over libusb; the program compares what it reads with what it wrote.
+asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight() {
+  local depth kind
+  open_unit 0 requests
+  for depth in 1 32; do
+    for kind in e4 tlp f0-write f0-read f2-write; do "$examples/open_rate" "$(port_path 0)" "$kind" 4096 1024 "$depth"; done
+    "$examples/open_rate" "$(port_path 0)" f0-write 131072 65536 "$depth"
+    "$examples/open_rate" "$(port_path 0)" f2-write 524288 65536 "$depth"
+  done
   unplug 0
 }
 
 client_cases=()
 if [ -e "$images/patched.bin" ] && has_runtime 0.13.0; then
   client_cases+=(the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware)
+fi
+if [ -e "$images/open.bin" ]; then
+  client_cases+=(asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight)
 fi
 if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then
   client_cases+=(the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware)

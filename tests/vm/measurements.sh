@@ -137,6 +137,25 @@ asmpatch_against_the_client_of_tinygrad_0_13_0() {
   unplug 0
 }
 
+# The open firmware's streams with one transfer in flight and with many, on the chip.
+open_firmwares_streams_with_one_and_with_many_in_flight() {
+  local round row depth
+  local rows=('e4 65536 512' 'tlp 4096 512' 'f0-write 65536 1024' 'f0-read 65536 1024' 'f0-write 262144 65536'
+    'f0-read 262144 65536' 'f2-write 524288 1024' 'f2-write 524288 16384' 'f2-write 524288 65536')
+  open_unit 0 streams
+  for row in "${rows[@]}"; do
+    rm -f depth-1 depth-32
+    for ((round = 0; round < rounds; round++)); do
+      # shellcheck disable=SC2086
+      for depth in 1 32; do "$examples/open_rate" "$(port_path 0)" $row "$depth" | sed 's/ MB.*//' >>"depth-$depth"; done
+    done
+    all_rounds_in depth-1
+    all_rounds_in depth-32
+    say "$row (in all, a transfer): 32 in flight $(median <depth-32) MB/s ($(spread <depth-32)), 1 in flight $(median <depth-1) ($(spread <depth-1)), ratio $(awk -v a="$(median <depth-32)" -v b="$(median <depth-1)" 'BEGIN { printf "%.2f", a / b }')"
+  done
+  unplug 0
+}
+
 uas_against_the_kernels() {
   local direction depth
   unit fast "$expendable"
@@ -265,6 +284,7 @@ eight_units_flashed_at_once_against_one() {
 runtime_figures=()
 if [ -e "$images/patched.bin" ]; then runtime_figures+=(plain_responder_beside_the_chip); fi
 if has_runtime 0.13.0; then runtime_figures+=(asmpatch_against_the_client_of_tinygrad_0_13_0); fi
+if [ -e "$images/open.bin" ]; then runtime_figures+=(open_firmwares_streams_with_one_and_with_many_in_flight); fi
 for figure in "${runtime_figures[@]}" e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
   processor_time_per_command processor_time_by_function eight_units_flashed_at_once_against_one; do
   run_case "$figure"

@@ -30,8 +30,8 @@ const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
 const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
 /// 0xB450 where the link is up. Source: open firmware; tinygrad's runtime.
 const LINK_UP: u8 = 0x78;
-/// Bytes of a bulk transfer: whole packets at every speed.
-const BULK_LEN: usize = 0x1_0000;
+/// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
+const BULK_LEN: usize = SLOT_LEN;
 /// How long a request or a bulk transfer may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -325,7 +325,8 @@ fn f2_is_armed_only_while_0xc450_reads_0() {
     unit.sram_write(3, &data).unwrap();
     let ask = || control(ASK_SRAM, &[]);
     let arm = control([0x40, 0xF2, 33, 0, 3, 2, 0, 0], &[]);
-    assert_eq!(sent(&log), [ask(), ask(), ask(), arm, Sent::Out(data)]);
+    let [first, rest] = [&data[..BULK_LEN], &data[BULK_LEN..]].map(|piece| Sent::Out(piece.to_vec()));
+    assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
     unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1024 }).unwrap();
     assert_eq!(sent(&log), [ask(), control([0x40, 0xF2, 0x00, 0x84, 0, 32, 0, 0], &[])]);
 }

@@ -14,24 +14,30 @@ use thiserror::Error;
 use super::{Context, input, output, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, Path, Plan, Progress, Report, Unit, svg};
+use crate::bench::{self, Integrity, Path, Plan, Progress, Report, Unit, svg};
+use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::Capture;
 use crate::{atomic, interrupt, unit};
 
 /// Measure what a bridge does, after proving that it does it right.
 ///
-/// Asks what is behind the bridge, writes a pattern through WRITE(16) and reads it back through E4, then measures each
-/// path: MB/s, commands a second, latency percentiles. Never writes where an SSD could be behind the bridge. Without
-/// one it initialises the bridge as a GPU runtime does, and restarts it in the end. A path that does not answer is
-/// timed out, the unit recovered, and its row says so. READ(16) needs an SSD, or `--path read16`.
+/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands a second,
+/// latency percentiles. A path that does not answer is timed out, the unit recovered, and its row says so.
+///
+/// On the vendor's firmware: WRITE(16), E4, and READ(16), which needs an SSD or `--path read16`. It never writes where an
+/// SSD could be behind the bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it in the
+/// end. On the open firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer;
+/// bus numbers and BARs get addresses where they have none.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
-asmpatch bench --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
+asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
-    /// Measure only these paths: write16, read16, e4-255, e4-4096.
+    /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; of the vendor's firmware e4-4096, write16,
+    /// read16; of the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 
@@ -62,6 +68,11 @@ pub struct Args {
     /// Fail with status 1 unless the path's best row reaches N MB/s.
     #[arg(long = "min-mb-s", value_name = "PATH=N")]
     floors: Vec<Floor>,
+
+    /// Fail with status 1 where a path that was measured does not do what its firmware should: no answer, a refusal,
+    /// bytes that are missing or other ones.
+    #[arg(long)]
+    check: bool,
 
     /// Restart the unit first (E8 mode 0x50): for one that a GPU runtime has initialised.
     #[arg(long)]
@@ -110,8 +121,8 @@ fn parse_size(text: &str) -> Result<usize, String> {
     };
     match digits.parse::<usize>().ok().and_then(|count| count.checked_mul(unit)) {
         Some(size) if Path::ALL.iter().any(|path| path.takes(size)) => Ok(size),
-        _ => Err("no path moves that much in one command: E4 up to 4096 bytes, READ(16) and WRITE(16) \
-                  multiples of 512 up to 64K"
+        _ => Err("no path moves that much in one command: E4 up to 4096 bytes, streams multiples of 4 up to 64K, \
+                  READ(16) and WRITE(16) multiples of 512 up to 64K, F2 up to 512K"
             .to_owned()),
     }
 }
@@ -134,6 +145,20 @@ enum CheckFailed {
         )
     )]
     Corrupt,
+    #[error("{path} does not work: {what}")]
+    #[diagnostic(
+        code(asmpatch::bench::failed),
+        help(
+            "stock firmware never answers WRITE(16) over UAS, and patched firmware does; else try another cable and port, and power-cycle the unit"
+        )
+    )]
+    Failed { path: Path, what: String },
+    #[error("the pattern could not be written and read back: {what}")]
+    #[diagnostic(
+        code(asmpatch::bench::integrity),
+        help("the report's first lines tell which way failed; try another cable and port, and power-cycle the unit")
+    )]
+    Integrity { what: String },
     #[error("{path}: {}, at least {floor} MB/s was asked for", found_words(*found))]
     #[diagnostic(
         code(asmpatch::bench::floor),
@@ -162,8 +187,12 @@ struct Json<'a> {
 }
 
 impl Args {
-    fn plan(&self) -> Plan {
-        let paths = if self.paths.is_empty() { Path::ALL.to_vec() } else { self.paths.clone() };
+    fn plan(&self, state: BridgeState) -> Plan {
+        let paths = match state {
+            _ if !self.paths.is_empty() => self.paths.clone(),
+            BridgeState::OpenFirmware => Path::OPEN.to_vec(),
+            BridgeState::Vendor | BridgeState::BootLoader => Path::VENDOR.to_vec(),
+        };
         // A warm-up as long as half a repetition has filled every queue there is.
         let effort = Effort {
             warm_up: self.seconds / 2,
@@ -197,32 +226,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
     }
-    let mut unit = args.device.open(recording.capture())?;
-    let info = unit.info();
-    bench::runs_firmware(info.state)?;
-    let who = Unit {
-        device: info.location.to_string(),
-        is_virtual: info.is_virtual(),
-        usb_id: info.id.to_string(),
-        serial: info.serial.clone().unwrap_or_default(),
-        transport: String::new(),
-        behind: String::new(),
-    };
+    let state =
+        unit::port(&args.device.ids.load()?, args.device.device.as_ref(), recording.capture())?.attached()?.state;
+    bench::runs_firmware(state)?;
     let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.enable_steady_tick(Duration::from_millis(120));
-    let mut is_initialised = false;
-    let report = bench::run(unit.bridge(), who, &args.plan(), interrupt::install(), &mut |progress| {
-        is_initialised |= progress == Progress::Initialising;
-        show(&bar, progress);
-    });
+    let report = match state {
+        BridgeState::OpenFirmware => open_firmware(args, recording.capture(), &bar),
+        BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, recording.capture(), &bar),
+    };
     bar.finish_and_clear();
-    // What is virtual loses its power with this process.
-    let is_left_initialised = is_initialised && !unit.info().is_virtual();
-    drop(unit);
-    let restarted = if is_left_initialised { restart(args, recording.capture(), Interrupt::never()) } else { Ok(()) };
-    if restarted.is_err() {
-        errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
-    }
     let report = report?;
 
     let changes = before.map(|before| baseline::compare(&before, &report));
@@ -235,13 +248,50 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
     }
-    check(&report, &args.floors)?;
+    check(&report, args)?;
     Ok(Exit::Done)
+}
+
+fn open_firmware(args: &Args, capture: Option<&Capture>, bar: &ProgressBar) -> Result<Report, AnyFailure> {
+    let mut unit = unit::open_control(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
+    let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
+    Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| show(bar, progress))?)
+}
+
+fn vendor_firmware(args: &Args, capture: Option<&Capture>, bar: &ProgressBar) -> Result<Report, AnyFailure> {
+    let mut unit = args.device.open(capture)?;
+    let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
+    let mut is_initialised = false;
+    let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress| {
+        is_initialised |= progress == Progress::Initialising;
+        show(bar, progress);
+    });
+    // What is virtual loses its power with this process.
+    let is_left_initialised = is_initialised && !unit.info().is_virtual();
+    drop(unit);
+    let restarted = if is_left_initialised { restart(args, capture, Interrupt::never()) } else { Ok(()) };
+    if restarted.is_err() {
+        errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
+    }
+    Ok(report?)
+}
+
+/// The unit as a report names it.
+fn told_of(info: &UnitInfo) -> Unit {
+    Unit {
+        device: info.location.to_string(),
+        is_virtual: info.is_virtual(),
+        usb_id: info.id.to_string(),
+        serial: info.serial.clone().unwrap_or_default(),
+        firmware: String::new(),
+        transport: String::new(),
+        behind: String::new(),
+    }
 }
 
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(args.device.device.as_ref(), capture)?;
+    let mut port = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
     let state = port.attached()?.state;
     super::reset::restart(&mut *port, state, interrupt).map(drop)
 }
@@ -261,12 +311,21 @@ fn show(bar: &ProgressBar, progress: Progress) {
     }
 }
 
-fn check(report: &Report, floors: &[Floor]) -> Result<(), CheckFailed> {
+fn check(report: &Report, args: &Args) -> Result<(), CheckFailed> {
     let mismatched = report.rows.iter().filter_map(|row| row.figures()).any(|figures| figures.mismatches > 0);
     if mismatched || report.integrity.as_ref().is_some_and(|integrity| integrity.is_corrupt()) {
         return Err(CheckFailed::Corrupt);
     }
-    for floor in floors {
+    if args.check {
+        let in_integrity = report.integrity.iter().flat_map(Integrity::outcomes).find(|outcome| outcome.is_failure());
+        if let Some(row) = report.failed_row() {
+            return Err(CheckFailed::Failed { path: row.path, what: table::words(&row.outcome) });
+        }
+        if let Some(outcome) = in_integrity {
+            return Err(CheckFailed::Integrity { what: table::words(outcome) });
+        }
+    }
+    for floor in &args.floors {
         let best = report
             .rows
             .iter()

@@ -6,8 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
-use crate::bench::verdict::SOURCE;
-use crate::bench::{Integrity, Outcome, Report, Row};
+use crate::bench::{Integrity, Outcome, Path, Report, Row};
 use crate::escape::Escape as _;
 
 /// Columns that the longest bar of the chart takes.
@@ -45,8 +44,12 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
 }
 
 fn integrity_lines(text: &mut String, integrity: &Integrity) {
-    let steps =
-        [("pattern written through WRITE(16)", &integrity.write16), ("read back through E4 at 0xF000", &integrity.e4)];
+    let steps = [
+        ("pattern written through WRITE(16)", &integrity.write16),
+        ("pattern written through F2", &integrity.f2),
+        ("read back through E4 at 0xF000", &integrity.e4),
+        ("written to a GPU's memory, and back", &integrity.memory),
+    ];
     for (step, outcome) in steps {
         if let Some(outcome) = outcome {
             let words = words(outcome);
@@ -55,7 +58,7 @@ fn integrity_lines(text: &mut String, integrity: &Integrity) {
                 Outcome::NoAnswer { .. } | Outcome::Refused { .. } => words.yellow().to_string(),
                 _ => words.red().to_string(),
             };
-            let _ = writeln!(text, "  {step:<34} {words}");
+            let _ = writeln!(text, "  {step:<35} {words}");
         }
     }
 }
@@ -115,7 +118,9 @@ fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
+        value if value >= 1.0 => format!("{value:.2}"),
+        value if value >= 0.1 => format!("{value:.3}"),
+        value => format!("{value:.4}"),
     }
 }
 
@@ -147,7 +152,20 @@ fn verdict_lines(text: &mut String, report: &Report) {
         let mark = if verdict.meets { "✓".green().to_string() } else { "✗".red().to_string() };
         let _ = writeln!(text, "  {mark} {line}");
     }
-    if !report.verdict.is_empty() {
-        let _ = writeln!(text, "  held against what a GPU runtime sees today: {SOURCE}");
+    let mut left_out: Vec<(Path, &str)> = Vec::new();
+    for row in &report.rows {
+        if let Outcome::NotRun { reason } = &row.outcome
+            && left_out.iter().all(|(path, _)| *path != row.path)
+        {
+            left_out.push((row.path, reason));
+        }
+    }
+    for (path, reason) in left_out {
+        let _ = writeln!(text, "  – {path}: not run: {reason}");
+    }
+    let mut sources: Vec<&str> = report.verdict.iter().map(|verdict| verdict.source.as_str()).collect();
+    sources.dedup();
+    if !sources.is_empty() {
+        let _ = writeln!(text, "  held against what a GPU runtime sees today: {}", sources.join("; "));
     }
 }

@@ -12,12 +12,12 @@ use std::path::{Path, PathBuf};
 
 use super::Context;
 use super::backup::BackupPlace;
-use super::known::PatchDirs;
+use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use crate::failure::{AnyFailure, Exit};
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
-use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::firmware_kind::Rewritable;
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::Origin;
@@ -25,7 +25,7 @@ use crate::shell;
 use crate::unit::Selector;
 
 pub use screen::Screen;
-pub use session::{Choice, Job, Session};
+pub use session::{Choice, Job, Outcome, Session, Unit};
 pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
@@ -80,6 +80,10 @@ pub struct WritingArgs {
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
+
+    #[command(flatten)]
+    /// The IDs that are taken for units.
+    pub ids: DeviceIds,
 
     #[command(flatten)]
     /// Where their traffic is recorded.
@@ -151,7 +155,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let session = Session::open(&args.writing, choice, context)?;
     let job = Job {
         subject: Subject {
-            firmware: Firmware::of(&source.image, &source.library),
+            firmware: source.firmware.clone(),
             rewritable: Rewritable::of(&source.image),
             from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
             serial_given: args.serial.is_some(),
@@ -165,8 +169,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             backup: args.writing.backup_options(),
         },
     };
-    session.run(&job, |attached, blocks| {
-        Ok(Plan::flash(attached, blocks, blocks_from.as_ref(), &source.image, |block| source.edit(block))?)
+    session.run(&job, |seen| {
+        let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
+        Ok(Plan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block))?)
     })
 }
 

@@ -3,20 +3,22 @@
 use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
-use crate::bridge::{Attached, Port};
+use crate::bridge::Port;
 use crate::cli::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::pcap::Recording;
+use crate::devices::Devices;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
 use crate::flash::guard::Refusal;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{Plan, UnitBlocks};
+use crate::flash::plan::Plan;
 use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
@@ -56,6 +58,7 @@ pub struct Session<'a> {
     _recording: Recording<'a>,
     backup_into: Option<PathBuf>,
     choice: Choice,
+    devices: Arc<Devices>,
     ports: Vec<Found>,
 }
 
@@ -101,6 +104,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// No unit, several and no choice, no place for backups.
     pub fn open(args: &'a WritingArgs, choice: Choice, context: &'a Context) -> Result<Self, AnyFailure> {
+        let devices = args.ids.load()?;
         let interrupt = interrupt::install();
         let recording = args.pcap.start()?;
         let capture = recording.capture();
@@ -111,11 +115,11 @@ impl<'a> Session<'a> {
         let there = |port: Box<dyn Port>| (port.device(), Ok(port));
         let mut ports: Vec<Found> = match (args.device.as_slice(), choice.all) {
             ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
-            ([], true) => unit::ports()?.into_iter().map(there).collect(),
-            ([], false) => vec![there(unit::port(None, capture)?)],
-            ([only], _) => vec![there(unit::port(Some(only), capture)?)],
+            ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
+            ([], false) => vec![there(unit::port(&devices, None, capture)?)],
+            ([only], _) => vec![there(unit::port(&devices, Some(only), capture)?)],
             (named, true) => {
-                let find = |selector| match unit::port(Some(selector), capture) {
+                let find = |selector| match unit::port(&devices, Some(selector), capture) {
                     Ok(port) => there(port),
                     Err(error) => (selector.to_string(), Err(error.into())),
                 };
@@ -129,7 +133,7 @@ impl<'a> Session<'a> {
         // Named twice, by its port and by its serial number, it is one unit.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        Ok(Self { args, context, interrupt, _recording: recording, backup_into, choice, ports })
+        Ok(Self { args, context, interrupt, _recording: recording, backup_into, choice, devices, ports })
     }
 
     /// Looks at all units, decides, shows, asks, writes those that are to be written all at once, and reports each.
@@ -139,9 +143,17 @@ impl<'a> Session<'a> {
     pub fn run(
         mut self,
         job: &Job,
-        make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync,
+        make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
-        let mut units = self.look(make);
+        let units = self.look(make);
+        self.carry_out(units, job)
+    }
+
+    /// Does the rest of [`Session::run`] with units that were looked at: for a job that depends on what they hold.
+    ///
+    /// # Errors
+    /// As for [`Session::run`].
+    pub fn carry_out(self, mut units: Vec<Unit>, job: &Job) -> Result<Exit, AnyFailure> {
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -169,11 +181,11 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at all units at once and makes their plans.
-    fn look(&mut self, make: impl Fn(Attached, UnitBlocks) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
+    pub fn look(&mut self, make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
         let interrupt = self.interrupt;
         let look_at = |port: &mut dyn Port| {
             let seen = Observation::of(port, interrupt)?;
-            let plan = make(seen.attached.clone(), seen.blocks)?;
+            let plan = make(&seen)?;
             Ok((seen, plan))
         };
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
@@ -194,7 +206,7 @@ impl<'a> Session<'a> {
 
     fn decide(&self, units: &mut [Unit], job: &Job) {
         let allowed = self.args.allowed();
-        let connected: Vec<Neighbour> = unit::list()
+        let connected: Vec<Neighbour> = unit::list(&self.devices)
             .unwrap_or_default()
             .into_iter()
             .map(|info| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() })
@@ -208,13 +220,18 @@ impl<'a> Session<'a> {
         let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
         for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
             unit.carried = carried;
-            unit.outcome = match decision {
-                Decision::Write(terms) => {
+            let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
+            let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
+            unit.outcome = match (decision, unlisted) {
+                (Decision::Write(_), Some(id)) => {
+                    Outcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
+                }
+                (Decision::Write(terms), None) => {
                     unit.terms = terms;
                     Outcome::Write
                 }
-                Decision::Nothing => Outcome::Nothing,
-                Decision::Refused(refusal) => Outcome::Refused(refusal.into()),
+                (Decision::Nothing, _) => Outcome::Nothing,
+                (Decision::Refused(refusal), _) => Outcome::Refused(refusal.into()),
             };
         }
         let refused = units.iter().filter(|unit| matches!(unit.outcome, Outcome::Refused(_)));
@@ -273,11 +290,18 @@ impl<'a> Session<'a> {
             (unit, progress)
         });
         let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
+        let suffix = self.args.ids.suffix();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
+        let rewrite = self.args.force;
         at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
             if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
                 let work = (job, &unit.carried);
-                unit.outcome = write_one(&mut **port, plan, backup_into, is_attended, &mut progress, work, interrupt);
+                let outcome =
+                    write_one(&mut **port, plan, backup_into, (is_attended, rewrite), &mut progress, work, interrupt);
+                unit.outcome = match outcome {
+                    Outcome::Stopped(report, failure) => Outcome::Stopped(report, failure.with_options(&suffix)),
+                    other => other,
+                };
             }
         });
         screen.finish();
@@ -289,7 +313,7 @@ impl<'a> Session<'a> {
             Outcome::Write | Outcome::Nothing => Exit::Done,
             Outcome::Written(report) => {
                 if !self.args.json {
-                    show::done(report, unit, job);
+                    show::done(report, unit, job, &self.args.ids.suffix());
                 }
                 Exit::Done
             }
@@ -316,7 +340,7 @@ fn write_one(
     port: &mut dyn Port,
     plan: &Plan,
     backup_into: Option<&Path>,
-    is_attended: bool,
+    (is_attended, rewrite): (bool, bool),
     progress: &mut UnitProgress,
     (job, carried): (&Job, &Carried),
     interrupt: Interrupt<'_>,
@@ -328,6 +352,7 @@ fn write_one(
         backup_into: backup_into.map(Path::to_owned),
         return_deadline: come_back,
         replug_deadline: if is_attended { replug } else { Duration::ZERO },
+        rewrite,
     };
     match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => Outcome::Written(report),

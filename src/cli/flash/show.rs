@@ -11,14 +11,14 @@ use crate::cli::context::ErrorJson;
 use crate::cli::print;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::firmware::UsbId;
+use crate::firmware::{BridgeState, UsbId};
 use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, Left, restore};
+use crate::flash::recovery::{Action, Left, Origin, restore};
 use crate::flash::run::Report;
 use crate::shell;
 
@@ -42,7 +42,12 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
         outln!("  block {}   {}", block.index.number(), block_words(block));
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
-    outln!("  firmware  version {}, {} bytes", plan.version, parts.join(" + "));
+    let firmware_words = match (&plan.open, plan.version) {
+        (Some(open), _) => format!("open, {:?}, ", open.product),
+        (None, Some(version)) => format!("version {version}, "),
+        (None, None) => String::new(),
+    };
+    outln!("  firmware  {firmware_words}{} bytes", parts.join(" + "));
     if let Some((from, to)) = terms.other_line {
         outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
     }
@@ -52,30 +57,50 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
     if let Some(cloned) = &terms.cloned {
         outln!("  clone     the unit gets {cloned}");
     }
-    let order = if plan.reads_back() { "read back, restart" } else { "halt, be unplugged once" };
+    let order = match plan.attached.state {
+        BridgeState::Vendor => "read back, restart",
+        BridgeState::OpenFirmware => "read back, have its power off and on",
+        BridgeState::BootLoader => "halt, be unplugged once",
+    };
     outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
-    notes(plan, firmware, terms).iter().for_each(|note| outln!("  note      {note}"));
+    notes(plan, job, terms).iter().for_each(|note| outln!("  note      {note}"));
 }
 
 /// What the user may want to do otherwise.
-fn notes(plan: &Plan, firmware: &Firmware, terms: &Terms) -> Vec<String> {
+fn notes(plan: &Plan, job: &Job, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
+    let (serial, from_backup) = match job.origin {
+        Origin::Config { .. } => ("serial=TEXT", ""),
+        Origin::Flash { .. } | Origin::Restore { .. } => {
+            ("--serial TEXT", ", `--config-from DIR` the one in its backup")
+        }
+    };
     if !plan.has_own_serial() {
-        notes.push(
-            "the known block's serial number is the same on every unit that gets it; `--serial` gives this one its own, \
-             `--config-from DIR` the one in its backup"
-                .to_owned(),
-        );
+        notes.push(format!(
+            "the known block's serial number is the same on every unit that gets it; `{serial}` gives this one its \
+             own{from_backup}"
+        ));
     }
     if !terms.twins.is_empty() {
         let twins = terms.twins.join(", ");
-        notes.push(format!("{twins} has the same serial number; `--serial TEXT` gives this unit its own"));
+        notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
-    if plan.usb_id == Some(UsbId::PATCHED) && firmware.is_unpatched() {
+    if plan.open.is_some() {
+        notes.extend(OPEN_NOTES.map(str::to_owned));
+    }
+    let is_flash = matches!(job.origin, Origin::Flash { .. });
+    if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
     notes
 }
+
+/// What a unit with open firmware is to its owner.
+const OPEN_NOTES: [&str; 2] = [
+    "with open firmware the unit is no disk and answers no SCSI command: tinygrad drives it from v0.14.0 on, and USB4 and \
+     Thunderbolt hosts don't see the GPU behind it",
+    "the way back needs no debug cable: `asmpatch flash` and `asmpatch restore` write such a unit through its registers",
+];
 
 fn identity_words(usb_id: Option<UsbId>) -> String {
     usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string())
@@ -84,6 +109,9 @@ fn identity_words(usb_id: Option<UsbId>) -> String {
 fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
     match behind {
         Behind::Ssd(_) if firmware.answers_writes() => format!("{behind}: it {SSD_LOST}"),
+        Behind::Ssd(_) if firmware.open().is_some() => {
+            format!("{behind}: its data stays, and no disk shows while the unit runs open firmware")
+        }
         Behind::Ssd(_) => format!("{behind}: its data stays, and the disk disappears while the unit restarts"),
         Behind::NoMedium | Behind::CannotTell(_) => behind.to_string(),
     }
@@ -114,24 +142,30 @@ pub fn nothing(seen: &Observation, job: &Job) {
     );
 }
 
-/// Prints how it ended well, and what comes next.
-pub fn done(report: &Report, unit: &Unit, job: &Job) {
+/// Prints how it ended well, and what comes next. `suffix` goes behind each command that is printed.
+pub fn done(report: &Report, unit: &Unit, job: &Job, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
         Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
-        None => outln!("{}: done: {firmware} is written, and nothing is read back yet", report.device.shown()),
+        None => {
+            let readback = match &unit.seen {
+                Some((_, plan)) if plan.reads_back() => "is written and reads back right",
+                _ => "is written, and nothing is read back yet",
+            };
+            outln!("{}: done: {firmware} {readback}", report.device.shown());
+        }
     }
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
     if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
-        outln!("  keep the backup: `{}` brings back what was there", restore(folder, &report.device, options));
+        outln!("  keep the backup: `{}{suffix}` brings back what was there", restore(folder, &report.device, options));
     }
     // Only a write that is answered with nobody behind the bridge can be measured, and none may reach an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
-    if firmware.answers_writes() && !ssd && runs_it {
-        outln!("  next: `asmpatch bench --device {}` measures it", shell::word(&report.device));
+    if (firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it {
+        outln!("  next: `asmpatch bench --device {}{suffix}` measures it", shell::word(&report.device));
     }
 }
 
@@ -253,7 +287,7 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
         behind: seen.map(|seen| seen.running.behind.to_string()),
-        plan: plan.map(|plan| plan_json(plan, firmware, unit)),
+        plan: plan.map(|plan| plan_json(plan, job, unit)),
         after: report
             .map_or(same, |report| report.after.as_ref())
             .map(|after| identity(after, if error.is_none() { firmware.to_string() } else { after.state.to_string() })),
@@ -266,13 +300,13 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&
     }
 }
 
-fn plan_json<'a>(plan: &'a Plan, firmware: &Firmware, unit: &Unit) -> PlanJson<'a> {
+fn plan_json<'a>(plan: &'a Plan, job: &Job, unit: &Unit) -> PlanJson<'a> {
     PlanJson {
         write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
-        firmware: firmware.to_string(),
+        firmware: job.subject.firmware.to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),
         unproven: unit.terms.unproven.iter().map(ToString::to_string).collect(),
-        notes: notes(plan, firmware, &unit.terms),
+        notes: notes(plan, job, &unit.terms),
     }
 }

@@ -10,6 +10,7 @@ use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use crate::flash::firmware_kind::Firmware;
 use crate::flash::guard::Refusal;
 use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 
@@ -17,6 +18,8 @@ use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 pub struct Source {
     /// The image.
     pub image: Image,
+    /// What it is.
+    pub firmware: Firmware,
     /// The patches and images that are known.
     pub library: Library,
     edits: Vec<ConfigEdits>,
@@ -26,7 +29,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads and verifies an image: its container, what it was made from, its receipt where there is one.
+    /// Reads and verifies an image: its container, what it was made from, its receipt where there is one. Open firmware
+    /// is made from no known image: what it enumerates as vouches for it here, and a boot before anything is written.
     ///
     /// # Errors
     /// What can't be read (status 3), and what nothing vouches for ([`Refusal::Unverified`]).
@@ -41,8 +45,10 @@ impl Source {
         let library = args.patches.load(&Manifests::load(&[])?)?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
-        let base = match (verification.holds(), verification.base) {
-            (true, Some(base)) => base,
+        let firmware = Firmware::of(&read.image, &library);
+        let made_of = match (verification.holds(), verification.base) {
+            (true, Some(base)) => Some(library.image_name(&base)),
+            _ if firmware.open().is_some() && verification.is_unknown_alone() => None,
             _ => {
                 let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
                 let why = format!("verification failed: {}", findings.join("; "));
@@ -58,11 +64,14 @@ impl Source {
             }
             None => Vec::new(),
         };
-        let made_of = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ").shown()) };
-        let words =
-            format!("{}: {}, {made_of}, SHA-256 {}", file.shown(), library.image_name(&base).shown(), read.sha256);
+        let what = match made_of {
+            Some(base) if ids.is_empty() => format!("{}, unpatched", base.shown()),
+            Some(base) => format!("{}, with {}", base.shown(), ids.join(", ").shown()),
+            None => firmware.to_string(),
+        };
+        let words = format!("{}: {what}, SHA-256 {}", file.shown(), read.sha256);
         let (stock_identity, serial) = (args.stock_identity, args.serial.clone());
-        Ok(Self { image: read.image, library, edits, stock_identity, serial, words })
+        Ok(Self { image: read.image, firmware, library, edits, stock_identity, serial, words })
     }
 
     /// Makes the changes in block 0.

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::chip::boot::{self, BootReport, Check, Wire};
 use crate::cli::plan;
 use crate::firmware::BridgeState;
-use crate::patch::{Finding, Verification};
+use crate::patch::Verification;
 
 /// What the image did; `None` for a file without an image to boot.
 pub(super) struct Booting(Option<BootReport>);
@@ -36,17 +36,9 @@ impl Booting {
         self.0.as_ref().is_some_and(BootReport::holds)
     }
 
-    /// Whether the verification holds as far as it can: the open firmware is made from no known image, so that there the
-    /// boot alone counts.
-    pub(super) fn vouches_for(&self, verification: &Verification<'_>) -> bool {
-        let is_open = self.0.as_ref().is_some_and(|report| report.state == Some(BridgeState::OpenFirmware));
-        let unknown_alone = verification.findings.iter().all(|finding| matches!(finding, Finding::UnknownBase));
-        is_open && self.holds() && unknown_alone && verification.differences.is_empty()
-    }
-
     pub(super) fn print(&self) {
         let Some(report) = &self.0 else { return outln!("  not booted: the file holds no image") };
-        let state = report.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
+        let state = report.state().map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         let instructions: u64 = report.checks.iter().map(|check| check.instructions).max().unwrap_or(0);
         match report.failure() {
             None if report.holds() => {
@@ -80,7 +72,7 @@ impl Booting {
             instructions: check.instructions,
         };
         let checks = self.0.iter().flat_map(|report| &report.checks).map(check).collect();
-        Json { ok: self.holds(), state: self.0.as_ref().and_then(|report| report.state), checks }
+        Json { ok: self.holds(), state: self.0.as_ref().and_then(BootReport::state), checks }
     }
 }
 

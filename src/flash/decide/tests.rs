@@ -68,7 +68,8 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
         attached: seen.attached.clone(),
         blocks: BlockIndex::ALL.map(block),
         file: image.to_file(),
-        version: image.version(),
+        version: Some(image.version()),
+        open: None,
         usb_id: Some(UsbId::STOCK),
     }
 }
@@ -202,6 +203,13 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     assert!(matches!(
         decide(&empty, &plan),
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { .. }, .. })
+    ));
+    // One that its own block was given by the user, as `config set` does.
+    let own = observed("1-3", blocks("B"), Some(&another()));
+    let given = planned(&own, [block_zero("A"), block_one(0x10)], BlockSource::Unit, &image);
+    assert!(matches!(
+        decide(&own, &given),
+        Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
     ));
     // The commands that bring the kept unit back would meet its twin.
     let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image) }];

@@ -11,7 +11,9 @@ use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::*;
-use crate::bridge::{Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload};
+use crate::bridge::{
+    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -281,6 +283,7 @@ fn rig(running: Option<Image>) -> Rig {
         backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
+        rewrite: false,
     };
     Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before }, plan, options, interrupt, home }
 }

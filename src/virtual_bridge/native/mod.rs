@@ -1,7 +1,6 @@
 //! What answers natively, in place of firmware on the chip model:
 //!
 //! - the boot loader, since its code is in ROM, which nobody has read;
-//! - `state = "open-firmware"`, which has the open firmware's descriptors and the boot loader's commands;
 //! - a unit with an SSD behind it, since no NVMe device is modelled: SCSI, and the framing of Bulk-Only and UAS around it.
 
 mod bulk_only;
@@ -26,7 +25,7 @@ use super::nor::NorFlash;
 use super::reply::{After, InReply, OutReply};
 use super::scenario::FaultPlan;
 use crate::bridge::Endpoint;
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::FirmwareVersion;
 use crate::scsi::Sense;
 use crate::scsi::bot::Direction;
 
@@ -74,11 +73,7 @@ impl NativeUnit {
     pub(super) fn power_on(&mut self, descriptors: &Descriptors, version: Option<FirmwareVersion>) {
         self.target.vendor.power_on(version);
         self.target.identity = descriptors.identity.clone();
-        // Open firmware keeps the boot loader's set of commands: Bulk-Only with E1, E3 and E8.
-        self.target.state = match descriptors.state {
-            BridgeState::OpenFirmware => BridgeState::BootLoader,
-            state => state,
-        };
+        self.target.state = descriptors.state;
         self.target.sense = Sense::NONE;
         self.uas = Uas::new(descriptors.speed);
         self.gate = Gate::of(descriptors.state);

@@ -10,7 +10,8 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    BusEvent, InReply, OpenError, OutReply, ReplugError, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort, replug,
+    BusEvent, InReply, OpenError, OutReply, ReplugError, Scenario, SharedBridge, VirtualBridge, VirtualPipes,
+    VirtualPort, replug,
 };
 
 #[test]
@@ -265,7 +266,9 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 fn the_state_that_the_scenario_names_comes_up() {
     let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
-    assert_eq!(state("state = \"open-firmware\""), BridgeState::OpenFirmware);
+    let open = crate::virtual_bridge::Scenario::parse("factory = \"open\"").unwrap();
+    let open = VirtualBridge::in_memory(open, &[], None).unwrap();
+    assert_eq!(port(open).attached().unwrap().state, BridgeState::OpenFirmware);
     assert!(port(unit("state = \"absent\"")).attached().is_err());
 }
 

@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 
-from compare import find_gpu, pattern, same
+from compare import PATIENCE, be_patient, find_gpu, pattern, same
 from tinygrad.runtime.autogen import libusb
 from tinygrad.runtime.support.system import System
 from tinygrad.runtime.support.usb import USB3, ASM24Controller, ReadOp, ScsiWriteOp
@@ -21,18 +21,28 @@ FREE = 0x3000
 BATCH = 31
 
 
+class PatientUSB3(USB3):
+    def _prep_transfer(self, *args):
+        transfer = super()._prep_transfer(*args)
+        transfer.contents.timeout *= PATIENCE
+        return transfer
+
+
 def opened(vendor, product, use_bot=False):
     (device, where), = USB3.list_devices(vendor, product)
     print("at", where, "over", "Bulk-Only" if use_bot else "UAS", flush=True)
-    return ASM24Controller(USB3(device, 0x81, 0x83, 0x02, 0x04, use_bot=use_bot))
+    return ASM24Controller(PatientUSB3(device, 0x81, 0x83, 0x02, 0x04, use_bot=use_bot))
 
 
-def check_xdata(unit):
-    data = pattern(64, seed=1)
+def check_xdata(unit, seed):
+    data = pattern(BATCH, seed)
     unit.write(FREE, data)
     same("XDATA by E5, read by E4", data, unit.read(FREE, len(data)))
-    whole = unit.read(FREE, 255 * BATCH)
-    same("31 E4 in flight against one at a time", b"".join(unit.read(FREE + 255 * n, 255) for n in range(BATCH)), whole)
+
+
+def check_batch(unit):
+    together = unit.read(FREE, 255 * BATCH)
+    same("31 E4 in flight against one at a time", b"".join(unit.read(FREE + 255 * n, 255) for n in range(BATCH)), together)
 
 
 def check_sram(unit):
@@ -50,11 +60,11 @@ def check_sram(unit):
     same("SRAM by a WRITE(16) of 64 KiB, read page by page", data, found)
 
 
-def check_memory(unit, seed):
+def check_memory(unit, length, seed):
     bus = find_gpu(unit)
     base, size = System.pci_setup_usb_bars(unit, gpu_bus=bus, mem_base=0x10000000, pref_mem_base=32 << 30)[0]
     print(f"GPU on bus {bus}, BAR0 at {base:#x}, {size >> 10} KiB", flush=True)
-    data = pattern(0x200, seed)
+    data = pattern(length, seed)
     values = list(struct.unpack(f"<{len(data) // 4}I", data))
     for place in (0, size - len(data)):
         unit.pcie_mem_write(base + place, values, 4)
@@ -72,14 +82,15 @@ def data_with(unit, base, at, value):
 
 def check(vendor, product):
     unit = opened(vendor, product)
-    check_xdata(unit)
+    check_xdata(unit, seed=1)
+    check_batch(unit)
     check_sram(unit)
-    check_memory(unit, seed=4)
+    check_memory(unit, 0x80, seed=4)
     libusb.libusb_close(unit.usb.handle)
     # WRITE(16) over Bulk-Only is never answered without an SSD.
     unit = opened(vendor, product, use_bot=True)
-    check_xdata(unit)
-    check_memory(unit, seed=5)
+    check_xdata(unit, seed=5)
+    check_memory(unit, 0x20, seed=6)
 
 
 def per_second(run, commands, seconds=2.0):
@@ -95,10 +106,11 @@ def rate(vendor, product):
     unit = opened(vendor, product)
     for depth in (1, BATCH):
         print("e4", depth, per_second(lambda: unit.exec_ops([ReadOp(WINDOW, 255)] * depth), depth), flush=True)
-    data = pattern(0x10000, seed=6)
+    data = pattern(0x10000, seed=7)
     for depth in (1, 8, BATCH):
         print("write", depth, per_second(lambda: unit.exec_ops([ScsiWriteOp(data)] * depth), depth), flush=True)
 
 
 if __name__ == "__main__":
+    be_patient(libusb)
     {"check": check, "rate": rate}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))

@@ -83,7 +83,7 @@ fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
 fn other_code_than_written_after_the_units_power_is_an_error() {
     let mut rig = rig(None).returning(Some(Returns::AfterReplug));
     rig.options.replug_deadline = Duration::from_secs(1);
-    rig.plan.version = sample_image(3).version();
+    rig.plan.version = Some(sample_image(3).version());
     rig.plan.file = sample_image(3).to_file();
     let written = flash_of(&sample_image(2));
     // Its flash says one thing, and what comes up is another.

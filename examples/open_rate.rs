@@ -1,0 +1,160 @@
+//! How fast the open firmware's requests go through asmpatch's own queue, over libusb, with every byte compared.
+//!
+//! `tests/vm/run` and `tests/vm/measure` run it on a virtual unit with a GPU on bus 1, whose BAR it assigns.
+//!
+//! ```text
+//! open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH
+//! ```
+//!
+//! BYTES in all, in bulk transfers of PIECE bytes (single requests have a length of their own), DEPTH of them in flight.
+
+#![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use asmpatch::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
+use asmpatch::bridge::{ControlError, OpenBridge};
+use asmpatch::devices::Devices;
+use asmpatch::scsi::XdataAddress;
+use asmpatch::unit::{self, Selector};
+
+const GPU_BUS: u8 = 1;
+const BAR0: u16 = 0x10;
+const BAR: u64 = 0x1000_0000;
+/// What E4 sees of the SRAM.
+const WINDOW: XdataAddress = XdataAddress::main(0xF000);
+const WINDOW_LEN: usize = 0x1000;
+/// The most that one F2 moves.
+const SRAM_LEN: usize = 0x8_0000;
+/// The emulated guest of a busy machine is slow.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bulk data in pieces, behind the request that arms them.
+struct Pieces<'a> {
+    command: Option<OpenCommand>,
+    /// What goes out; nothing where data come.
+    out: &'a [u8],
+    len: usize,
+    piece: usize,
+    asked: usize,
+    filled: usize,
+    came: Vec<u8>,
+}
+
+impl<'a> Pieces<'a> {
+    fn out(command: Option<OpenCommand>, out: &'a [u8], piece: usize) -> Self {
+        Self { command, out, len: out.len(), piece, asked: 0, filled: 0, came: Vec::new() }
+    }
+}
+
+impl OpenWorkload for Pieces<'_> {
+    fn bulk_len(&self) -> usize {
+        self.piece
+    }
+
+    fn next(&mut self) -> Option<OpenJob> {
+        if let Some(command) = self.command.take() {
+            return Some(OpenJob::Control(command));
+        }
+        let len = self.piece.min(self.len - self.asked);
+        self.asked += len;
+        let job = if self.out.is_empty() { OpenJob::BulkIn(len) } else { OpenJob::BulkOut(len) };
+        (len > 0).then_some(job)
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.out[self.filled..self.filled + buffer.len()]);
+        self.filled += buffer.len();
+    }
+
+    fn complete(&mut self, _: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
+        self.came.extend_from_slice(data);
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [port, kind, bytes, piece, depth] = &arguments[..] else {
+        return Err("usage: open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH".into());
+    };
+    let (bytes, piece, depth): (usize, usize, usize) = (bytes.parse()?, piece.parse()?, depth.parse()?);
+    if bytes == 0
+        || !bytes.is_multiple_of(SECTOR_LEN)
+        || bytes > SRAM_LEN
+        || piece == 0
+        || !piece.is_multiple_of(SECTOR_LEN)
+    {
+        return Err("BYTES and PIECE: multiples of 512, BYTES at most 524,288".into());
+    }
+    let selector: Selector = port.parse()?;
+    let mut unit = unit::open_control(&Devices::embedded()?.into(), Some(&selector), None)?;
+    let bridge = &mut unit.bridge;
+    bridge.set_timeout(TIMEOUT);
+    bridge.set_depth(depth);
+    if kind != "e4" && kind != "f2-write" {
+        bridge.tlp(&Tlp::config_write(GPU_BUS, 0, 0, BAR0, BAR as u32))?;
+    }
+    let data: Vec<u8> = (0..bytes).map(|at| ((at * 13 + at / 512 * 7 + depth) % 241) as u8).collect();
+    let dwords = (bytes / 4) as u32;
+    let began;
+    let (took, expected, found) = match kind.as_str() {
+        "e4" => {
+            bridge.sram_write(0, &data)?;
+            let mut window = vec![0; bytes.min(WINDOW_LEN)];
+            began = Instant::now();
+            for _ in 0..bytes.div_ceil(WINDOW_LEN) {
+                bridge.xdata_read(WINDOW, &mut window)?;
+            }
+            (began.elapsed(), data[..window.len()].to_vec(), window)
+        }
+        "tlp" => {
+            bridge.stream_write(BAR, &data)?;
+            let reads: Vec<Tlp> = (0..u64::from(dwords)).map(|at| Tlp::memory_read(BAR + 4 * at)).collect();
+            began = Instant::now();
+            let completions = bridge.tlps(&reads)?;
+            let took = began.elapsed();
+            let values = completions.iter().map(|completion| completion.and_then(|completion| completion.value()));
+            (took, data.clone(), values.flat_map(|value| value.unwrap_or_default().to_le_bytes()).collect())
+        }
+        "f0-write" => {
+            let command = Some(OpenCommand::StreamWrite { address: BAR, dwords });
+            began = Instant::now();
+            bridge.run(&mut Pieces::out(command, &data, piece))?;
+            // What was sent last is written when the next request is answered.
+            bridge.link_state()?;
+            let took = began.elapsed();
+            let mut found = vec![0; bytes];
+            bridge.stream_read(BAR, &mut found)?;
+            (took, data.clone(), found)
+        }
+        "f0-read" => {
+            bridge.stream_write(BAR, &data)?;
+            let command = Some(OpenCommand::StreamRead { address: BAR, dwords });
+            let mut pieces = Pieces { len: bytes, ..Pieces::out(command, &[], piece) };
+            began = Instant::now();
+            bridge.run(&mut pieces)?;
+            (began.elapsed(), data.clone(), pieces.came)
+        }
+        "f2-write" => {
+            began = Instant::now();
+            bridge.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: (bytes / SECTOR_LEN) as u16 })?;
+            bridge.run(&mut Pieces::out(None, &data, piece))?;
+            let took = began.elapsed();
+            (took, data[..bytes.min(WINDOW_LEN)].to_vec(), window(bridge, bytes.min(WINDOW_LEN))?)
+        }
+        other => return Err(format!("{other:?} is nothing to measure").into()),
+    };
+    if found != expected {
+        return Err(format!("{kind}: the bytes that came back are others than those that were written").into());
+    }
+    println!("{:.3} MB/s", bytes as f64 / took.as_secs_f64() / 1e6);
+    Ok(())
+}
+
+fn window(bridge: &mut OpenBridge, len: usize) -> Result<Vec<u8>, ControlError> {
+    let mut found = vec![0; len];
+    bridge.xdata_read(WINDOW, &mut found)?;
+    Ok(found)
+}

@@ -1,0 +1,108 @@
+//! What is behind the bridge on PCIe, and which of its memory may be written.
+
+use std::thread;
+use std::time::Duration;
+
+use super::error::BenchError;
+use crate::interrupt::Interrupt;
+use crate::pcie::{BarKind, Bdf, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
+
+/// Class of display controllers: the only devices of whose memory is known what it is for.
+const DISPLAY: u32 = 0x03;
+/// As much memory as the pattern takes.
+const MEMORY_MIN: u64 = super::pattern::PATTERN_LEN as u64;
+
+/// Memory behind the bridge that may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    /// Where it begins on the PCIe side.
+    pub(super) address: u64,
+    /// Bytes.
+    pub(super) len: u64,
+}
+
+/// What is behind the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Beyond {
+    /// In words.
+    pub(super) words: String,
+    /// The function whose configuration space is read; `None` where the link is down.
+    pub(super) function: Option<Bdf>,
+    /// The memory, or why there is none.
+    pub(super) memory: Result<Memory, String>,
+}
+
+/// Looks behind the bridge. `assigns` allows bus numbers and addresses where there are none.
+///
+/// Memory is the largest prefetchable BAR of a display controller, its frame buffer: reads and writes of it have no side
+/// effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
+///
+/// # Errors
+/// Where the bridge does not carry requests. A link that is down is no error.
+pub(super) fn look<E: TlpEngine>(
+    engine: &mut E,
+    assigns: bool,
+    interrupt: Interrupt<'_>,
+) -> Result<Beyond, BenchError> {
+    let mut patience = Waits(interrupt);
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let scope = if assigns { Scope::USUAL } else { Scope::READ_ONLY };
+    let mut survey = match pcie.survey(scope) {
+        Ok(survey) => survey,
+        Err(PcieError::LinkDown { ltssm }) => {
+            let why = format!("the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
+            return Ok(Beyond { words: why.clone(), function: None, memory: Err(why) });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    interrupt.check()?;
+    if assigns && memory(&survey).is_none() && has_memory(&survey) {
+        pcie.assign(&mut survey)?;
+    }
+    let end = survey.functions.iter().find(|function| function.buses().is_none() && function.parent.is_some());
+    let words = end.map_or_else(
+        || if assigns { "nothing" } else { "nothing that has a bus number" }.to_owned(),
+        |function| format!("{:04x}:{:04x} at {}", function.vendor, function.device, function.at),
+    );
+    let memory = memory(&survey).ok_or_else(|| match has_memory(&survey) {
+        true => "no GPU's memory has an address; measure what writes, too, and it gets one".to_owned(),
+        false if end.is_none() && !assigns => {
+            "no GPU is seen; measure what writes, too, and what is there gets bus numbers".to_owned()
+        }
+        false => "no GPU behind the bridge offers memory that may be written".to_owned(),
+    });
+    let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
+    Ok(Beyond { words, function, memory })
+}
+
+/// The largest memory that may be written and has an address.
+fn memory(survey: &Survey) -> Option<Memory> {
+    let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
+    let bars = displays.filter(|function| function.decodes_memory()).flat_map(|function| &function.bars);
+    bars.filter(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.is_assigned())
+        // Whoever gave it an address has asked for its size.
+        .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
+        .filter(|memory| memory.len >= MEMORY_MIN)
+        .max_by_key(|memory| memory.len)
+}
+
+/// Whether there is any that could get an address.
+fn has_memory(survey: &Survey) -> bool {
+    let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
+    displays
+        .flat_map(|function| &function.bars)
+        .any(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.size.is_none_or(|size| size >= MEMORY_MIN))
+}
+
+/// Waits by the clock, until Ctrl-C.
+struct Waits<'a>(Interrupt<'a>);
+
+impl Patience for Waits<'_> {
+    fn wait(&mut self, milliseconds: u64) {
+        thread::sleep(Duration::from_millis(milliseconds));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.0.is_requested()
+    }
+}

@@ -1,0 +1,270 @@
+//! A whole bench of the open firmware: what is behind the bridge, integrity, a row for each path, size and depth, verdict.
+
+use std::time::{Duration, Instant};
+
+use super::beyond::{self, Memory};
+use super::error::BenchError;
+use super::measure::{Effort, Point};
+use super::path::{Path, WINDOW_AT};
+use super::pattern::{Pattern, WINDOW_LEN};
+use super::report::{Integrity, Outcome, Report, Row, SCHEMA, Unit};
+use super::run::{Plan, Progress, obstacle};
+use super::tally::{Tally, repeat};
+use super::tlp::{self, control_outcome};
+use super::{integrity, verdict};
+use crate::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
+use crate::bridge::{ControlError, OpenBridge};
+use crate::firmware::BridgeState;
+use crate::interrupt::Interrupt;
+use crate::scsi::XdataAddress;
+
+/// The slot of the SRAM whose beginning the window at 0xF000 shows.
+const SLOT: u8 = 0;
+
+/// Why a path is left out on any unit that runs open firmware.
+fn left_out(path: Path) -> Option<&'static str> {
+    match path {
+        Path::F2In => Some("the SRAM waits for a running GPU's write to 0x00822000"),
+        path if !Path::OPEN.contains(&path) => Some("the open firmware takes no SCSI commands"),
+        _ => None,
+    }
+}
+
+/// Runs the plan on a unit that runs open firmware. `unit` is as for [`run`](super::run()).
+///
+/// Where the plan writes, PCIe gets its power if it has none, bus numbers and BARs get addresses where they have none,
+/// and these stay. What was in the GPU's memory is put back.
+///
+/// # Errors
+/// [`BenchError`]: the wire failed, Ctrl-C.
+pub fn run_open(
+    bridge: &mut OpenBridge,
+    mut unit: Unit,
+    plan: &Plan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, BenchError> {
+    progress(Progress::Checking);
+    bridge.set_timeout(plan.effort.timeout);
+    unit.transport = "control".to_owned();
+    unit.firmware = "open-firmware".to_owned();
+    let writes = plan.writes(&Path::OPEN);
+    if writes && !bridge.link_state()?.1 {
+        bridge.pcie_power(true)?;
+    }
+    let beyond = beyond::look(bridge, writes, interrupt)?;
+    unit.behind.clone_from(&beyond.words);
+    interrupt.check()?;
+
+    let pattern = Pattern::new(plan.seed);
+    let runs = |path: Path| plan.paths.contains(&path) && left_out(path).is_none();
+    let memory = beyond.memory.as_ref().ok().copied();
+    let to_restore = match memory.filter(|_| runs(Path::F0Write) || runs(Path::TlpWrite)) {
+        Some(memory) => Some((memory, read_memory(bridge, memory, pattern.bytes().len())?)),
+        None => None,
+    };
+    let outcome = measure_all(bridge, &pattern, &beyond, plan, interrupt, progress);
+    if let Some((memory, Ok(before))) = &to_restore {
+        let restored = bridge.stream_write(memory.address, before);
+        // A failure of the rows themselves tells more.
+        if outcome.is_ok() {
+            restored?;
+        }
+    }
+    let (integrity, rows) = outcome?;
+    let verdict = verdict::judge(&rows, BridgeState::OpenFirmware, bridge.speed());
+    let tool = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(Report { schema: SCHEMA, tool, unit, integrity, e4_extension: false, rows, verdict })
+}
+
+fn measure_all(
+    bridge: &mut OpenBridge,
+    pattern: &Pattern,
+    beyond: &beyond::Beyond,
+    plan: &Plan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(Option<Integrity>, Vec<Row>), BenchError> {
+    let runs = |path: Path| plan.paths.contains(&path) && left_out(path).is_none();
+    let memory = beyond.memory.as_ref().ok().copied();
+    let mut integrity = Integrity::default();
+    if runs(Path::F2Out) {
+        check_sram(bridge, pattern, &mut integrity)?;
+    }
+    interrupt.check()?;
+    if let Some(memory) = memory {
+        if runs(Path::F0Write) {
+            integrity.memory = Some(check_memory(bridge, memory, pattern)?);
+        } else if runs(Path::TlpWrite) {
+            integrity.memory = Some(tlp::check(bridge, memory, pattern, plan.effort)?);
+        }
+    }
+    let integrity = Some(integrity).filter(|integrity| integrity.outcomes().next().is_some());
+    let holds = Holds {
+        window: integrity.as_ref().is_some_and(|integrity| integrity.e4 == Some(Outcome::Same)),
+        memory: runs(Path::F0Write)
+            && integrity.as_ref().is_some_and(|integrity| integrity.memory == Some(Outcome::Same)),
+    };
+
+    let e4_most = bridge.xdata_read_max();
+    let longest = |path: Path| if path == Path::E4Stock { e4_most } else { path.max_len() };
+    let wanted = plan.points(&Path::OPEN, MAX_DEPTH, &[1, MAX_DEPTH], longest);
+    let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
+    for (index, &point) in wanted.iter().enumerate() {
+        interrupt.check()?;
+        progress(Progress::Row { index, of: wanted.len(), point });
+        let known = obstacle(point.path, left_out(point.path), Some(beyond), integrity.as_ref(), &rows);
+        let outcome = match known {
+            Some(outcome) => outcome,
+            None if point.path.is_tlp() => {
+                bridge.set_depth(MAX_DEPTH);
+                let outcome = tlp::measure(bridge, point, beyond, plan.effort, interrupt)?;
+                // The writes have left other bytes there.
+                if let (Path::TlpWrite, Some(memory), true) = (point.path, memory, holds.memory) {
+                    bridge.stream_write(memory.address, pattern.bytes())?;
+                }
+                outcome
+            }
+            None => measure(bridge, point, memory, pattern, &holds, plan.effort, interrupt)?,
+        };
+        rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
+    }
+    bridge.set_depth(MAX_DEPTH);
+    Ok((integrity, rows))
+}
+
+/// Where the pattern stands, so that what is read can be compared.
+struct Holds {
+    /// The SRAM's first 4 KiB.
+    window: bool,
+    /// The memory behind the bridge.
+    memory: bool,
+}
+
+/// The pattern through F2, 4 KiB at a time; each piece must come back through E4 before the next is sent. Leaves the
+/// first in the window.
+fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integrity) -> Result<(), BenchError> {
+    let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
+    for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
+        if let Err(error) = bridge.sram_write(SLOT, piece) {
+            integrity.f2 = Some(control_outcome(error)?);
+            return Ok(());
+        }
+        integrity.f2 = Some(Outcome::Same);
+        let mut found = vec![0; piece.len()];
+        let outcome = match bridge.xdata_read(XdataAddress::main(WINDOW_AT), &mut found) {
+            Ok(()) => integrity::compare(piece, &found, index * WINDOW_LEN),
+            Err(error) => control_outcome(error)?,
+        };
+        let goes_on = outcome == Outcome::Same;
+        integrity.e4 = Some(outcome);
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The pattern through F0's streams, there and back.
+fn check_memory(bridge: &mut OpenBridge, memory: Memory, pattern: &Pattern) -> Result<Outcome, BenchError> {
+    if let Err(error) = bridge.stream_write(memory.address, pattern.bytes()) {
+        return control_outcome(error);
+    }
+    Ok(match read_memory(bridge, memory, pattern.bytes().len())? {
+        Ok(found) => integrity::compare(pattern.bytes(), &found, 0),
+        Err(outcome) => outcome,
+    })
+}
+
+fn read_memory(bridge: &mut OpenBridge, memory: Memory, len: usize) -> Result<Result<Vec<u8>, Outcome>, BenchError> {
+    let mut found = vec![0; len];
+    match bridge.stream_read(memory.address, &mut found) {
+        Ok(()) => Ok(Ok(found)),
+        Err(error) => control_outcome(error).map(Err),
+    }
+}
+
+/// Times E4, streams and F2.
+fn measure(
+    bridge: &mut OpenBridge,
+    point: Point,
+    memory: Option<Memory>,
+    pattern: &Pattern,
+    holds: &Holds,
+    effort: Effort,
+    interrupt: Interrupt<'_>,
+) -> Result<Outcome, BenchError> {
+    let Point { path, size, depth } = point;
+    bridge.set_depth(depth);
+    let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
+    let mut found = vec![0; size];
+    repeat(effort, interrupt, |tally, until| {
+        let ended = if path == Path::E4Stock {
+            let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
+            bridge.run(&mut Reads { size, number: 0, at: 0, window, tally, until, interrupt })
+        } else {
+            let mut ended = Ok(());
+            while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
+                let begun = Instant::now();
+                ended = match (path, memory) {
+                    (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes),
+                    (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes),
+                    (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found),
+                    _ => return Ok(Some(Outcome::NotRun { reason: "nothing to measure it on".to_owned() })),
+                };
+                if ended.is_ok() {
+                    tally.count(size, begun.elapsed());
+                    if path == Path::F0Read && holds.memory {
+                        tally.compare(Some(&bytes), Some(&found));
+                    }
+                }
+            }
+            ended
+        };
+        match ended {
+            Ok(()) => Ok(None),
+            Err(error) => control_outcome(error).map(Some),
+        }
+    })
+}
+
+/// E4 after E4, round and round in the window.
+struct Reads<'a> {
+    size: usize,
+    /// The next one to send.
+    number: usize,
+    /// The next one to come back.
+    at: usize,
+    window: Option<&'a [u8]>,
+    tally: &'a mut Tally,
+    until: Instant,
+    interrupt: Interrupt<'a>,
+}
+
+impl Reads<'_> {
+    /// Where the `number`th begins.
+    fn offset(&self, number: usize) -> usize {
+        number % (WINDOW_LEN / self.size) * self.size
+    }
+}
+
+impl OpenWorkload for Reads<'_> {
+    fn next(&mut self) -> Option<OpenJob> {
+        if Instant::now() >= self.until || self.interrupt.is_requested() {
+            return None;
+        }
+        let from = XdataAddress::main(WINDOW_AT + self.offset(self.number) as u16);
+        self.number += 1;
+        Some(OpenJob::Control(OpenCommand::XdataRead { from, len: self.size as u16 }))
+    }
+
+    fn complete(&mut self, _: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError> {
+        let at = self.offset(self.at);
+        self.at += 1;
+        if let Some(window) = self.window {
+            self.tally.compare(window.get(at..at + self.size), Some(data));
+        }
+        self.tally.count(self.size, elapsed);
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! Counts what a row's repetitions move, and makes its figures of it.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::error::BenchError;
+use super::measure::Effort;
+use super::report::{Figures, Outcome, Spread};
+use crate::interrupt::Interrupt;
+
+/// What has been moved.
+pub(super) struct Tally {
+    bytes: u64,
+    commands: u64,
+    mismatches: u64,
+    compared: bool,
+    /// In nanoseconds.
+    latencies: Histogram<u64>,
+}
+
+impl Tally {
+    /// A command has ended well.
+    pub(super) fn count(&mut self, bytes: usize, elapsed: Duration) {
+        self.bytes += bytes as u64;
+        self.commands += 1;
+        self.latencies.saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// What a command brought is compared with what should have come.
+    pub(super) fn compare(&mut self, expected: Option<&[u8]>, found: Option<&[u8]>) {
+        self.compared = true;
+        self.mismatches += u64::from(expected != found);
+    }
+}
+
+/// Runs a row: a warm-up, then repetitions. `run` moves data until the moment it is given; what it returns ends the row
+/// early.
+///
+/// # Errors
+/// Those of `run`; Ctrl-C.
+pub(super) fn repeat(
+    effort: Effort,
+    interrupt: Interrupt<'_>,
+    mut run: impl FnMut(&mut Tally, Instant) -> Result<Option<Outcome>, BenchError>,
+) -> Result<Outcome, BenchError> {
+    let mut tally = Tally {
+        bytes: 0,
+        commands: 0,
+        mismatches: 0,
+        compared: false,
+        // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
+        latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
+    };
+    let (mut throughput, mut rate) = (Vec::new(), Vec::new());
+    for repetition in 0..=effort.repetitions.max(1) {
+        (tally.bytes, tally.commands) = (0, 0);
+        let begun = Instant::now();
+        let length = if repetition == 0 { effort.warm_up } else { effort.repetition };
+        if let Some(ended) = run(&mut tally, begun + length)? {
+            return Ok(ended);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        interrupt.check()?;
+        if repetition == 0 {
+            tally.latencies.reset();
+        } else {
+            throughput.push(tally.bytes as f64 / 1e6 / seconds);
+            rate.push(tally.commands as f64 / seconds);
+        }
+    }
+    let latency = |quantile: f64| tally.latencies.value_at_quantile(quantile) as f64 / 1e3;
+    let (Some(mb_per_s), Some(commands_per_s)) = (Spread::of(throughput), Spread::of(rate)) else {
+        unreachable!("at least one repetition was run")
+    };
+    Ok(Outcome::Measured(Figures {
+        mb_per_s,
+        commands_per_s,
+        p50_us: latency(0.5),
+        p99_us: latency(0.99),
+        p99_9_us: latency(0.999),
+        max_us: tally.latencies.max() as f64 / 1e3,
+        commands: tally.latencies.len(),
+        mismatches: tally.mismatches,
+        compared: tally.compared,
+    }))
+}

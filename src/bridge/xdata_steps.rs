@@ -1,0 +1,83 @@
+//! E4 and E5 one after the other, with many in flight: what an engine in the chip is driven with.
+
+use std::time::Duration;
+
+use super::client::Bridge;
+use super::command_error::CommandError;
+use super::transport::Transport;
+use super::workload::{Completion, Job, JobData, Workload};
+use crate::scsi::{Command, ScsiStatus, XdataAddress};
+
+/// One step.
+#[derive(Debug)]
+pub enum XdataStep<'a> {
+    /// E5: writes one byte.
+    Write(XdataAddress, u8),
+    /// E4: reads at most 255 bytes.
+    Read(XdataAddress, &'a mut [u8]),
+}
+
+impl<T: Transport> Bridge<T> {
+    /// Carries these steps out in this order, with as many in flight as the transport takes. The firmware executes
+    /// commands in the order in which they come: the GPU runtime relies on it for the same sequences.
+    ///
+    /// # Errors
+    /// [`CommandError`] of the first step that failed. Steps behind it may have been carried out.
+    pub fn xdata_steps(&mut self, steps: &mut [XdataStep<'_>]) -> Result<(), CommandError> {
+        let timeout = self.timeouts().short;
+        let depth = self.transport_mut().max_depth();
+        let mut script = Script { steps, next: 0, failure: None };
+        self.transport_mut().run(&mut script, depth, timeout)?;
+        script.failure.map_or(Ok(()), Err)
+    }
+}
+
+struct Script<'a, 'b> {
+    steps: &'a mut [XdataStep<'b>],
+    next: usize,
+    failure: Option<CommandError>,
+}
+
+impl XdataStep<'_> {
+    fn command(&self) -> Command {
+        match self {
+            Self::Write(at, value) => Command::XdataWrite { at: *at, value: *value },
+            Self::Read(from, buffer) => Command::XdataRead { from: *from, len: buffer.len() as u16 },
+        }
+    }
+
+    const fn len(&self) -> usize {
+        match self {
+            Self::Write(..) => 0,
+            Self::Read(_, buffer) => buffer.len(),
+        }
+    }
+}
+
+impl Workload for Script<'_, '_> {
+    fn buffer_len(&self) -> usize {
+        self.steps.iter().map(XdataStep::len).max().unwrap_or(0)
+    }
+
+    fn next(&mut self, _: &mut [u8]) -> Option<Job> {
+        let step = self.steps.get(self.next)?;
+        let data = if step.len() == 0 { JobData::None } else { JobData::In(step.len()) };
+        let id = self.next as u64;
+        self.next += 1;
+        Some(Job { cdb: step.command().cdb(), data, id })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _: Duration) -> bool {
+        if completion.status != ScsiStatus::Good {
+            self.failure = Some(CommandError::of_status(&job.cdb, completion.status, completion.sense));
+        } else if let Some(XdataStep::Read(_, buffer)) =
+            usize::try_from(job.id).ok().and_then(|at| self.steps.get_mut(at))
+        {
+            match data.get(..buffer.len()) {
+                Some(data) => buffer.copy_from_slice(data),
+                None => self.failure = Some(CommandError::of_short_xdata(buffer.len(), data.len())),
+            }
+        }
+        self.failure.is_none()
+    }
+}

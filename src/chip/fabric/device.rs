@@ -1,0 +1,289 @@
+//! A PCIe device as a description makes it: header, BARs with memory, capabilities, link, and how it answers.
+
+use serde::Deserialize;
+
+use super::Completion;
+use super::config::{
+    BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MEMORY, ConfigSpace, MEMORY_WINDOW,
+    PREFETCHABLE_WINDOW,
+};
+
+/// How much of a BAR holds what is written; the rest reads as zeros.
+const MEMORY_MAX: u64 = 1 << 20;
+
+/// A device behind the root port, or a switch's port.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DeviceSpec {
+    /// The way to it from the root port: `DEVICE` or `DEVICE.FUNCTION` on each bus, with `/` between. What has devices
+    /// behind it is a switch's port.
+    pub at: String,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Class code, 24 bits; a port's is 0x060400 whatever stands here.
+    #[serde(default)]
+    pub class: u32,
+    /// Its BARs, from the first register on.
+    #[serde(default, rename = "bar")]
+    pub bars: Vec<Bar>,
+    /// Its link.
+    #[serde(default)]
+    pub link: LinkSpec,
+    /// How it answers configuration requests.
+    #[serde(default)]
+    pub answers: Answers,
+    /// Its last capability points back to its first.
+    #[serde(default)]
+    pub capabilities_loop: bool,
+}
+
+/// A memory BAR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Bar {
+    /// A power of two of at least 16; 0 for a register that holds nothing.
+    pub bytes: u64,
+    /// It takes two registers, and addresses of 64 bits.
+    #[serde(default)]
+    pub is_64: bool,
+    /// It is prefetchable.
+    #[serde(default)]
+    pub prefetchable: bool,
+}
+
+impl Bar {
+    /// How many registers it takes.
+    pub(super) const fn registers(self) -> usize {
+        if self.is_64 { 2 } else { 1 }
+    }
+
+    /// Whether a register can say so.
+    pub(super) const fn is_possible(self) -> bool {
+        let most = if self.is_64 { 1 << 62 } else { 1 << 31 };
+        self.bytes == 0 || (self.bytes.is_power_of_two() && self.bytes >= 16 && self.bytes <= most)
+    }
+}
+
+/// The link above a device. Speeds are generations: 1 is 2.5 GT/s, 4 is 16 GT/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LinkSpec {
+    /// What it trained to.
+    pub speed: u8,
+    /// Lanes that it trained to.
+    pub width: u8,
+    /// What the device can.
+    pub max_speed: u8,
+    /// Lanes that the device has.
+    pub max_width: u8,
+}
+
+impl Default for LinkSpec {
+    fn default() -> Self {
+        Self { speed: 4, width: 4, max_speed: 4, max_width: 16 }
+    }
+}
+
+/// How a device answers configuration requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answers {
+    /// As it should.
+    #[default]
+    Normally,
+    /// Every read brings ones, and writes change nothing.
+    Ones,
+    /// Never.
+    Never,
+    /// It asks to be asked again, so many times, and then answers as it should.
+    Retry(u32),
+}
+
+/// What a device is to the fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Endpoint,
+    Root,
+    Upstream,
+    Downstream,
+}
+
+impl Kind {
+    /// Device/port type of the PCI Express capability.
+    const fn code(self) -> u16 {
+        match self {
+            Self::Endpoint => 0,
+            Self::Root => 4,
+            Self::Upstream => 5,
+            Self::Downstream => 6,
+        }
+    }
+
+    pub(super) const fn is_port(self) -> bool {
+        !matches!(self, Self::Endpoint)
+    }
+
+    /// Whether one link is below it: such a bus has device 0 alone.
+    pub(super) const fn has_link_below(self) -> bool {
+        matches!(self, Self::Root | Self::Downstream)
+    }
+}
+
+const POWER_MANAGEMENT: usize = 0x50;
+const MSI: usize = 0x60;
+const EXPRESS: usize = 0x80;
+const ERROR_REPORTING: usize = 0x100;
+const SERIAL_NUMBER: usize = 0x150;
+
+#[derive(Debug)]
+pub(super) struct Device {
+    initial: ConfigSpace,
+    config: ConfigSpace,
+    answers: Answers,
+    /// The BARs with the register where each begins.
+    bars: Vec<(usize, Bar, Vec<u8>)>,
+}
+
+impl Device {
+    /// A device that has just got its power. `link` is what its PCI Express capability tells.
+    pub(super) fn new(spec: &DeviceSpec, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Self {
+        let mut config = ConfigSpace::new();
+        config.put(0x00, &spec.vendor.to_le_bytes());
+        config.put(0x02, &spec.device.to_le_bytes());
+        config.allow(COMMAND, &0x0547_u16.to_le_bytes());
+        // STATUS: it has a list of capabilities.
+        config.put(0x06, &[0x10]);
+        let class = if kind.is_port() { 0x06_04_00 } else { spec.class };
+        config.put(0x09, &class.to_le_bytes()[..3]);
+        config.allow(0x0C, &[0xFF]);
+        config.put(0x0E, &[u8::from(kind.is_port()) | u8::from(is_multi_function) << 7]);
+        config.allow(0x3C, &[0xFF]);
+        config.put(0x3D, &[u8::from(!kind.is_port())]);
+        let mut bars = Vec::new();
+        let mut at = BAR0;
+        for bar in &spec.bars {
+            let flags = u32::from(bar.is_64) << 2 | u32::from(bar.prefetchable) << 3;
+            if let Some(low) = bar.bytes.checked_sub(1) {
+                config.put(at, &flags.to_le_bytes());
+                config.allow(at, &(!low).to_le_bytes()[..4 * bar.registers()]);
+                bars.push((at, *bar, Vec::new()));
+            }
+            at += 4 * bar.registers();
+        }
+        if kind.is_port() {
+            config.allow(BUS_NUMBERS, &[0xFF; 3]);
+            config.allow(MEMORY_WINDOW, &[0xF0, 0xFF, 0xF0, 0xFF]);
+            config.put(PREFETCHABLE_WINDOW, &[0x01, 0, 0x01, 0]);
+            config.allow(PREFETCHABLE_WINDOW, &[0xF0, 0xFF, 0xF0, 0xFF]);
+            config.allow(PREFETCHABLE_WINDOW + 4, &[0xFF; 8]);
+            config.allow(BRIDGE_CONTROL, &[0xFF, 0x0F]);
+        }
+        put_capabilities(&mut config, spec, kind, link);
+        Self { initial: config.clone(), config, answers: spec.answers, bars }
+    }
+
+    /// A reset from above: configuration and memory are as at power-on.
+    pub(super) fn reset(&mut self) {
+        self.config.clone_from(&self.initial);
+        self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
+    }
+
+    pub(super) const fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    pub(super) fn config_read(&mut self, at: usize) -> Completion {
+        self.answer().unwrap_or_else(|| match self.answers {
+            Answers::Ones => Completion::Data(u32::MAX),
+            _ => Completion::Data(self.config.dword(at)),
+        })
+    }
+
+    pub(super) fn config_write(&mut self, at: usize, value: u32, enables: u8) -> Completion {
+        self.answer().unwrap_or_else(|| {
+            if self.answers != Answers::Ones {
+                self.config.write(at, value, enables);
+            }
+            Completion::Done
+        })
+    }
+
+    /// What it says in place of an answer.
+    fn answer(&mut self) -> Option<Completion> {
+        match &mut self.answers {
+            Answers::Never => Some(Completion::Never),
+            Answers::Retry(left @ 1..) => {
+                *left -= 1;
+                Some(Completion::Retry)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn answers_memory(&self) -> bool {
+        self.config.word(COMMAND) & COMMAND_MEMORY != 0
+    }
+
+    /// The BAR that decodes an address, and the offset in it.
+    fn decode(&mut self, addr: u64) -> Option<(&mut Vec<u8>, u64, u64)> {
+        if !self.answers_memory() {
+            return None;
+        }
+        for (at, bar, memory) in &mut self.bars {
+            let high = if bar.is_64 { self.config.dword(*at + 4) } else { 0 };
+            let base = u64::from(high) << 32 | u64::from(self.config.dword(*at) & !0x0F);
+            if let Some(offset) = addr.checked_sub(base).filter(|offset| *offset < bar.bytes) {
+                return Some((memory, offset & !3, bar.bytes));
+            }
+        }
+        None
+    }
+
+    pub(super) fn memory_read(&mut self, addr: u64) -> Option<u32> {
+        let (memory, offset, _) = self.decode(addr)?;
+        let cells = usize::try_from(offset).ok().and_then(|at| memory.get(at..at + 4));
+        Some(cells.map_or(0, |cells| u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]])))
+    }
+
+    /// `false` where no BAR decodes the address.
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool {
+        let Some((memory, offset, bytes)) = self.decode(addr) else { return false };
+        if memory.is_empty() {
+            memory.resize(bytes.min(MEMORY_MAX) as usize, 0);
+        }
+        if let Some(cells) = usize::try_from(offset).ok().and_then(|at| memory.get_mut(at..at + 4)) {
+            for byte in (0..4).filter(|byte| enables >> byte & 1 != 0) {
+                cells[byte] = value.to_le_bytes()[byte];
+            }
+        }
+        true
+    }
+}
+
+/// Power management, MSI, PCI Express; error reporting and a serial number in the extended space.
+fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: Kind, link: LinkSpec) {
+    config.put(CAPABILITIES, &[POWER_MANAGEMENT as u8]);
+    // Version 3, PME from D0, D3hot and D3cold; D0.
+    config.put(POWER_MANAGEMENT, &[0x01, MSI as u8, 0x03, 0xC8]);
+    config.allow(POWER_MANAGEMENT + 4, &[0x03, 0x01]);
+    // One vector, 64 bits.
+    config.put(MSI, &[0x05, EXPRESS as u8, 0x80, 0x00]);
+    config.allow(MSI + 2, &[0x71]);
+    config.allow(MSI + 4, &[0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+    let next = if spec.capabilities_loop { POWER_MANAGEMENT as u8 } else { 0 };
+    config.put(EXPRESS, &[0x10, next]);
+    config.put(EXPRESS + 2, &(0x0002 | kind.code() << 4).to_le_bytes());
+    // Payloads of up to 256 bytes.
+    config.put(EXPRESS + 4, &[0x01]);
+    config.put(EXPRESS + 8, &[0x10, 0x28]);
+    config.allow(EXPRESS + 8, &[0xFF, 0x7F]);
+    let lanes = |speed: u8, width: u8| (u32::from(speed & 0x0F) | u32::from(width & 0x3F) << 4).to_le_bytes();
+    config.put(EXPRESS + 0x0C, &lanes(link.max_speed, link.max_width)[..3]);
+    config.allow(EXPRESS + 0x10, &[0xFB, 0x0F]);
+    config.put(EXPRESS + 0x12, &lanes(link.speed, link.width)[..2]);
+    // Advanced error reporting, version 2; device serial number, version 1.
+    config.put(ERROR_REPORTING, &[0x01, 0x00, 0x02, (SERIAL_NUMBER >> 4) as u8]);
+    config.put(SERIAL_NUMBER, &[0x03, 0x00, 0x01, 0x00, 0x01, 0x00, 0x00, 0xFF]);
+}

@@ -1,0 +1,196 @@
+//! Devices below the root port: built from their descriptions, and reached as the ports' registers say.
+
+use thiserror::Error;
+
+use super::config::{BRIDGE_CONTROL, BUS_NUMBERS, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET};
+use super::device::{Device, DeviceSpec, Kind, LinkSpec};
+use super::{Address, Completion, Place};
+
+/// Descriptions that make no tree.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TreeError {
+    /// A path that is none.
+    #[error("{0:?} is no way from the root port, expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between")]
+    Path(String),
+    /// What is on the way to it is missing.
+    #[error("{0:?}: the port on the way to it is not described")]
+    NoPort(String),
+    /// It is described twice.
+    #[error("{0:?} is described twice")]
+    Twice(String),
+    /// Behind a link is one device.
+    #[error("{0:?}: a link has one device on it, and its number is 0")]
+    NotOnLink(String),
+    /// Its BARs.
+    #[error(
+        "{0:?}: a BAR is 0 bytes or a power of two from 16 on, up to 2 GiB in one register; six registers at most, \
+         two for a port"
+    )]
+    Bars(String),
+}
+
+/// A device with what is behind it.
+#[derive(Debug)]
+pub(super) struct Node {
+    device: u8,
+    function: u8,
+    kind: Kind,
+    itself: Device,
+    behind: Vec<Node>,
+}
+
+/// A description with those of what is behind it.
+struct Draft<'a> {
+    spec: &'a DeviceSpec,
+    at: (u8, u8),
+    behind: Vec<Draft<'a>>,
+}
+
+/// The root port's own: ASMedia's IDs, four lanes at 16 GT/s.
+fn root_itself() -> DeviceSpec {
+    let link = LinkSpec { max_width: 4, ..LinkSpec::default() };
+    DeviceSpec { vendor: 0x1B21, device: 0x2463, link, ..DeviceSpec::default() }
+}
+
+impl Node {
+    /// The root port of the bridge, and nothing behind it.
+    pub(super) fn lone_root() -> Self {
+        let spec = root_itself();
+        let itself = Device::new(&spec, Kind::Root, spec.link, false);
+        Self { device: 0, function: 0, kind: Kind::Root, itself, behind: Vec::new() }
+    }
+
+    /// The root port of the bridge with these devices behind it.
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub(super) fn root(specs: &[DeviceSpec]) -> Result<Self, TreeError> {
+        let mut ways = specs.iter().map(|spec| Ok((way(&spec.at)?, spec))).collect::<Result<Vec<_>, TreeError>>()?;
+        ways.sort_by_key(|(way, _)| way.len());
+        let itself = root_itself();
+        let mut root = Draft { spec: &itself, at: (0, 0), behind: Vec::new() };
+        for (way, spec) in ways {
+            root.add(&way, spec)?;
+        }
+        Self::build(root, Kind::Root, itself.link, false)
+    }
+
+    fn build(draft: Draft<'_>, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Result<Self, TreeError> {
+        let Draft { spec, at: (device, function), behind } = draft;
+        let registers: usize = spec.bars.iter().map(|bar| bar.registers()).sum();
+        if registers > if kind.is_port() { 2 } else { 6 } || spec.bars.iter().any(|bar| !bar.is_possible()) {
+            return Err(TreeError::Bars(spec.at.clone()));
+        }
+        // A port shows the link below it, as the device there has trained it.
+        let below = behind.first().map(|below| below.spec.link).filter(|_| kind.has_link_below());
+        let link = below.map_or(link, |below| LinkSpec { speed: below.speed, width: below.width, ..link });
+        let numbers: Vec<u8> = behind.iter().map(|below| below.at.0).collect();
+        let below = behind.into_iter().map(|below| {
+            if kind.has_link_below() && below.at.0 != 0 {
+                return Err(TreeError::NotOnLink(below.spec.at.clone()));
+            }
+            let is_multi_function = numbers.iter().filter(|number| **number == below.at.0).count() > 1;
+            let its_kind = match (below.behind.is_empty(), kind) {
+                (true, _) => Kind::Endpoint,
+                (false, Kind::Upstream) => Kind::Downstream,
+                (false, _) => Kind::Upstream,
+            };
+            let link = below.spec.link;
+            Self::build(below, its_kind, link, is_multi_function)
+        });
+        let behind = below.collect::<Result<Vec<_>, TreeError>>()?;
+        Ok(Self { device, function, kind, itself: Device::new(spec, kind, link, is_multi_function), behind })
+    }
+
+    /// Whether nothing is behind it.
+    pub(super) fn is_leaf(&self) -> bool {
+        self.behind.is_empty()
+    }
+
+    pub(super) fn config_read(&mut self, at: Address) -> Completion {
+        self.itself.config_read(usize::from(at.offset))
+    }
+
+    pub(super) fn config_write(&mut self, at: Address, value: u32, enables: u8) -> Completion {
+        let resets = |node: &Self| node.itself.config().word(BRIDGE_CONTROL) & SECONDARY_BUS_RESET != 0;
+        let was_reset = resets(self);
+        let completion = self.itself.config_write(usize::from(at.offset), value, enables);
+        if self.kind.is_port() && resets(self) && !was_reset {
+            self.behind.iter_mut().for_each(Self::reset);
+        }
+        completion
+    }
+
+    fn reset(&mut self) {
+        self.itself.reset();
+        self.behind.iter_mut().for_each(Self::reset);
+    }
+
+    /// The device behind this port that a request of type 1 reaches.
+    pub(super) fn find(&mut self, place: Place) -> Option<&mut Self> {
+        let [_, secondary, subordinate, _] = self.itself.config().dword(BUS_NUMBERS).to_le_bytes();
+        if !self.kind.is_port() || secondary == 0 || !(secondary..=subordinate).contains(&place.bus) {
+            return None;
+        }
+        if place.bus == secondary {
+            return self.behind.iter_mut().find(|node| (node.device, node.function) == (place.device, place.function));
+        }
+        self.behind.iter_mut().find_map(|node| node.find(place))
+    }
+
+    pub(super) fn memory_read(&mut self, addr: u64) -> Option<u32> {
+        if self.forwards(addr) {
+            return self.behind.iter_mut().find_map(|node| node.memory_read(addr));
+        }
+        self.itself.memory_read(addr)
+    }
+
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool {
+        if self.forwards(addr) {
+            return self.behind.iter_mut().any(|node| node.memory_write(addr, value, enables));
+        }
+        self.itself.memory_write(addr, value, enables)
+    }
+
+    /// Whether one of this port's windows has the address.
+    fn forwards(&self, addr: u64) -> bool {
+        let config = self.itself.config();
+        let has = |at: usize, high: [u32; 2]| {
+            let window = config.dword(at);
+            let base = u64::from(high[0]) << 32 | u64::from(window & 0xFFF0) << 16;
+            let limit = u64::from(high[1]) << 32 | u64::from(window & 0xFFF0_0000) | 0xF_FFFF;
+            (base..=limit).contains(&addr)
+        };
+        let high = [config.dword(PREFETCHABLE_WINDOW + 4), config.dword(PREFETCHABLE_WINDOW + 8)];
+        self.kind.is_port()
+            && self.itself.answers_memory()
+            && (has(MEMORY_WINDOW, [0, 0]) || has(PREFETCHABLE_WINDOW, high))
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn add(&mut self, way: &[(u8, u8)], spec: &'a DeviceSpec) -> Result<(), TreeError> {
+        let [step, rest @ ..] = way else { return Err(TreeError::Path(spec.at.clone())) };
+        let found = self.behind.iter_mut().find(|below| below.at == *step);
+        match (found, rest.is_empty()) {
+            (Some(_), true) => Err(TreeError::Twice(spec.at.clone())),
+            (Some(below), false) => below.add(rest, spec),
+            (None, false) => Err(TreeError::NoPort(spec.at.clone())),
+            (None, true) => {
+                self.behind.push(Self { spec, at: *step, behind: Vec::new() });
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The steps of a path. At most 255, as there are no more buses.
+fn way(path: &str) -> Result<Vec<(u8, u8)>, TreeError> {
+    let number = |text: &str, most: u8| text.parse::<u8>().ok().filter(|number| *number <= most);
+    let step = |text: &str| {
+        let (device, function) = text.split_once('.').unwrap_or((text, "0"));
+        Some((number(device, 31)?, number(function, 7)?))
+    };
+    let steps: Option<Vec<_>> = path.split('/').map(step).collect();
+    steps.filter(|steps| steps.len() <= 255).ok_or_else(|| TreeError::Path(path.to_owned()))
+}

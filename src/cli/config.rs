@@ -1,0 +1,82 @@
+//! `asmpatch config`.
+
+mod get;
+mod set;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::Context;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
+use crate::flash::plan::UnitBlocks;
+
+/// Read and change one unit's configuration: its serial number and its names.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Get(get::Args),
+    Set(set::Args),
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As for the command below it.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    match &args.command {
+        Command::Get(args) => get::run(args),
+        Command::Set(args) => set::run(args, context),
+    }
+}
+
+/// Why a unit's configuration can't be read or changed.
+#[derive(Debug, Error, Diagnostic)]
+enum ConfigError {
+    /// It gives no block.
+    #[error("{device}: the unit gives no configuration block {}: it runs its {state}", index.number())]
+    #[diagnostic(
+        code(asmpatch::config::no_block),
+        help(
+            "the boot loader can't read the flash: give the unit firmware first, with the blocks of its backup: `asmpatch \
+             restore DIR`, or `asmpatch flash FILE --config-from DIR`"
+        )
+    )]
+    NoBlock { device: String, index: BlockIndex, state: BridgeState },
+    /// A block that the chip ignores.
+    #[error("{device}: {cause}")]
+    #[diagnostic(forward(cause))]
+    Damaged { device: String, cause: ConfigBlockError },
+    /// Its flash holds no firmware that could be written again with the block.
+    #[error("{device}: the unit's flash holds no firmware that passes the chip's checks")]
+    #[diagnostic(
+        code(asmpatch::config::no_firmware),
+        help(
+            "changing a field erases all of the slot, and the firmware is written again with it: write firmware in the same \
+             go, `asmpatch flash FILE --serial TEXT`. Nothing was written"
+        )
+    )]
+    NoFirmware { device: String },
+}
+
+impl Failure for ConfigError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NoBlock { .. } | Self::NoFirmware { .. } => Exit::Refused,
+            Self::Damaged { cause, .. } => cause.exit(),
+        }
+    }
+}
+
+/// A unit's block, its frame checked.
+fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, ConfigError> {
+    let device = || device.to_owned();
+    let bytes =
+        blocks[usize::from(index.number())].ok_or_else(|| ConfigError::NoBlock { device: device(), index, state })?;
+    ConfigBlock::parse(index, &bytes).map_err(|cause| ConfigError::Damaged { device: device(), cause })
+}

@@ -1,0 +1,115 @@
+//! `asmpatch config get`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::block;
+use crate::bridge::Attached;
+use crate::cli::known::DeviceIds;
+use crate::cli::pcap::PcapArgs;
+use crate::cli::print;
+use crate::digest::to_hex;
+use crate::escape::Escape as _;
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
+use crate::flash::observe;
+use crate::interrupt;
+use crate::unit::{self, Selector};
+
+/// Show the fields of a unit's configuration.
+///
+/// Reads configuration block 0 and writes nothing. A unit in its boot loader gives none.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch config get\n  asmpatch config get serial --device 3-1.2")]
+pub struct Args {
+    /// Print the value of this field alone: serial, manufacturer, t10-vendor, product, t10-product, vendor-id,
+    /// product-id, device-release or flags.
+    #[arg(value_parser = parse_field)]
+    field: Option<ConfigField>,
+
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_field(name: &str) -> Result<ConfigField, String> {
+    let names = || ConfigField::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
+    ConfigField::named(name).ok_or_else(|| format!("expected one of {}", names()))
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    device: String,
+    usb_id: String,
+    state: BridgeState,
+    fields: BTreeMap<&'a str, Value>,
+}
+
+/// A field's value: numbers as numbers, unknown bytes as hexadecimal digits.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Value {
+    Text(String),
+    Number(u16),
+}
+
+impl Value {
+    fn of(block: &ConfigBlock, field: ConfigField) -> Self {
+        match field.kind() {
+            FieldKind::Text => Self::Text(block.text(field)),
+            FieldKind::U16 => Self::Number(block.number(field)),
+            FieldKind::Bytes => Self::Text(to_hex(block.field(field), "")),
+        }
+    }
+
+    fn words(&self) -> String {
+        match self {
+            Self::Text(text) => text.shown().to_string(),
+            Self::Number(number) => format!("0x{number:04X}"),
+        }
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, one whose disk is in use, one that gives no block that holds.
+pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
+    let interrupt = interrupt::install();
+    let recording = args.pcap.start()?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let device = port.device();
+    let (Attached { usb_id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
+    let zero = block(&device, state, &blocks, BlockIndex::Zero)?;
+    let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
+    let value = |field: ConfigField| Value::of(&zero, field);
+    if args.json {
+        let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
+        print::json(&Json { device, usb_id: usb_id.to_string(), state, fields });
+    } else if let Some(field) = args.field {
+        outln!("{}", value(field).words());
+    } else {
+        outln!("{}: {usb_id} ({state})", device.shown());
+        for field in shown {
+            outln!("  {:<15} {}", field.name(), value(*field).words());
+        }
+        if zero.field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {
+            outln!(
+                "  note            tinygrad's patch.py gives every unit this serial number: `asmpatch config set serial=TEXT`"
+            );
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,150 @@
+//! `asmpatch config set`.
+
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use super::{ConfigError, block};
+use crate::cli::Context;
+use crate::cli::flash::{Choice, Job, Outcome, Session, Unit, WritingArgs};
+use crate::cli::known::PatchDirs;
+use crate::digest::Sha256Digest;
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
+use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
+use crate::flash::decide::Subject;
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::observe::Observation;
+use crate::flash::plan::Plan;
+use crate::flash::recovery::Origin;
+use crate::unit::OpenError;
+
+/// Change a unit's serial number or names.
+///
+/// The fields lie in a sector that can't be erased without the firmware, so this is a flash of the unit's own firmware:
+/// with a backup, a question, a readback and a restart, and by the rules of `asmpatch flash`. A serial number that
+/// another unit has is refused. Everything else stays, byte for byte.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
+asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run")]
+pub struct Args {
+    /// A field and what it is to hold: serial (at most 20 characters), manufacturer (36), t10-vendor (8), product (32),
+    /// t10-product (16); printable ASCII.
+    #[arg(value_name = "FIELD=TEXT", required = true)]
+    edits: Vec<Edit>,
+
+    #[command(flatten)]
+    writing: WritingArgs,
+}
+
+/// A field and what it is to hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Edit {
+    field: ConfigField,
+    text: String,
+}
+
+impl FromStr for Edit {
+    type Err = String;
+
+    fn from_str(argument: &str) -> Result<Self, String> {
+        let texts = || {
+            let names = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
+            names.map(|field| field.name()).collect::<Vec<_>>().join(", ")
+        };
+        let (name, text) = argument.split_once('=').ok_or("expected FIELD=TEXT, as in serial=LAB-07")?;
+        let field =
+            ConfigField::named(name).ok_or_else(|| format!("unknown field `{name}`, expected one of {}", texts()))?;
+        if field.kind() != FieldKind::Text {
+            return Err(format!("`{name}` is no text; `config set` changes {}", texts()));
+        }
+        if field == ConfigField::Serial && text.trim().is_empty() {
+            return Err("a unit without a serial number can't be told from another".to_owned());
+        }
+        let edit = Self { field, text: text.to_owned() };
+        let [mut scratch, _] = known_blocks();
+        edit.apply(&mut scratch).map_err(|error| error.to_string())?;
+        Ok(edit)
+    }
+}
+
+impl Edit {
+    fn apply(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        block.set_text(self.field, &self.text)
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A unit whose firmware and blocks can't be read, and whatever else stops `flash` before the first write.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let mut session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
+    let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
+        Some(Unit { outcome: Outcome::Refused(failure), .. }) => return Err(failure),
+        Some(unit) => unit,
+        None => return Err(OpenError::None.into()),
+    };
+    let image = match &unit.seen {
+        Some((_, plan)) => Image::parse(&plan.file)?,
+        None => return Err(OpenError::None.into()),
+    };
+    let job = Job {
+        subject: Subject {
+            firmware: Firmware::of(&image, &library),
+            rewritable: Rewritable::of(&image),
+            from_virtual: false,
+            serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
+        },
+        library,
+        source: format!("the unit's own, SHA-256 {}", Sha256Digest::of(&image.to_file())),
+        origin: Origin::Config { edits: args.options(), backup: args.writing.backup_options() },
+    };
+    session.carry_out(vec![unit], &job)
+}
+
+/// The unit's own firmware and blocks, with the edits.
+fn plan(seen: &Observation, edits: &[Edit]) -> Result<Plan, AnyFailure> {
+    let device = seen.device.as_str();
+    for index in BlockIndex::ALL {
+        block(device, seen.attached.state, &seen.blocks, index)?;
+    }
+    let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.to_owned() })?;
+    let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
+    Ok(Plan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
+}
+
+impl Args {
+    /// The fields, to name the command again.
+    fn options(&self) -> Vec<OsString> {
+        self.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edit_names_a_text_field_and_a_text_that_fits_it() {
+        let edit: Edit = "product=a = b".parse().unwrap();
+        assert_eq!(edit, Edit { field: ConfigField::Product, text: "a = b".to_owned() });
+        assert_eq!("manufacturer=".parse::<Edit>().unwrap().text, "");
+        for (argument, expected) in [
+            ("serial", "expected FIELD=TEXT"),
+            (
+                "Serial=1",
+                "unknown field `Serial`, expected one of serial, manufacturer, t10-vendor, product, t10-product",
+            ),
+            ("vendor-id=0x174C", "`vendor-id` is no text"),
+            ("flags=cfff02ff", "`flags` is no text"),
+            ("serial= ", "can't be told from another"),
+            ("serial=123456789012345678901", "at most 20 ASCII characters"),
+            ("product=Größe", "ASCII"),
+            ("t10-vendor=\u{1b}[2J", "ASCII"),
+        ] {
+            let message = argument.parse::<Edit>().unwrap_err();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `asmpatch doctor`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::known::{DeviceIds, PatchDirs};
+use super::pcap::PcapArgs;
+use super::{Context, output, print};
+use crate::atomic;
+use crate::bridge::UnitInfo;
+use crate::doctor::{Diagnosis, Options, Report, diagnose, examine};
+use crate::escape::Escape as _;
+use crate::failure::{AnyFailure, Exit};
+use crate::fetch::Manifests;
+use crate::interrupt;
+use crate::shell;
+use crate::unit::{self, Selector};
+
+/// Say whether a GPU runtime could start on a unit, and what keeps it from that.
+///
+/// USB speed, permissions, firmware, PCIe link, supply, GPU, and a short bench, a line each with what to do. Reads only, but
+/// for bus numbers that it gives to PCIe bridges that have none; they last as long as the power. Ends with status 0 only
+/// where a GPU runtime could start.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    device: Option<Selector>,
+
+    /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM.
+    #[arg(long)]
+    write: bool,
+
+    /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
+    /// firmware answers on the chip model. Serial numbers are hashed; nothing else in it is private.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Replace FILE where it exists.
+    #[arg(long, requires = "report")]
+    force: bool,
+
+    #[command(flatten)]
+    ids: DeviceIds,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    #[serde(flatten)]
+    unit: &'a UnitInfo,
+    #[serde(flatten)]
+    diagnosis: &'a Diagnosis,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// No unit, several and no choice, a report that can't be written, Ctrl-C. What is wrong with the unit is on the page.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let interrupt = interrupt::install();
+    if let Some(path) = &args.report {
+        output::check_new(path, args.force)?;
+    }
+    let recording = args.pcap.start()?;
+    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let device = port.device();
+    let info = unit::of_port(&mut *port)?;
+    let serial = info.serial.clone();
+    let options = Options { write: args.write, compare: args.report.is_some() };
+    let seen = examine(&mut *port, info, options, &library, interrupt)?;
+    drop(port);
+    let diagnosis = diagnose(&seen, &device);
+    if args.json {
+        print::json(&Json { unit: &seen.unit, diagnosis: &diagnosis });
+    } else {
+        show(&seen.unit, &diagnosis);
+    }
+    let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
+    if let Some(path) = &args.report {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+        let report = Report::new(seen, diagnosis, kernel.as_deref().map(str::trim));
+        atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
+        if !args.json {
+            outln!(
+                "wrote {}: please send it to the project, since nobody here has met silicon",
+                shell::path(path).shown()
+            );
+        }
+    }
+    Ok(exit)
+}
+
+fn show(unit: &UnitInfo, diagnosis: &Diagnosis) {
+    outln!("{unit}");
+    for line in &diagnosis.lines {
+        outln!("  {:<4}  {:<10}  {}", line.verdict, line.topic, line.found);
+        if let Some(advice) = &line.advice {
+            for part in advice.lines() {
+                outln!("                    {part}");
+            }
+        }
+    }
+    match diagnosis.runtime {
+        Some(runtime) => outln!("a GPU runtime can start: {runtime}"),
+        None => outln!("no GPU runtime can start"),
+    }
+}

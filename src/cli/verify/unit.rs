@@ -1,0 +1,91 @@
+//! `verify --device`: whether a unit's flash holds the image.
+
+use serde::Serialize;
+
+use crate::cli::Context;
+use crate::cli::flash::Screen;
+use crate::cli::known::DeviceIds;
+use crate::escape::Escape as _;
+use crate::failure::AnyFailure;
+use crate::firmware::{FileOffset, Part};
+use crate::flash::access::Access;
+use crate::flash::backup::Backup;
+use crate::flash::progress::{Event, Observer as _, Step};
+use crate::flash::read;
+use crate::interrupt;
+use crate::unit::{self, Selector};
+
+/// What a unit's flash holds.
+pub struct UnitFlash(Backup);
+
+/// Where the flash differs from an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Difference {
+    count: usize,
+    first: FileOffset,
+}
+
+/// The key of `--json`.
+#[derive(Serialize)]
+pub struct Json {
+    device: String,
+    holds: bool,
+    differing_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_file_offset: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_flash_address: Option<u32>,
+}
+
+impl UnitFlash {
+    /// Reads all of it, through vendor commands or registers. Writes nothing.
+    ///
+    /// # Errors
+    /// No unit, or one that gives nothing of its flash.
+    pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Self, AnyFailure> {
+        let interrupt = interrupt::install();
+        let mut port = unit::port(&ids.load()?, Some(selector), None)?;
+        let (device, attached) = (port.device(), port.attached()?);
+        let mut access = Access::open(&mut *port)?;
+        let screen = Screen::start(context, false, false);
+        let mut bar = screen.unit(0, device.clone());
+        bar.event(Event::Total(read::BACKUP_BYTES));
+        bar.event(Event::Begin(Step::Compare));
+        let found = read::backup(&mut access, device, &attached, &mut bar, interrupt);
+        drop(bar);
+        screen.finish();
+        Ok(Self(found?))
+    }
+
+    /// Where it differs from an image file; `None` where it holds it.
+    pub fn difference(&self, file: &[u8]) -> Option<Difference> {
+        let parts = Part::ALL.into_iter().zip(&self.0.parts);
+        let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
+        let mut differing = found.enumerate().filter(|(_, (wanted, found))| wanted != found);
+        let (first, _) = differing.next()?;
+        Some(Difference { count: 1 + differing.count(), first: FileOffset(first as u32) })
+    }
+
+    /// Prints whether it holds an image.
+    pub fn print(&self, difference: Option<Difference>) {
+        let device = self.0.unit.device.shown();
+        match difference {
+            None => outln!("  {device}: its flash holds this image"),
+            Some(Difference { count, first }) => outln!(
+                "  {device}: its flash holds another: {count} bytes differ, the first at {first}, {}",
+                first.flash_address()
+            ),
+        }
+    }
+
+    /// The same for `--json`.
+    pub fn json(&self, difference: Option<Difference>) -> Json {
+        Json {
+            device: self.0.unit.device.clone(),
+            holds: difference.is_none(),
+            differing_bytes: difference.map_or(0, |difference| difference.count),
+            first_file_offset: difference.map(|difference| difference.first.0),
+            first_flash_address: difference.map(|difference| difference.first.flash_address().0),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! `asmpatch wrap`.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::input::{self, InFile};
+use super::output;
+use super::{Context, print};
+use crate::atomic;
+use crate::digest::Sha256Digest;
+use crate::escape::Escape as _;
+use crate::failure::{AnyFailure, Exit};
+use crate::firmware::{CodeFileError, CodeFormat, Part, image_of_code};
+use crate::shell;
+
+/// More than Intel HEX or ELF of the longest image needs, debug information included.
+const MAX_CODE_FILE: usize = 4 << 20;
+
+/// Put code into the container that the chip starts: length, magic, checksum and CRC-32.
+///
+/// For firmware that is not the vendor's, such as tinygrad's open firmware after a build. The code is raw bytes from address
+/// 0 on, Intel HEX, or ELF for the 8051; what the file is, its content tells.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The code.
+    #[arg(value_name = "CODE")]
+    file: PathBuf,
+
+    /// Where the image goes.
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+
+    /// Replace IMAGE where it exists.
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json {
+    file: String,
+    format: CodeFormat,
+    size: usize,
+    parts: usize,
+    sha256: Sha256Digest,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A file that is no code for this chip, an IMAGE that is there or can't be written.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let bytes = input::read(&args.file, MAX_CODE_FILE)?;
+    let image = image_of_code(&bytes).map_err(InFile::<CodeFileError>::named(&args.file))?;
+    output::check(&args.output, &args.file, args.force)?;
+    let file = image.to_file();
+    atomic::write(&args.output, &file)?;
+    let format = CodeFormat::of(&bytes);
+    let sha256 = Sha256Digest::of(&file);
+    let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();
+    if args.json {
+        print::json(&Json { file: args.output.display().to_string(), format, size: file.len(), parts, sha256 });
+        return Ok(Exit::Done);
+    }
+    outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());
+    outln!("wrote {}: {} bytes, SHA-256 {sha256}", args.output.shown(), file.len());
+    if !context.is_quiet() {
+        outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,270 @@
+//! The USB IDs that ASM2464PD units are known by: those in the binary, those in the user's folders, those of one run.
+//!
+//! Vendor commands go to nothing else: a device whose ID is not here is not opened. The ID tells who made a unit, and
+//! not what runs on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use miette::Diagnostic;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+use crate::firmware::UsbId;
+use crate::toml_file::{self, TomlError};
+
+/// The device files in the binary: name for messages, text.
+const EMBEDDED: [(&str, &str); 3] = [
+    ("devices/asmedia.toml", include_str!("../devices/asmedia.toml")),
+    ("devices/owc.toml", include_str!("../devices/owc.toml")),
+    ("devices/tinygrad.toml", include_str!("../devices/tinygrad.toml")),
+];
+
+/// The longest product or maker, in characters: they are shown on one line.
+const MAX_NAME: usize = 48;
+/// The longest notes or source, in characters.
+const MAX_TEXT: usize = 500;
+
+/// What is known of one USB ID.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct KnownDevice {
+    /// VID:PID.
+    pub id: UsbId,
+    /// The product, as its maker sells it.
+    pub product: String,
+    /// Who makes it.
+    pub maker: String,
+    /// What a user should know about it.
+    #[serde(default)]
+    pub notes: String,
+    /// Where that is known from.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceFile {
+    device: Vec<KnownDevice>,
+}
+
+/// The USB IDs that are taken for ASM2464PD units.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// Each with the file that has it.
+    known: BTreeMap<UsbId, (String, KnownDevice)>,
+    /// Those that the user names for this run.
+    named: BTreeSet<UsbId>,
+}
+
+/// Why a device file can't be used.
+#[derive(Debug, Error, Diagnostic)]
+pub enum DevicesError {
+    /// TOML that is no device file.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// Two entries for one ID.
+    #[error("{second}: the USB ID {id} is in {first} already")]
+    #[diagnostic(
+        code(asmpatch::devices::duplicate),
+        help("each ID has one entry; remove this one, it is taken for a unit without it")
+    )]
+    Duplicate {
+        /// The ID.
+        id: UsbId,
+        /// The file that has it.
+        first: String,
+        /// The file that repeats it.
+        second: String,
+    },
+    /// A text that can't be shown on its line.
+    #[error("{origin}: {id}: `{key}` has {found} characters, expected {} to {max}", u8::from(*is_needed))]
+    #[diagnostic(code(asmpatch::devices::length), help("correct the entry; docs/formats.md describes every key"))]
+    Length {
+        /// The file.
+        origin: String,
+        /// The entry.
+        id: UsbId,
+        /// Which key.
+        key: &'static str,
+        /// Its length in characters.
+        found: usize,
+        /// Whether it can't be empty.
+        is_needed: bool,
+        /// The most that it may have.
+        max: usize,
+    },
+}
+
+impl Failure for DevicesError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+impl Devices {
+    /// The devices in the binary.
+    ///
+    /// # Errors
+    /// None in a binary that passed its tests.
+    pub fn embedded() -> Result<Self, DevicesError> {
+        let mut devices = Self::default();
+        for (origin, text) in EMBEDDED {
+            devices.add(origin, text)?;
+        }
+        Ok(devices)
+    }
+
+    /// Adds the entries of one device file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`DevicesError`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), DevicesError> {
+        let DeviceFile { device } = toml_file::parse(origin, text)?;
+        for device in device {
+            check(origin, &device)?;
+            if let Some((first, _)) = self.known.get(&device.id) {
+                let (first, second) = (first.clone(), origin.to_owned());
+                return Err(DevicesError::Duplicate { id: device.id, first, second });
+            }
+            self.known.insert(device.id, (origin.to_owned(), device));
+        }
+        Ok(())
+    }
+
+    /// Takes devices with this ID for units too.
+    pub fn name(&mut self, id: UsbId) {
+        self.named.insert(id);
+    }
+
+    /// Whether a device with this ID is taken for a unit.
+    pub fn contains(&self, id: UsbId) -> bool {
+        self.known.contains_key(&id) || self.named.contains(&id)
+    }
+
+    /// What is known of this ID; `None` for one that only the user has named.
+    pub fn get(&self, id: UsbId) -> Option<&KnownDevice> {
+        self.known.get(&id).map(|(_, device)| device)
+    }
+
+    /// Every ID that is taken for a unit's, in ascending order.
+    pub fn ids(&self) -> impl Iterator<Item = UsbId> {
+        let ids: BTreeSet<UsbId> = self.known.keys().chain(&self.named).copied().collect();
+        ids.into_iter()
+    }
+
+    /// What is known, by ID.
+    pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
+        self.known.values().map(|(_, device)| device)
+    }
+}
+
+fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
+    let texts = [
+        ("product", &device.product, true, MAX_NAME),
+        ("maker", &device.maker, true, MAX_NAME),
+        ("notes", &device.notes, false, MAX_TEXT),
+        ("source", &device.source, true, MAX_TEXT),
+    ];
+    for (key, text, is_needed, max) in texts {
+        let found = text.chars().count();
+        if found > max || (is_needed && text.trim().is_empty()) {
+            return Err(DevicesError::Length {
+                origin: origin.to_owned(),
+                id: device.id,
+                key,
+                found: if found > max { found } else { 0 },
+                is_needed,
+                max,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::file;
+
+    const DOCK: &str =
+        "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
+
+    fn add(text: &str) -> Result<Devices, DevicesError> {
+        let mut devices = Devices::embedded()?;
+        devices.add("mine.toml", text).map(|()| devices)
+    }
+
+    #[test]
+    fn every_file_in_the_folder_is_in_the_binary() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("devices");
+        let files = file::toml_files(&dir).unwrap();
+        assert_eq!(files.len(), EMBEDDED.len());
+        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
+            assert!(path.ends_with(origin));
+            assert_eq!(fs::read_to_string(path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn the_ids_that_owners_have_published_are_known_and_no_other_is() {
+        let ids: Vec<String> = Devices::embedded().unwrap().ids().map(|id| id.to_string()).collect();
+        let published =
+            ["174C:2461", "174C:2462", "174C:2463", "174C:2464", "1E91:DE79", "3801:0001", "ADD1:0001", "ADD1:0002"];
+        assert_eq!(ids, published);
+        let devices = Devices::embedded().unwrap();
+        assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));
+        // Another ID of the same chip maker's.
+        assert!(!devices.contains("174C:2466".parse().unwrap()));
+        assert_eq!(devices.get("1E91:DE79".parse().unwrap()).unwrap().product, "Express 1M2");
+    }
+
+    #[test]
+    fn a_file_of_the_users_and_a_name_for_one_run_add_ids() {
+        let mut devices = add(DOCK).unwrap();
+        let [dock, other] = ["1234:ABCD", "ABCD:1234"].map(|text| text.parse::<UsbId>().unwrap());
+        assert_eq!(devices.get(dock).unwrap().maker, "Maker");
+        assert!(!devices.contains(other));
+        devices.name(other);
+        devices.name(dock);
+        assert!(devices.contains(other) && devices.get(other).is_none());
+        assert_eq!(devices.ids().count(), Devices::embedded().unwrap().ids().count() + 2);
+    }
+
+    #[test]
+    fn an_entry_that_is_wrong_names_its_file_and_its_place() {
+        let long = format!("product = \"{}\"", "x".repeat(49));
+        for (text, expected) in [
+            (
+                DOCK.replace("1234:abcd", "174C:2464"),
+                "mine.toml: the USB ID 174C:2464 is in devices/asmedia.toml already",
+            ),
+            (format!("{DOCK}{DOCK}"), "mine.toml: the USB ID 1234:ABCD is in mine.toml already"),
+            (DOCK.replace("1234:abcd", "1234:abcg"), "mine.toml: \"1234:abcg\" is no USB ID"),
+            (DOCK.replace("\"1234:abcd\"", "0x1234"), "invalid type: integer"),
+            (DOCK.replace("maker", "vendor"), "unknown field `vendor`"),
+            (DOCK.replace("source = \"its label\"", ""), "missing field `source`"),
+            (
+                DOCK.replace("\"its label\"", "\" \""),
+                "mine.toml: 1234:ABCD: `source` has 0 characters, expected 1 to 500",
+            ),
+            (DOCK.replace("product = \"Dock\"", &long), "`product` has 49 characters, expected 1 to 48"),
+            (format!("{DOCK}notes = \"{}\"", "x".repeat(501)), "`notes` has 501 characters, expected 0 to 500"),
+            (String::new(), "missing field `device`"),
+        ] {
+            let message = add(&text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String) {
+            let _ = add(&text);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Asks a unit everything that a diagnosis needs. Nothing is written that outlasts the unit's power.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use miette::Diagnostic;
+use serde::Serialize;
+
+use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
+use crate::bridge::open::Supply;
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use crate::failure::AnyFailure;
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
+use crate::flash::firmware_kind::Runs;
+use crate::flash::observe::Observation;
+use crate::flash::plan::UnitBlocks;
+use crate::interrupt::Interrupt;
+use crate::patch::Library;
+use crate::pcie::{Bdf, EngineError, Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
+use crate::scsi::XdataAddress;
+
+/// Plain memory in the vendor's firmware and the open one, to write and read back.
+const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
+/// Plain memory to read: E4 of it changes nothing.
+const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
+/// Bytes of one E4, as many as it brings at every speed.
+const READ_LEN: usize = 64;
+/// How often each request of the short bench is sent.
+const REPEATS: usize = 50;
+/// XDATA 0xC450: the state of the SRAM DMA, 0 while it is idle.
+const SRAM_DMA: XdataAddress = XdataAddress::main(0xC450);
+/// The last slot of the SRAM, where bulk data are sent.
+const SRAM_SLOT: u8 = 31;
+
+/// What may be done beside reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM.
+    pub write: bool,
+    /// Ask the questions of the report, of the unit and of the chip model.
+    pub compare: bool,
+}
+
+/// Something that went wrong, as its error tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The error's code.
+    pub code: String,
+    /// What and where.
+    pub message: String,
+    /// What to do.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    /// What an error says.
+    pub fn of(error: &dyn Diagnostic) -> Self {
+        Self {
+            code: error.code().map_or_else(String::new, |code| code.to_string()),
+            message: error.to_string(),
+            help: error.help().map(|help| help.to_string()),
+        }
+    }
+
+    fn of_failure(failure: &AnyFailure) -> Self {
+        Self::of(failure.diagnostic())
+    }
+}
+
+/// What the bulk pipes do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pipes {
+    /// Data moved.
+    Move,
+    /// Nothing moves, though the unit answers control requests: only its power helps. Source: owners' reports.
+    Hang,
+    /// The SRAM DMA waits for data of an earlier transfer: 0xC450.
+    Busy(u8),
+    /// They were not asked.
+    NotAsked,
+}
+
+/// How long requests of one kind took, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Timing {
+    /// The request, in words.
+    pub what: String,
+    /// How many were sent.
+    pub count: usize,
+    /// The median, in microseconds.
+    pub median_us: u64,
+    /// The longest, in microseconds.
+    pub longest_us: u64,
+}
+
+/// What a unit showed. Nothing of what was not reached.
+#[derive(Debug)]
+pub struct Examination {
+    /// Who it is.
+    pub unit: UnitInfo,
+    /// Its raw descriptors: device, configuration, and BOS where the system tells it.
+    pub descriptors: Option<Vec<u8>>,
+    /// Whether it could be opened and answers.
+    pub opened: Result<(), Problem>,
+    /// What runs on it.
+    pub runs: Option<Result<Runs, Problem>>,
+    /// Its bulk pipes.
+    pub pipes: Pipes,
+    /// What E0 and READ CAPACITY tell of an SSD; `None` where nobody was asked.
+    pub behind: Option<Behind>,
+    /// The PCIe link.
+    pub link: Option<Result<Link, Problem>>,
+    /// Its supply; `None` in it on boards that don't measure it.
+    pub supply: Option<Result<Option<Supply>, Problem>>,
+    /// What is behind it on PCIe.
+    pub tree: Option<Result<Survey, Problem>>,
+    /// The short bench.
+    pub timings: Vec<Timing>,
+    /// Whether a byte that was written read back as another.
+    pub is_corrupt: bool,
+    /// What failed in the short bench.
+    pub bench_failure: Option<Problem>,
+    /// The questions of the report.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// Examines the unit at a port. A unit in its boot loader is only opened.
+///
+/// # Errors
+/// Ctrl-C; what goes wrong with the unit is in the examination.
+pub fn examine(
+    port: &mut dyn Port,
+    unit: UnitInfo,
+    options: Options,
+    library: &Library,
+    interrupt: Interrupt<'_>,
+) -> Result<Examination, AnyFailure> {
+    let mut seen = Examination {
+        descriptors: port.descriptors(),
+        opened: Ok(()),
+        runs: None,
+        pipes: Pipes::NotAsked,
+        behind: None,
+        link: None,
+        supply: None,
+        tree: None,
+        timings: Vec::new(),
+        is_corrupt: false,
+        bench_failure: None,
+        exchanges: Vec::new(),
+        unit,
+    };
+    interrupt.check()?;
+    match seen.unit.state {
+        BridgeState::BootLoader => seen.opened = port.open().map(drop).map_err(|failure| Problem::of_failure(&failure)),
+        BridgeState::Vendor => vendor(&mut seen, port, options, library, interrupt)?,
+        BridgeState::OpenFirmware => open(&mut seen, port, options, interrupt)?,
+    }
+    interrupt.check()?;
+    Ok(seen)
+}
+
+fn vendor(
+    seen: &mut Examination,
+    port: &mut dyn Port,
+    options: Options,
+    library: &Library,
+    interrupt: Interrupt<'_>,
+) -> Result<(), AnyFailure> {
+    let answers = port.open().and_then(|mut bridge| Ok(answers(&mut bridge)?));
+    match answers {
+        Ok(pipes) => seen.pipes = pipes,
+        Err(failure) => seen.opened = Err(Problem::of_failure(&failure)),
+    }
+    if seen.pipes != Pipes::Move {
+        return Ok(());
+    }
+    let observed = Observation::of(port, interrupt);
+    interrupt.check()?;
+    let observed = match observed {
+        Ok(observed) => observed,
+        Err(failure) => {
+            seen.runs = Some(Err(Problem::of_failure(&failure)));
+            return Ok(());
+        }
+    };
+    seen.runs = Some(Ok(observed.running.runs(library)));
+    seen.behind = Some(observed.running.behind.clone());
+    let mut bridge = port.open()?;
+    if options.compare {
+        seen.exchanges = ask_vendor(&mut bridge);
+        if let Some(image) = observed.running.image() {
+            compare(seen, &image, &observed.blocks);
+        }
+    }
+    // The firmware uses the same engine for an SSD.
+    if observed.running.behind == Behind::NoMedium {
+        look_behind(seen, VendorTlp::new(&mut bridge), interrupt);
+    }
+    let outcome = bench(seen, &mut VendorTlp::new(&mut bridge), options.write);
+    seen.bench_failure = outcome.err().map(|error| Problem::of(&error));
+    Ok(())
+}
+
+/// Whether commands are answered. A unit whose bulk pipes hang is recovered by control requests in between: that they went
+/// through is part of the answer.
+fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> {
+    let is_silent =
+        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(TransportError::Timeout { .. })));
+    let mut asked = bridge.inquiry();
+    if is_silent(&asked) {
+        asked = bridge.inquiry();
+        if is_silent(&asked) {
+            return Ok(Pipes::Hang);
+        }
+    }
+    asked.map(|_| Pipes::Move)
+}
+
+fn open(
+    seen: &mut Examination,
+    port: &mut dyn Port,
+    options: Options,
+    interrupt: Interrupt<'_>,
+) -> Result<(), AnyFailure> {
+    let state = BridgeState::OpenFirmware;
+    seen.runs = Some(Ok(Runs::Other(state)));
+    let mut bridge = match port.open_control() {
+        Ok(bridge) => bridge,
+        Err(failure) => {
+            seen.opened = Err(Problem::of_failure(&failure));
+            return Ok(());
+        }
+    };
+    let mut status = [0];
+    match bridge.xdata_read(SRAM_DMA, &mut status) {
+        Ok(()) if status[0] != 0 => seen.pipes = Pipes::Busy(status[0]),
+        Ok(()) => {}
+        Err(error) => {
+            seen.opened = Err(Problem::of(&error));
+            return Ok(());
+        }
+    }
+    if options.write && seen.pipes == Pipes::NotAsked {
+        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; crate::bridge::open::SECTOR_LEN]) {
+            Ok(()) => Pipes::Move,
+            Err(ControlError::BulkTimeout { answers: true, .. }) => Pipes::Hang,
+            Err(error) => {
+                seen.bench_failure = Some(Problem::of(&error));
+                Pipes::NotAsked
+            }
+        };
+    }
+    if seen.pipes == Pipes::Hang {
+        return Ok(());
+    }
+    if options.compare {
+        seen.exchanges = ask_open(&mut bridge);
+    }
+    seen.supply = Some(bridge.supply().map_err(|error| Problem::of(&error)));
+    interrupt.check()?;
+    look_behind(seen, &mut bridge, interrupt);
+    if seen.bench_failure.is_none() {
+        let outcome = bench(seen, &mut bridge, options.write);
+        seen.bench_failure = outcome.err().map(|error| Problem::of(&error));
+    }
+    drop(bridge);
+    if options.compare {
+        interrupt.check()?;
+        // The image is read through registers, so only where it is needed.
+        match Observation::of(port, interrupt) {
+            Ok(observed) => {
+                if let Some(image) = observed.running.image() {
+                    compare(seen, &image, &observed.blocks);
+                }
+            }
+            Err(failure) => seen.runs = Some(Err(Problem::of_failure(&failure))),
+        }
+    }
+    Ok(())
+}
+
+/// The chip model's answers, with the unit's own configuration where it has one.
+fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
+    let own = |index: BlockIndex| {
+        let at = usize::from(index.number());
+        blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
+    };
+    ask_model(&mut seen.exchanges, image, &BlockIndex::ALL.map(own), seen.unit.state);
+}
+
+/// Bridges without bus numbers get some, or what is behind them would not be seen. They last as long as the power of PCIe.
+fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interrupt<'_>) {
+    let mut patience = Clock(interrupt);
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let link = pcie.link();
+    let is_up = link.as_ref().is_ok_and(|link| link.is_up);
+    let problem = |error: PcieError| Problem::of(&error);
+    seen.link = Some(link.map_err(problem));
+    if is_up {
+        let tree = pcie.survey(Scope { buses: true, windows: false, sizes: false });
+        seen.tree = Some(tree.map_err(problem));
+    }
+    if seen.tree.as_ref().is_some_and(Result::is_ok) {
+        let timing = timed("configuration reads of the root port", || pcie.config_read(Bdf::ROOT, 0).map(drop));
+        seen.timings.extend(timing.ok());
+    }
+}
+
+struct Clock<'a>(Interrupt<'a>);
+
+impl Patience for Clock<'_> {
+    fn wait(&mut self, milliseconds: u64) {
+        thread::sleep(Duration::from_millis(milliseconds));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.0.is_requested()
+    }
+}
+
+fn bench(seen: &mut Examination, unit: &mut impl TlpEngine, write: bool) -> Result<(), EngineError> {
+    let mut buffer = [0; READ_LEN];
+    seen.timings.push(timed("E4 of 64 bytes", || unit.xdata_read(READ_FROM, &mut buffer))?);
+    if !write {
+        return Ok(());
+    }
+    let mut before = [0];
+    unit.xdata_read(SCRATCH_AT, &mut before)?;
+    let (mut value, mut is_kept) = (before[0], true);
+    seen.timings.push(timed("E5 of one byte, read back", || {
+        value = value.wrapping_add(1);
+        unit.xdata_write(&[(SCRATCH_AT, value)])?;
+        let mut found = [0];
+        unit.xdata_read(SCRATCH_AT, &mut found)?;
+        is_kept &= found[0] == value;
+        Ok::<_, EngineError>(())
+    })?);
+    seen.is_corrupt = !is_kept;
+    unit.xdata_write(&[(SCRATCH_AT, before[0])])
+}
+
+fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Timing, X> {
+    let mut micros = Vec::with_capacity(REPEATS);
+    for _ in 0..REPEATS {
+        let begun = Instant::now();
+        ask()?;
+        micros.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    micros.sort_unstable();
+    let longest_us = micros.last().copied().unwrap_or(0);
+    Ok(Timing { what: what.to_owned(), count: REPEATS, median_us: micros[REPEATS / 2], longest_us })
+}

@@ -1,0 +1,16 @@
+//! What keeps a GPU runtime from starting on a unit: examined, judged, and written down for a maintainer.
+//!
+//! [`examine()`] asks the unit and changes nothing that outlasts its power, [`diagnose()`] judges what was found, and
+//! [`Report`] holds it with what the chip model answers to the same questions.
+
+mod diagnose;
+mod examine;
+mod questions;
+mod report;
+#[cfg(test)]
+mod tests;
+
+pub use diagnose::{Diagnosis, Line, Verdict, diagnose};
+pub use examine::{Examination, Options, Pipes, Problem, Timing, examine};
+pub use questions::{Exchange, Question};
+pub use report::{Report, hashed};

@@ -1,0 +1,175 @@
+//! Questions that change nothing, asked of a unit and of the chip model alike.
+
+use std::fmt;
+use std::time::Instant;
+
+use serde::{Serialize, Serializer};
+
+use super::examine::Problem;
+use crate::bridge::open::OpenCommand;
+use crate::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
+use crate::chip::{Chip, Data, Driver, MemoryFunction, Place, Speed};
+use crate::digest::to_hex;
+use crate::firmware::{BridgeState, ConfigBlock, Image};
+use crate::mcu::{CodeSpace, MemoryFlash};
+use crate::scsi::{Command, INQUIRY_LEN, XdataAddress};
+
+/// A question with a short answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// Standard INQUIRY data.
+    Inquiry,
+    /// E4: bytes of XDATA.
+    Xdata(u16, u8),
+    /// C0: the supply.
+    Supply,
+}
+
+impl Question {
+    /// What is asked of a unit in this state: registers whose reading changes nothing, and who it is.
+    pub const fn of(state: BridgeState) -> &'static [Self] {
+        const USB_SPEED: Question = Question::Xdata(0x9100, 1);
+        const USB_ADDRESS: Question = Question::Xdata(0x9090, 1);
+        const LINK: Question = Question::Xdata(0xB450, 1);
+        const SRAM_DMA: Question = Question::Xdata(0xC450, 1);
+        const PHY: Question = Question::Xdata(0xE712, 1);
+        const VERSION: Question = Question::Xdata(0x07F0, 6);
+        match state {
+            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY],
+            BridgeState::OpenFirmware => &[USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY, Question::Supply],
+            BridgeState::BootLoader => &[],
+        }
+    }
+
+    /// The command that asks it of the vendor's firmware; `None` where it has none.
+    fn command(self) -> Option<(Command, usize)> {
+        match self {
+            Self::Inquiry => Some((Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into())),
+            Self::Xdata(at, len) => {
+                Some((Command::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()))
+            }
+            Self::Supply => None,
+        }
+    }
+
+    /// The control request that asks it of open firmware; `None` where it has none.
+    fn request(self) -> Option<(OpenCommand, usize)> {
+        match self {
+            Self::Inquiry => None,
+            Self::Xdata(at, len) => {
+                Some((OpenCommand::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()))
+            }
+            Self::Supply => Some((OpenCommand::Supply, crate::bridge::open::SUPPLY_LEN)),
+        }
+    }
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inquiry => f.write_str("INQUIRY"),
+            Self::Xdata(at, len) => write!(f, "E4 of {at:#06x}, {len} bytes"),
+            Self::Supply => f.write_str("C0"),
+        }
+    }
+}
+
+/// A question, the unit's answer, and the chip model's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Exchange {
+    /// The question, in words.
+    pub question: String,
+    /// The unit's answer.
+    #[serde(serialize_with = "answer")]
+    pub unit: Result<Vec<u8>, String>,
+    /// How long it took, in microseconds.
+    pub micros: u64,
+    /// What the same firmware answers on the chip model; `None` where it is not known, so that nothing could be booted.
+    #[serde(serialize_with = "model")]
+    pub model: Option<Result<Vec<u8>, String>>,
+}
+
+fn answer<S: Serializer>(answer: &Result<Vec<u8>, String>, serializer: S) -> Result<S::Ok, S::Error> {
+    match answer {
+        Ok(bytes) => serializer.serialize_str(&to_hex(bytes, " ")),
+        Err(why) => serializer.serialize_str(&format!("no answer: {why}")),
+    }
+}
+
+#[allow(clippy::ref_option, reason = "serde passes fields by reference")]
+fn model<S: Serializer>(model: &Option<Result<Vec<u8>, String>>, serializer: S) -> Result<S::Ok, S::Error> {
+    match model {
+        Some(found) => answer(found, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
+    let begun = Instant::now();
+    let unit = ask().map_err(|problem| format!("{} [{}]", problem.message, problem.code));
+    let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Exchange { question: question.to_string(), unit, micros, model: None }
+}
+
+/// Asks a unit that runs the vendor's firmware. It ends with the first question that the wire did not carry.
+pub(super) fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
+    let mut exchanges = Vec::new();
+    for question in Question::of(BridgeState::Vendor) {
+        let Some((command, len)) = question.command() else { continue };
+        let timeout = bridge.timeouts().short;
+        let mut is_over = false;
+        exchanges.push(timed(*question, || {
+            let mut data = vec![0; len];
+            let completion = bridge.execute(command, DataPhase::In(&mut data), timeout).map_err(|error| {
+                is_over = true;
+                Problem::of(&CommandError::from(error))
+            })?;
+            data.truncate(completion.transferred);
+            Ok(data)
+        }));
+        if is_over {
+            break;
+        }
+    }
+    exchanges
+}
+
+/// Asks a unit that runs open firmware.
+pub(super) fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
+    let ask = |question: &Question| {
+        let (command, len) = question.request()?;
+        Some(timed(*question, || {
+            let mut data = vec![0; len];
+            bridge.request(command, &mut data).map_err(|error| Problem::of(&error))?;
+            Ok(data)
+        }))
+    };
+    Question::of(BridgeState::OpenFirmware).iter().filter_map(ask).collect()
+}
+
+/// Puts the answers of the same firmware on the chip model beside the unit's. Something is behind the model's bridge, as
+/// something should be behind the unit's.
+pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2], state: BridgeState) {
+    let chip = Chip::power_on(CodeSpace::new(image), crate::chip::boot::flash_with(blocks, image), Speed::Super);
+    let mut driver = Driver::new(chip);
+    let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
+    driver.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+    let is_up = driver.enumerate().is_ok();
+    for question in Question::of(state) {
+        let words = question.to_string();
+        let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == words) else { continue };
+        let model =
+            if is_up { model_answer(&mut driver, *question, state) } else { Err("it does not boot".to_owned()) };
+        exchange.model = Some(model);
+    }
+}
+
+fn model_answer(driver: &mut Driver<MemoryFlash>, question: Question, state: BridgeState) -> Result<Vec<u8>, String> {
+    let unanswered = |why| format!("{why:?}");
+    if state == BridgeState::OpenFirmware {
+        let Some((command, _)) = question.request() else { return Err("it has no such request".to_owned()) };
+        return driver.control(command.setup(), &[]).map_err(unanswered);
+    }
+    let Some((command, len)) = question.command() else { return Err("it has no such command".to_owned()) };
+    driver.bulk_only(command.cdb().as_slice(), Data::In(len)).map(|reply| reply.data).map_err(unanswered)
+}

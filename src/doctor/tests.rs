@@ -1,0 +1,132 @@
+//! Diagnoses of units in memory.
+
+use super::*;
+use crate::bridge::Port as _;
+use crate::digest::Sha256Digest;
+use crate::firmware::Image;
+use crate::interrupt::Interrupt;
+use crate::patch::{Library, PatchSet, Selection};
+use crate::practice;
+use crate::unit;
+use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+fn patched() -> Image {
+    let image = practice::image();
+    let library = Library::embedded().unwrap();
+    let digest = Sha256Digest(image.sha256());
+    PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
+}
+
+fn examined(scenario: &str, image: &Image, options: Options) -> Examination {
+    let scenario = Scenario::parse(scenario).unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
+    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
+    let info = unit::of_port(&mut port).unwrap();
+    assert_eq!(info.location.to_string(), port.device());
+    examine(&mut port, info, options, &Library::embedded().unwrap(), Interrupt::never()).unwrap()
+}
+
+fn page(scenario: &str, image: &Image, options: Options) -> Diagnosis {
+    diagnose(&examined(scenario, image, options), "virtual:u")
+}
+
+fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a Line {
+    page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
+}
+
+const WRITING: Options = Options { write: true, compare: false };
+
+#[test]
+fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {
+    for options in [Options::default(), WRITING] {
+        let page = page("", &practice::open_image(), options);
+        assert_eq!(page.runtime, Some("tinygrad from v0.14.0 on"), "{page:#?}");
+        assert!(line(&page, "GPU").found.contains("1002:744c"), "{page:#?}");
+        let pipes = if options.write { Verdict::Good } else { Verdict::Note };
+        assert_eq!(line(&page, "bulk pipes").verdict, pipes);
+    }
+}
+
+#[test]
+fn stock_firmware_is_no_runtimes_and_the_page_says_which_images_are() {
+    let page = page("", &practice::image(), Options::default());
+    assert_eq!((page.runtime, line(&page, "firmware").verdict), (None, Verdict::Bad));
+    let advice = line(&page, "firmware").advice.clone().unwrap();
+    assert!(advice.contains("v0.14.0") && advice.contains("asmpatch flash OPEN.bin --device virtual:u"), "{advice}");
+    assert_eq!(line(&page, "PCIe link").verdict, Verdict::Good);
+}
+
+#[test]
+fn patched_firmware_without_its_identity_is_not_found_by_its_runtime() {
+    let page = page("", &patched(), Options::default());
+    assert!(line(&page, "firmware").found.contains("tinygrad looks for ADD1:0001"), "{page:#?}");
+    assert_eq!(page.runtime, None);
+}
+
+#[test]
+fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
+    let page = page("behind = 'nothing'\n", &practice::open_image(), Options::default());
+    let link = line(&page, "PCIe link");
+    assert_eq!((page.runtime, link.verdict), (None, Verdict::Bad));
+    assert!(link.advice.as_ref().unwrap().contains("12 V"), "{link:?}");
+}
+
+#[test]
+fn a_slow_link_keeps_a_runtime_from_starting() {
+    let page = page("speed = 'high'\n", &practice::open_image(), Options::default());
+    assert_eq!((page.runtime, line(&page, "USB").verdict), (None, Verdict::Bad));
+}
+
+#[test]
+fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_and_need_power() {
+    let vendor = page("bulk-hangs = true\n", &practice::image(), Options::default());
+    let open = page("bulk-hangs = true\n", &practice::open_image(), WRITING);
+    for page in [vendor, open] {
+        let pipes = line(&page, "bulk pipes");
+        assert_eq!((page.runtime, pipes.verdict), (None, Verdict::Bad), "{page:#?}");
+        assert!(pipes.found.contains("answers control requests"), "{pipes:?}");
+        assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+    }
+}
+
+#[test]
+fn a_unit_in_its_boot_loader_needs_firmware() {
+    let page = page("state = 'boot-loader'\n", &practice::image(), Options::default());
+    let firmware = line(&page, "firmware");
+    assert_eq!((page.runtime, firmware.verdict), (None, Verdict::Bad));
+    assert!(firmware.found.starts_with("the boot loader in ROM"), "{firmware:?}");
+}
+
+#[test]
+fn an_ssd_is_not_disturbed() {
+    let page = page("behind = { ssd = { bytes = 1048576 } }\n", &practice::image(), Options::default());
+    assert_eq!(line(&page, "PCIe link").verdict, Verdict::Unknown, "{page:#?}");
+    assert_eq!(page.runtime, None);
+}
+
+#[test]
+fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
+    let options = Options { write: false, compare: true };
+    for image in [practice::image(), practice::open_image()] {
+        let seen = examined("serial = 'SECRET77'\n", &image, options);
+        assert!(seen.exchanges.len() >= 5, "{seen:#?}");
+        for exchange in &seen.exchanges {
+            assert_eq!(Some(&exchange.unit), exchange.model.as_ref(), "{}", exchange.question);
+        }
+        let serial = seen.unit.serial.clone();
+        let page = diagnose(&seen, "virtual:u");
+        let report = Report::new(seen, page, Some("6.1"));
+        let text = report.to_json(serial.as_deref(), "virtual:u");
+        assert!(!text.contains("SECRET77"), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(value["descriptors"].as_str().unwrap().starts_with("12 01"), "{text}");
+        assert_eq!(value["diagnosis"]["lines"][0]["topic"], "USB");
+    }
+}
+
+#[test]
+fn serial_numbers_that_tell_units_apart_are_hashed_and_the_boot_loaders_zeros_are_not() {
+    assert_eq!(hashed("000000000000"), "000000000000");
+    assert_eq!(hashed("A").len(), "sha256:".len() + 16);
+    assert_ne!(hashed("A"), hashed("B"));
+}

@@ -1,0 +1,284 @@
+//! Code as compilers and assemblers leave it, made into an image: raw bytes, Intel HEX, ELF.
+
+use std::fmt;
+
+use ihex::Record;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::address::{Bank, CodeAddress};
+use super::elf::from_elf_address;
+use super::elf_file::{ElfFileError, loaded_pieces};
+use super::image::{Image, ImageError, MIN_BODY_LEN};
+use crate::failure::{Exit, Failure};
+
+/// The form of a file with code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodeFormat {
+    /// The bytes of the code from address 0 on.
+    Raw,
+    /// Intel HEX, as SDCC's linker writes it.
+    IntelHex,
+    /// ELF for EM_8051.
+    Elf,
+}
+
+impl CodeFormat {
+    /// The form of a file, by its content.
+    pub fn of(file: &[u8]) -> Self {
+        if file.starts_with(b"\x7FELF") {
+            Self::Elf
+        } else if file.starts_with(b":") && file.is_ascii() {
+            Self::IntelHex
+        } else {
+            Self::Raw
+        }
+    }
+}
+
+impl fmt::Display for CodeFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raw => "raw code",
+            Self::IntelHex => "Intel HEX",
+            Self::Elf => "ELF",
+        })
+    }
+}
+
+/// Why a file with code makes no image.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum CodeFileError {
+    /// It has its container.
+    #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
+    #[diagnostic(
+        code(asmpatch::wrap::is_image),
+        help("there is nothing to wrap; `asmpatch info FILE` shows what it is")
+    )]
+    IsImage,
+    /// The ELF file can't be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Elf(#[from] ElfFileError),
+    /// The Intel HEX can't be read.
+    #[error("line {line}: {reason}")]
+    #[diagnostic(
+        code(asmpatch::wrap::hex),
+        help("the file is damaged, or is no Intel HEX; write it again with the linker")
+    )]
+    Hex {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Intel HEX without its last record.
+    #[error("the Intel HEX has no end-of-file record")]
+    #[diagnostic(code(asmpatch::wrap::hex_end), help("the file is cut off; write it again with the linker"))]
+    HexEnd,
+    /// Code where no image byte can be.
+    #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
+    #[diagnostic(
+        code(asmpatch::wrap::outside),
+        help(
+            "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A"
+        )
+    )]
+    Outside {
+        /// Its address.
+        address: u64,
+        /// Its length.
+        len: usize,
+    },
+    /// Two pieces on the same bytes.
+    #[error("two pieces of the code are at {at}")]
+    #[diagnostic(code(asmpatch::wrap::overlap), help("which of them would win is not said; link them apart"))]
+    Overlap {
+        /// The first byte that both have.
+        at: CodeAddress,
+    },
+    /// No byte at the reset vector.
+    #[error("there is no code at address 0, where the CPU starts")]
+    #[diagnostic(
+        code(asmpatch::wrap::no_reset_vector),
+        help(
+            "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch patch --elf`"
+        )
+    )]
+    NoResetVector,
+    /// The image would be too long.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Image(#[from] ImageError),
+}
+
+impl Failure for CodeFileError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// An image of the code in a file. What lies between its pieces is 0, and so is what the shortest image needs after it.
+///
+/// Addresses are the CPU's; 0x18000 and up is bank 1, as SDCC writes banked code.
+///
+/// # Errors
+/// [`CodeFileError`].
+pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
+    if file.is_empty() {
+        return Err(ImageError::Empty.into());
+    }
+    if Image::parse(file).is_ok() {
+        return Err(CodeFileError::IsImage);
+    }
+    let mut body = Body::default();
+    match CodeFormat::of(file) {
+        CodeFormat::Raw => body.bytes = file.to_vec(),
+        CodeFormat::Elf => {
+            for (address, bytes) in loaded_pieces(file)? {
+                body.put(address, bytes)?;
+            }
+        }
+        CodeFormat::IntelHex => body.put_hex(file)?,
+    }
+    if !body.is_used(0) {
+        return Err(CodeFileError::NoResetVector);
+    }
+    let len = body.bytes.len().max(MIN_BODY_LEN);
+    body.bytes.resize(len, 0);
+    Ok(Image::from_body(body.bytes)?)
+}
+
+/// A body that is filled piece by piece.
+#[derive(Default)]
+struct Body {
+    bytes: Vec<u8>,
+    /// Which bytes a piece has given; raw code gives all.
+    used: Option<Vec<bool>>,
+}
+
+impl Body {
+    fn is_used(&self, at: usize) -> bool {
+        self.used.as_ref().map_or(at < self.bytes.len(), |used| used.get(at) == Some(&true))
+    }
+
+    /// Puts a piece where its address says.
+    fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), CodeFileError> {
+        let outside = || CodeFileError::Outside { address, len: piece.len() };
+        let place = |at: u64| from_elf_address(at, Bank::Common).ok_or_else(outside);
+        let used = self.used.get_or_insert_default();
+        for (offset, byte) in piece.iter().enumerate() {
+            let at = place(address.checked_add(offset as u64).ok_or_else(outside)?)?;
+            let index = at.body_offset().0 as usize;
+            if index >= self.bytes.len() {
+                self.bytes.resize(index + 1, 0);
+                used.resize(index + 1, false);
+            }
+            if std::mem::replace(&mut used[index], true) {
+                return Err(CodeFileError::Overlap { at });
+            }
+            self.bytes[index] = *byte;
+        }
+        Ok(())
+    }
+
+    fn put_hex(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
+        let text = String::from_utf8_lossy(file);
+        let mut base = 0;
+        let mut has_ended = false;
+        for (index, line) in text.lines().map(str::trim_end).enumerate().filter(|(_, line)| !line.is_empty()) {
+            let wrong = |reason: String| CodeFileError::Hex { line: index + 1, reason };
+            if has_ended {
+                return Err(wrong("a record follows the end-of-file record".to_owned()));
+            }
+            match Record::from_record_string(line).map_err(|error| wrong(error.to_string()))? {
+                Record::Data { offset, value } => self.put(base + u64::from(offset), &value)?,
+                Record::EndOfFile => has_ended = true,
+                Record::ExtendedSegmentAddress(segment) => base = u64::from(segment) << 4,
+                Record::ExtendedLinearAddress(high) => base = u64::from(high) << 16,
+                Record::StartSegmentAddress { .. } | Record::StartLinearAddress(_) => {}
+            }
+        }
+        if has_ended { Ok(()) } else { Err(CodeFileError::HexEnd) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::practice;
+
+    /// Code in the common area, with a gap.
+    fn code() -> Vec<u8> {
+        let mut code = vec![0; 0x420];
+        code[..3].copy_from_slice(&[0x02, 0x04, 0x00]);
+        code[0x400..].iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 | 1);
+        code
+    }
+
+    fn hex(records: &[Record]) -> Vec<u8> {
+        ihex::create_object_file_representation(records).unwrap().into_bytes()
+    }
+
+    fn data(offset: u16, bytes: &[u8]) -> Record {
+        Record::Data { offset, value: bytes.to_vec() }
+    }
+
+    #[test]
+    fn the_same_code_raw_as_intel_hex_and_as_elf_makes_the_same_image() {
+        let image = image_of_code(&code()).unwrap();
+        assert_eq!((image.body(), CodeFormat::of(&code())), (code().as_slice(), CodeFormat::Raw));
+        // In any order, with the gap left out.
+        let text = hex(&[data(0x400, &code()[0x400..]), data(0, &code()[..3]), Record::EndOfFile]);
+        assert_eq!((image_of_code(&text).as_ref(), CodeFormat::of(&text)), (Ok(&image), CodeFormat::IntelHex));
+        let elf = image.to_elf();
+        assert_eq!((image_of_code(&elf).as_ref(), CodeFormat::of(&elf)), (Ok(&image), CodeFormat::Elf));
+        assert_eq!(image_of_code(&image.to_file()), Err(CodeFileError::IsImage));
+    }
+
+    #[test]
+    fn banked_code_goes_into_its_bank() {
+        let practice = practice::image();
+        assert_eq!(image_of_code(&practice.to_elf()).as_ref(), Ok(&practice));
+        let upper = Record::ExtendedLinearAddress(1);
+        let text = hex(&[data(0, &[0x02]), upper, data(0x8000, &[0x22]), Record::EndOfFile]);
+        let image = image_of_code(&text).unwrap();
+        assert_eq!(image.code("b1:0x8000".parse().unwrap()), Some(0x22));
+    }
+
+    #[test]
+    fn code_shorter_than_the_shortest_image_gets_zeros_behind_it() {
+        let image = image_of_code(&[0x80, 0xFE]).unwrap();
+        assert_eq!((image.body().len(), &image.body()[..3]), (MIN_BODY_LEN, &[0x80, 0xFE, 0][..]));
+    }
+
+    #[test]
+    fn what_makes_no_image_is_refused_each_for_its_own_reason() {
+        let refused = |records: &[Record]| image_of_code(&hex(records)).unwrap_err();
+        let end = Record::EndOfFile;
+        assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
+        assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
+        let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
+        assert!(matches!(overlap, CodeFileError::Overlap { at } if at.addr() == 2), "{overlap}");
+        for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {
+            let records = [outside, vec![end.clone()]].concat();
+            assert!(matches!(refused(&records), CodeFileError::Outside { .. }));
+        }
+        let mut text = hex(&[data(0, &[1, 2, 3]), end]);
+        let cut = text[..text.len() - 13].to_vec();
+        assert_eq!(image_of_code(&cut), Err(CodeFileError::HexEnd));
+        text[10] ^= 1;
+        assert!(matches!(image_of_code(&text), Err(CodeFileError::Hex { line: 1, .. })));
+        assert_eq!(image_of_code(b""), Err(ImageError::Empty.into()));
+        assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Image(ImageError::Oversized { .. }))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_make_an_image_or_an_error(bytes: Vec<u8>, text in ":[0-9A-F:\\n]{0,80}") {
+            let _ = image_of_code(&bytes);
+            let _ = image_of_code(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! ELF files of 8051 code, read: what they load, and where.
+//!
+//! SDCC's linker for the 8051 writes Intel HEX; `objcopy` makes an ELF of it, which has sections and no segments:
+//! both are read here.
+
+use goblin::elf::Elf;
+use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
+use goblin::elf::program_header::PT_LOAD;
+use goblin::elf::section_header::{SHF_ALLOC, SHT_NOBITS, SHT_REL, SHT_RELA};
+use miette::Diagnostic;
+use thiserror::Error;
+
+/// Why an ELF file loads nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum ElfFileError {
+    /// No ELF, or a damaged one.
+    #[error("this is no readable ELF file: {reason}")]
+    #[diagnostic(
+        code(asmpatch::elf::malformed),
+        help("link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`")
+    )]
+    Malformed {
+        /// What goblin says.
+        reason: String,
+    },
+    /// For another machine.
+    #[error(
+        "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
+    )]
+    #[diagnostic(
+        code(asmpatch::elf::machine),
+        help("code for another processor would crash the bridge; build it with SDCC for mcs51")
+    )]
+    Machine {
+        /// e_machine.
+        found: u16,
+        /// Class and byte order, for people.
+        class: String,
+    },
+    /// Not linked.
+    #[error("section {section} holds relocations")]
+    #[diagnostic(
+        code(asmpatch::elf::relocations),
+        help("the addresses in the code are not settled yet; link it with sdld for the place where it is to run")
+    )]
+    Relocations {
+        /// The section's index.
+        section: usize,
+    },
+    /// A segment or section past the end of the file.
+    #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
+    #[diagnostic(code(asmpatch::elf::truncated), help("the file is cut off; build it again"))]
+    Truncated {
+        /// The address.
+        address: u64,
+        /// Where they should begin.
+        offset: u64,
+        /// Where they should end.
+        end: u64,
+        /// The file's length.
+        len: usize,
+    },
+    /// Nothing to load.
+    #[error("there is nothing to load in it")]
+    #[diagnostic(code(asmpatch::elf::empty), help("check that the code is in an area that the linker keeps"))]
+    Empty,
+}
+
+/// What an ELF file has to load: address and bytes, in the file's order, without empty pieces.
+///
+/// # Errors
+/// [`ElfFileError`].
+pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
+    let malformed = |error: goblin::error::Error| ElfFileError::Malformed { reason: error.to_string() };
+    // The header first: a file for another machine is that, whatever else goblin makes of it.
+    let header = Elf::parse_header(file).map_err(malformed)?;
+    let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
+    if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
+        let bits = if header.e_ident[4] == ELFCLASS32 { 32 } else { 64 };
+        let order = if little_endian { "little" } else { "big" };
+        return Err(ElfFileError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
+    }
+    let elf = Elf::parse(file).map_err(malformed)?;
+    let pieces = pieces(&elf, file)?;
+    if pieces.is_empty() { Err(ElfFileError::Empty) } else { Ok(pieces) }
+}
+
+fn pieces<'a>(elf: &Elf<'_>, file: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>, ElfFileError> {
+    let with_code = |header: &&goblin::elf::SectionHeader| header.sh_size > 0;
+    let mut found = Vec::new();
+    if elf.program_headers.is_empty() {
+        for (section, header) in elf.section_headers.iter().enumerate() {
+            if elf.header.e_type == ET_REL && matches!(header.sh_type, SHT_REL | SHT_RELA) && header.sh_size > 0 {
+                return Err(ElfFileError::Relocations { section });
+            }
+        }
+        let loaded = |header: &&goblin::elf::SectionHeader| {
+            header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS
+        };
+        for header in elf.section_headers.iter().filter(loaded).filter(with_code) {
+            found.push((header.sh_addr, slice(file, header.sh_addr, header.sh_offset, header.sh_size)?));
+        }
+    } else {
+        for header in elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD && header.p_filesz > 0) {
+            found.push((header.p_paddr, slice(file, header.p_paddr, header.p_offset, header.p_filesz)?));
+        }
+    }
+    Ok(found)
+}
+
+fn slice(file: &[u8], address: u64, offset: u64, len: u64) -> Result<&[u8], ElfFileError> {
+    let end = offset.saturating_add(len);
+    let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+    file.get(range).ok_or(ElfFileError::Truncated { address, offset, end, len: file.len() })
+}

@@ -1,0 +1,140 @@
+//! An opened unit, by the way in which its flash is reached: the one place that knows both.
+
+use super::error::FlashError;
+use super::plan::{BlockBytes, UnitBlocks, is_readable};
+use super::registers::{SECTOR_LEN, Slot, SpiFlash};
+use crate::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
+use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
+use crate::scsi::SenseKey;
+
+/// What reads a unit's flash.
+pub trait FlashReader {
+    /// A configuration block.
+    ///
+    /// # Errors
+    /// [`FlashError::NoBlock`] where the unit refuses it for good; [`FlashError::Command`], [`FlashError::Registers`].
+    fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError>;
+
+    /// The first bytes of a part.
+    ///
+    /// # Errors
+    /// [`FlashError::Command`], [`FlashError::Registers`].
+    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError>;
+}
+
+/// E0 and E2.
+impl FlashReader for Bridge<AnyTransport> {
+    fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
+        self.read_config(index).map_err(|error| match gives_none(&error) {
+            true => FlashError::NoBlock { index, why: error.to_string() },
+            false => error.into(),
+        })
+    }
+
+    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError> {
+        Ok(self.read_flash(part, into)?)
+    }
+}
+
+impl FlashReader for SpiFlash<OpenBridge> {
+    fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
+        let mut block = [0; CONFIG_BLOCK_LEN];
+        let at = u32::from(index.number()) * CONFIG_BLOCK_LEN as u32;
+        read(self, FlashAddress(at), &mut block)?;
+        Ok(block)
+    }
+
+    fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError> {
+        read(self, part.flash_address(), into)
+    }
+}
+
+/// An opened unit. Dropping it gives the unit back to the system.
+pub enum Access {
+    /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has those alone that write.
+    Commands(Bridge<AnyTransport>),
+    /// The registers of the flash controller, which open firmware lets a host reach.
+    Registers(SpiFlash<OpenBridge>),
+}
+
+impl Access {
+    /// Opens the unit at a port.
+    ///
+    /// # Errors
+    /// [`FlashError::Port`]; [`FlashError::Registers`] where no flash answers.
+    pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
+        match port.attached().map_err(FlashError::Port)?.state {
+            BridgeState::OpenFirmware => {
+                let registers = port.open_control().map_err(FlashError::Port)?;
+                Ok(Self::Registers(SpiFlash::new(registers)?))
+            }
+            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open().map_err(FlashError::Port)?)),
+        }
+    }
+
+    /// What reads its flash.
+    pub fn reader(&mut self) -> &mut dyn FlashReader {
+        match self {
+            Self::Commands(bridge) => bridge,
+            Self::Registers(flash) => flash,
+        }
+    }
+
+    /// Both configuration blocks, as far as the unit gives them: nothing in a state that can't be read, and nothing for a
+    /// block whose flash does not answer (3/11/00).
+    ///
+    /// # Errors
+    /// As for [`FlashReader::block`], but for a block that it does not give.
+    pub fn blocks(&mut self, state: BridgeState) -> Result<UnitBlocks, FlashError> {
+        if !is_readable(state) {
+            return Ok([None, None]);
+        }
+        let reader = self.reader();
+        let mut block = |index| match reader.block(index) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(FlashError::NoBlock { .. }) => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok([block(BlockIndex::Zero)?, block(BlockIndex::One)?])
+    }
+
+    /// The version that runs, by E4; `None` where it can't be told.
+    pub fn version(&mut self) -> Option<FirmwareVersion> {
+        match self {
+            Self::Commands(bridge) => bridge.firmware_version().ok(),
+            // It has none.
+            Self::Registers(_) => None,
+        }
+    }
+}
+
+/// Reads any range, sector by sector.
+fn read(flash: &mut SpiFlash<OpenBridge>, from: FlashAddress, into: &mut [u8]) -> Result<(), FlashError> {
+    let mut done = 0;
+    while done < into.len() {
+        let at = from.0 as usize + done;
+        let offset = at % SECTOR_LEN;
+        let sector = flash.read_sector(FlashAddress((at - offset) as u32))?;
+        let len = (SECTOR_LEN - offset).min(into.len() - done);
+        into[done..done + len].copy_from_slice(&sector[offset..offset + len]);
+        done += len;
+    }
+    Ok(())
+}
+
+/// Reads all of the slot.
+///
+/// # Errors
+/// [`FlashError::Registers`].
+pub(super) fn read_slot(flash: &mut SpiFlash<OpenBridge>) -> Result<Slot, FlashError> {
+    let mut slot = Slot::erased();
+    for at in Slot::sectors() {
+        slot.set_sector(at, &*flash.read_sector(at)?);
+    }
+    Ok(slot)
+}
+
+/// The unit refuses the read for good, as against a command that went wrong on its way.
+fn gives_none(error: &CommandError) -> bool {
+    error.sense().is_some_and(|sense| matches!(sense.key, SenseKey::ILLEGAL_REQUEST | SenseKey::MEDIUM_ERROR))
+}

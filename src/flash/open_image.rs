@@ -1,0 +1,71 @@
+//! Images of open firmware: known by what they enumerate as, since no list of their builds exists. Pure.
+
+use std::fmt;
+
+use crate::chip::boot;
+use crate::digest::to_hex;
+use crate::escape::Escape as _;
+use crate::firmware::{BridgeState, Image, Part, UsbId};
+
+/// Digits of the digest that name a build.
+const BUILD_DIGITS: usize = 8;
+
+/// Firmware that control requests drive, in place of SCSI: its image enumerates with a vendor-specific interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenImage {
+    /// iProduct.
+    pub product: String,
+    /// What it enumerates as, whatever the configuration blocks say.
+    pub usb_id: UsbId,
+    /// Which build: the commit in the product string, else the first digits of the image's SHA-256.
+    pub build: String,
+}
+
+impl OpenImage {
+    /// Boots the image on the chip model and reads its descriptors. `None` for all other firmware, and for what does not fit
+    /// into one part: the open firmware is written there. Source: openpilot's flasher.
+    pub fn of(image: &Image) -> Option<Self> {
+        if image.file_len() > Part::One.max_len() {
+            return None;
+        }
+        let told = boot::enumerated(image).filter(|told| told.state == BridgeState::OpenFirmware)?;
+        let build = commit(&told.product)
+            .map_or_else(|| to_hex(&image.sha256(), "").chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
+        Some(Self { product: told.product, usb_id: told.usb_id, build })
+    }
+}
+
+/// The commit in a product string such as `custom 1a2b3c4d-CLEAN`.
+fn commit(product: &str) -> Option<&str> {
+    let word = product.strip_prefix("custom ")?;
+    let (commit, _) = word.split_once('-').unwrap_or((word, ""));
+    (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
+}
+
+impl fmt::Display for OpenImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "open firmware {} (build {})", self.product.shown(), self.build)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::practice;
+
+    #[test]
+    fn a_commit_in_the_product_string_names_the_build() {
+        assert_eq!(commit("custom 1a2b3c4d-CLEAN"), Some("1a2b3c4d"));
+        assert_eq!(commit("custom 1a2b3c4d"), Some("1a2b3c4d"));
+        for none in ["custom v0.1", "custom", "AS2462", "custom 1a2b3c4-DIRTY", "custom 1a2b3c4x-CLEAN"] {
+            assert_eq!(commit(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn firmware_that_is_no_open_firmware_is_none() {
+        assert_eq!(OpenImage::of(&practice::image()), None);
+        // It jumps to itself.
+        assert_eq!(OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap()), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! What can go wrong with a flash that is reached through registers.
+
+use std::time::Duration;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::bridge::ControlError;
+use crate::failure::{Exit, Failure};
+use crate::firmware::FlashAddress;
+
+/// A flash that did not do what it was told, or a unit that did not carry it there.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum RegisterError {
+    /// A request.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Control(#[from] ControlError),
+    /// No flash answers.
+    #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", id[0], id[1], id[2])]
+    #[diagnostic(
+        code(asmpatch::registers::no_flash),
+        help(
+            "what the unit reads can't be its flash; unplug the unit, wait five seconds, plug it in again and try once more"
+        )
+    )]
+    NoFlash {
+        /// What command 9F brought.
+        id: [u8; 3],
+    },
+    /// The controller does not end a command.
+    #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
+    #[diagnostic(
+        code(asmpatch::registers::controller),
+        help("run the command again; if it stays, unplug the unit, wait five seconds and plug it in again")
+    )]
+    Controller {
+        /// The flash's command.
+        command: u8,
+        /// The deadline that passed.
+        deadline: Duration,
+    },
+    /// The flash stays busy.
+    #[error("the flash is still busy with {what} at {at} after {deadline:?}")]
+    #[diagnostic(code(asmpatch::registers::busy), help("the flash may be worn out; run the command again"))]
+    Busy {
+        /// With what, in words.
+        what: &'static str,
+        /// Where.
+        at: FlashAddress,
+        /// The deadline that passed.
+        deadline: Duration,
+    },
+    /// The block protection stays.
+    #[error("the flash stays write-protected: its status reads {status:#04x} after {tries} tries to clear it")]
+    #[diagnostic(
+        code(asmpatch::registers::protected),
+        help(
+            "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write such a flash"
+        )
+    )]
+    Protected {
+        /// The status register.
+        status: u8,
+        /// How often it was cleared.
+        tries: u32,
+    },
+    /// Reads differ.
+    #[error("the flash reads differently each time at {at}")]
+    #[diagnostic(
+        code(asmpatch::registers::unstable),
+        help("what arrived can't be trusted; try another cable and port, without a hub, and run the command again")
+    )]
+    Unstable {
+        /// The sector.
+        at: FlashAddress,
+    },
+    /// A sector is not FF after its erase.
+    #[error("the sector at {at} does not erase: {count} of its bytes are not FF")]
+    #[diagnostic(code(asmpatch::registers::not_erased), help("the flash may be worn out there; run the command again"))]
+    NotErased {
+        /// The sector.
+        at: FlashAddress,
+        /// Bytes that are not FF.
+        count: usize,
+    },
+    /// What was programmed does not read back.
+    #[error("{count} bytes at {at} read back otherwise than written")]
+    #[diagnostic(code(asmpatch::registers::differs), help("the flash may be worn out there; run the command again"))]
+    Differs {
+        /// The page or sector.
+        at: FlashAddress,
+        /// Bytes that differ.
+        count: usize,
+    },
+}
+
+impl Failure for RegisterError {
+    fn exit(&self) -> Exit {
+        Exit::Device
+    }
+}

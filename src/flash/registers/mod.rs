@@ -1,0 +1,54 @@
+//! The flash of a unit that runs open firmware: through the registers of the chip's flash controller.
+//!
+//! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs from
+//! RAM, so the flash can be erased under it. [`SpiFlash`] does one thing to the flash at a time and checks it, [`Slot`] is
+//! what the flash holds and in which order it changes. Source: openpilot's flasher, which does the same.
+
+mod error;
+mod slot;
+mod spi;
+#[cfg(test)]
+mod tests;
+
+pub use error::RegisterError;
+pub use slot::{Change, SECTOR_LEN, SLOT_LEN, Slot};
+pub use spi::SpiFlash;
+
+use crate::bridge::{ControlError, OpenBridge};
+use crate::scsi::XdataAddress;
+
+/// What a host can do to XDATA, and to the buffer that bulk data go into.
+pub trait Registers {
+    /// Reads from `from` on.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError>;
+
+    /// Writes these bytes in this order.
+    ///
+    /// # Errors
+    /// [`ControlError`]; some may have been written.
+    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError>;
+
+    /// Sends these bytes on the bulk pipe.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError>;
+}
+
+impl Registers for OpenBridge {
+    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        self.xdata_read(XdataAddress::main(from), into)
+    }
+
+    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
+        let bytes: Vec<_> = bytes.iter().map(|(at, byte)| (XdataAddress::main(*at), *byte)).collect();
+        self.xdata_write_all(&bytes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.bulk_out(bytes)
+    }
+}

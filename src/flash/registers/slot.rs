@@ -1,0 +1,239 @@
+//! What the flash's first slot holds, and the order in which it becomes something else. Pure.
+//!
+//! The ROM starts an image whose length, magic, checksum and CRC-32 hold, else its boot loader. It finds all of them
+//! through the length at flash address 0x100, in the first sector, behind the configuration blocks. So that length is made
+//! 0 first, which clears bits and so needs no erase: from then on no mixture of an old image and a new one can start, and
+//! the configuration blocks are still there. Every other sector follows. The first sector is the last, and in it the page
+//! with the length. Whenever the power goes, the unit starts the old image, its boot loader, or the new image.
+
+use crate::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
+use crate::flash::plan::{BlockBytes, UnitBlocks};
+
+/// Bytes of the slot: both 64 KiB blocks that E1 of block 0 erases.
+pub const SLOT_LEN: usize = 0x2_0000;
+/// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
+pub const SECTOR_LEN: usize = 0x1000;
+/// Bytes that are programmed at once. Source: openpilot's flasher; E3's handler in 240417.
+pub const PAGE_LEN: usize = 0x80;
+/// Where the image's length is.
+const HEADER: std::ops::Range<usize> = 0x100..0x104;
+
+/// Everything in the flash's first slot: configuration blocks, image, and what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot(Vec<u8>);
+
+/// One change of the flash, done before the next one begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// Clear the length of the image that is there: nothing can start any more.
+    Invalidate,
+    /// Erase the sector that begins here and program its pages.
+    Sector(FlashAddress),
+}
+
+impl Slot {
+    /// Nothing but FF.
+    pub fn erased() -> Self {
+        Self(vec![0xFF; SLOT_LEN])
+    }
+
+    /// These configuration blocks and this image file; FF behind it, as after E1.
+    pub fn of(blocks: [&BlockBytes; 2], file: &[u8]) -> Self {
+        let mut slot = Self::erased();
+        let mut put = |at: usize, bytes: &[u8]| slot.0[at..at + bytes.len()].copy_from_slice(bytes);
+        for (index, block) in blocks.into_iter().enumerate() {
+            put(index * CONFIG_BLOCK_LEN, block);
+        }
+        for part in Part::ALL {
+            put(part.flash_address().0 as usize, part.of(file));
+        }
+        slot
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Puts in what was read of a sector.
+    pub fn set_sector(&mut self, at: FlashAddress, bytes: &[u8; SECTOR_LEN]) {
+        self.0[at.0 as usize..][..SECTOR_LEN].copy_from_slice(bytes);
+    }
+
+    /// A sector's bytes.
+    pub fn sector(&self, at: FlashAddress) -> &[u8] {
+        &self.0[at.0 as usize..][..SECTOR_LEN]
+    }
+
+    /// Every sector's address.
+    pub fn sectors() -> impl Iterator<Item = FlashAddress> {
+        (0..SLOT_LEN as u32).step_by(SECTOR_LEN).map(FlashAddress)
+    }
+
+    /// Both configuration blocks.
+    pub fn blocks(&self) -> UnitBlocks {
+        let (blocks, _) = self.0.as_chunks::<CONFIG_BLOCK_LEN>();
+        [blocks.first().copied(), blocks.get(1).copied()]
+    }
+
+    /// Both parts, as E2 reads them.
+    pub fn parts(&self) -> [Vec<u8>; 2] {
+        Part::ALL.map(|part| self.0[part.flash_address().0 as usize..][..part.max_len()].to_vec())
+    }
+
+    /// What turns `self` into `new`, in the order in which it is safe. Sectors that are the same stay as they are,
+    /// unless `all` are to be written.
+    pub fn changes(&self, new: &Self, all: bool) -> Vec<Change> {
+        let differs = |at: &FlashAddress| all || self.sector(*at) != new.sector(*at);
+        let (first, others): (Vec<_>, Vec<_>) = Self::sectors().filter(differs).partition(|at| at.0 == 0);
+        if others.is_empty() {
+            return first.into_iter().map(Change::Sector).collect();
+        }
+        // With its length cleared the first sector has to be written, whether it differs or not.
+        let sectors = others.into_iter().chain([FlashAddress(0)]).map(Change::Sector);
+        let invalidate = (!self.has_no_length()).then_some(Change::Invalidate);
+        invalidate.into_iter().chain(sectors).collect()
+    }
+
+    /// Whether the length is one that no image has: erased, or cleared before.
+    fn has_no_length(&self) -> bool {
+        let header = &self.0[HEADER];
+        header.iter().all(|byte| *byte == 0xFF) || header.iter().all(|byte| *byte == 0)
+    }
+
+    /// The page that clears the image's length and leaves all else as it is.
+    pub fn invalidation() -> (FlashAddress, [u8; PAGE_LEN]) {
+        let mut page = [0xFF; PAGE_LEN];
+        page[..HEADER.len()].fill(0);
+        (FlashAddress(HEADER.start as u32), page)
+    }
+
+    /// The pages of a sector, in the order in which they are programmed: the one with the image's length is the last.
+    /// Those that are erased already are left out.
+    pub fn pages(&self, sector: FlashAddress) -> Vec<(FlashAddress, [u8; PAGE_LEN])> {
+        let (pages, _) = self.sector(sector).as_chunks::<PAGE_LEN>();
+        let addressed = pages.iter().enumerate().map(|(index, page)| {
+            let at = FlashAddress(sector.0 + (index * PAGE_LEN) as u32);
+            (at, *page)
+        });
+        let programmed = addressed.filter(|(_, page)| page.iter().any(|byte| *byte != 0xFF));
+        let (header, mut pages): (Vec<_>, Vec<_>) = programmed.partition(|(at, _)| at.0 as usize == HEADER.start);
+        pages.extend(header);
+        pages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::backup::firmware_file;
+    use super::super::super::backup::tests::sample_image;
+    use super::*;
+    use crate::firmware::{Image, known_blocks};
+
+    fn slot(image: &Image) -> Slot {
+        let [zero, one] = known_blocks();
+        Slot::of([zero.bytes(), one.bytes()], &image.to_file())
+    }
+
+    fn small(seed: u8) -> Image {
+        Image::from_body((0..9_000u32).map(|at| (at.wrapping_mul(37) >> 2) as u8 ^ seed).collect()).unwrap()
+    }
+
+    fn image_in(slot: &Slot) -> Option<Image> {
+        Image::parse(&firmware_file(&slot.parts())).ok()
+    }
+
+    /// Every state that the flash is in while it is changed, whatever a lost power leaves of the erase or page under way.
+    fn states(old: &Slot, new: &Slot, each: &mut dyn FnMut(&Slot, bool)) {
+        let mut now = old.clone();
+        let mut begun = false;
+        each(&now, begun);
+        for change in old.changes(new, false) {
+            let pages = match change {
+                Change::Invalidate => vec![Slot::invalidation()],
+                Change::Sector(at) => {
+                    begun |= at.0 == 0;
+                    // An erase that is cut off has set some of the bits.
+                    for stop in [0, 1, SECTOR_LEN / 2, SECTOR_LEN] {
+                        now.0[at.0 as usize..][..stop].fill(0xFF);
+                        each(&now, begun);
+                    }
+                    new.pages(at)
+                }
+            };
+            for (at, page) in pages {
+                for (offset, byte) in page.iter().enumerate() {
+                    now.0[at.0 as usize + offset] &= byte | 0xF0;
+                    each(&now, begun);
+                    now.0[at.0 as usize + offset] &= byte;
+                    each(&now, begun);
+                }
+            }
+        }
+        assert!(now == *new);
+    }
+
+    #[test]
+    fn whenever_the_power_goes_the_old_image_starts_or_the_new_one_or_none() {
+        for (old, new) in [(small(1), small(2)), (small(1), sample_image(2)), (sample_image(1), small(2))] {
+            let (from, to) = (slot(&old), slot(&new));
+            let mut seen = [false; 3];
+            // Parsing is most of the time: only what differs from the state before is looked at, and of those a part.
+            let mut count = 0u32;
+            states(&from, &to, &mut |state, begun| {
+                if !begun {
+                    assert_eq!(
+                        state.blocks(),
+                        from.blocks(),
+                        "the configuration stays until its own sector is written"
+                    );
+                }
+                count += 1;
+                if !count.is_multiple_of(997) && count > 600 && *state != to {
+                    return;
+                }
+                let found = image_in(state);
+                assert!([None, Some(&old), Some(&new)].contains(&found.as_ref()), "something else starts");
+                seen[0] |= found.is_none();
+                seen[1] |= found.as_ref() == Some(&old);
+                seen[2] |= found.as_ref() == Some(&new);
+            });
+            assert_eq!(seen, [true; 3]);
+        }
+    }
+
+    #[test]
+    fn what_is_the_same_is_left_alone_and_the_first_sector_is_the_last() {
+        let (old, mut file) = (slot(&sample_image(1)), sample_image(1).to_file());
+        assert_eq!(old.changes(&old, false), []);
+        // Another byte in part 2: the checksum and the CRC change too, in the last sector.
+        let mut image = Image::parse(&file).unwrap();
+        assert!(image.replace(crate::firmware::BodyOffset(0x1_2345), &[0x77]));
+        file = image.to_file();
+        let [zero, one] = known_blocks();
+        let new = Slot::of([zero.bytes(), one.bytes()], &file);
+        let [data, trailer, first] = [0x1_2000, 0x1_7000, 0].map(|at| Change::Sector(FlashAddress(at)));
+        assert_eq!(old.changes(&new, false), [Change::Invalidate, data, trailer, first]);
+        assert_eq!(old.changes(&old, true).len(), 1 + SLOT_LEN / SECTOR_LEN);
+
+        let mut renamed = zero;
+        renamed.set_text(crate::firmware::ConfigField::Serial, "MINE").unwrap();
+        let new = Slot::of([renamed.bytes(), one.bytes()], &sample_image(1).to_file());
+        assert_eq!(old.changes(&new, false), [first], "nothing can be mixed in one sector");
+    }
+
+    #[test]
+    fn an_image_that_is_gone_already_is_not_cleared_again() {
+        let new = slot(&small(1));
+        assert!(!Slot::erased().changes(&new, false).contains(&Change::Invalidate));
+    }
+
+    #[test]
+    fn the_slot_is_cut_where_e0_and_e2_cut_it() {
+        let image = sample_image(3);
+        let slot = slot(&image);
+        assert_eq!(slot.blocks(), known_blocks().map(|block| Some(*block.bytes())));
+        assert_eq!(slot.parts().map(|part| part.len()), Part::ALL.map(Part::max_len));
+        assert_eq!(image_in(&slot), Some(image));
+    }
+}

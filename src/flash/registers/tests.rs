@@ -1,0 +1,159 @@
+//! One command of the flash at a time, on a unit whose firmware and flash controller are the chip model's.
+
+use super::*;
+use crate::bridge::Port as _;
+use crate::firmware::FlashAddress;
+use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+const SECTOR: FlashAddress = FlashAddress(0x1_F000);
+const LEN: usize = 0x80;
+
+fn port(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(&format!("factory = \"open\"\n{scenario}")).unwrap();
+    VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
+}
+
+fn flash(port: &mut VirtualPort) -> SpiFlash<OpenBridge> {
+    SpiFlash::new(port.open_control().unwrap()).unwrap()
+}
+
+fn cells(port: &VirtualPort, at: FlashAddress, len: usize) -> Vec<u8> {
+    port.unit().lock().flash().get(at, len).unwrap().to_vec()
+}
+
+fn page(seed: u8) -> [u8; LEN] {
+    std::array::from_fn(|at| (at as u8).wrapping_mul(7) ^ seed)
+}
+
+#[test]
+fn a_sector_is_read_erased_and_programmed_at_either_speed() {
+    for speed in ["", "speed = \"high\"\n"] {
+        let mut port = port(speed);
+        let mut flash = flash(&mut port);
+        let first = FlashAddress(0);
+        assert!(flash.read_sector(first).unwrap()[..] == cells(&port, first, SECTOR_LEN));
+        for seed in [1, 2] {
+            flash.erase(SECTOR).unwrap();
+            flash.program(SECTOR, &page(seed)).unwrap();
+            flash.program(FlashAddress(SECTOR.0 + 0x80), &page(seed ^ 0x55)).unwrap();
+            let found = cells(&port, SECTOR, SECTOR_LEN);
+            assert_eq!(found[..LEN], page(seed), "{speed}");
+            assert_eq!(found[LEN..2 * LEN], page(seed ^ 0x55), "{speed}");
+            assert!(found[2 * LEN..].iter().all(|byte| *byte == 0xFF));
+            assert!(flash.read_sector(SECTOR).unwrap()[..] == found);
+        }
+    }
+}
+
+#[test]
+fn bits_are_cleared_without_an_erase_and_nothing_else_changes() {
+    let mut port = port("");
+    let mut flash = flash(&mut port);
+    let before = cells(&port, FlashAddress(0), SECTOR_LEN);
+    let (at, mask) = Slot::invalidation();
+    flash.clear_bits(at, &mask).unwrap();
+    let after = cells(&port, FlashAddress(0), SECTOR_LEN);
+    assert_eq!(after[0x100..0x104], [0; 4]);
+    assert_eq!((&after[..0x100], &after[0x104..]), (&before[..0x100], &before[0x104..]));
+}
+
+#[test]
+fn a_flash_that_takes_its_time_is_waited_for() {
+    let mut port = port("[timing]\nerase-sector-ms = 60\nprogram-page-us = 5000\n");
+    let mut flash = flash(&mut port);
+    let begun = std::time::Instant::now();
+    flash.erase(SECTOR).unwrap();
+    flash.program(SECTOR, &page(3)).unwrap();
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(65));
+    assert_eq!(cells(&port, SECTOR, LEN), page(3));
+}
+
+#[test]
+fn block_protection_is_cleared_or_named() {
+    let mut clearable = port("[flash]\nprotection = \"clearable\"\n");
+    let mut flash_ = flash(&mut clearable);
+    assert!(matches!(flash_.program(SECTOR, &page(1)), Err(RegisterError::Differs { at: SECTOR, .. })));
+    flash_.unprotect().unwrap();
+    flash_.program(SECTOR, &page(1)).unwrap();
+
+    let mut held = port("[flash]\nprotection = \"for-good\"\n");
+    assert_eq!(flash(&mut held).unprotect(), Err(RegisterError::Protected { status: 0x1C, tries: 5 }));
+}
+
+#[test]
+fn a_sector_that_does_not_erase_is_named() {
+    let mut port = port("[flash]\nstuck-sector = 0x1F000\n");
+    let mut flash = flash(&mut port);
+    flash.program(SECTOR, &[0x0F; LEN]).unwrap();
+    assert_eq!(flash.erase(SECTOR), Err(RegisterError::NotErased { at: SECTOR, count: LEN }));
+    flash.erase(FlashAddress(0x1_E000)).unwrap();
+}
+
+#[test]
+fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_an_error() {
+    let mut sometimes = port("[flash]\nunstable-reads = 3\n");
+    let expected = cells(&sometimes, FlashAddress(0x100), SECTOR_LEN);
+    let mut flash_ = flash(&mut sometimes);
+    for _ in 0..6 {
+        assert!(flash_.read_sector(FlashAddress(0x100)).unwrap()[..] == expected);
+    }
+    let mut always = port("[flash]\nunstable-reads = 1\n");
+    let at = FlashAddress(0x2000);
+    assert_eq!(flash(&mut always).read_sector(at).map(drop), Err(RegisterError::Unstable { at }));
+}
+
+#[test]
+fn an_answer_that_is_short_or_never_comes_is_an_error_of_its_own() {
+    let mut short = port("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4\nnth = 8\n");
+    let error = flash(&mut short).read_sector(SECTOR).unwrap_err();
+    assert!(matches!(error, RegisterError::Control(ControlError::Short { .. })), "{error:?}");
+    let mut gone = port("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE5\nnth = 40\n");
+    let error = flash(&mut gone).read_sector(SECTOR).unwrap_err();
+    assert!(matches!(error, RegisterError::Control(ControlError::Disconnected { .. })), "{error:?}");
+}
+
+/// A unit whose bulk pipe hangs, and one whose flash is not there.
+#[derive(Debug)]
+struct Broken {
+    unit: OpenBridge,
+    has_flash: bool,
+    sent: usize,
+}
+
+impl Registers for Broken {
+    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        Registers::read(&mut self.unit, from, into)?;
+        if !self.has_flash && from == 0x7000 {
+            into.fill(0xFF);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
+        Registers::write(&mut self.unit, bytes)
+    }
+
+    fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
+        self.sent += 1;
+        let deadline = std::time::Duration::ZERO;
+        Err(ControlError::BulkTimeout { request: "bulk".to_owned(), deadline, answers: true })
+    }
+}
+
+#[test]
+fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
+    let mut port = port("");
+    let unit = port.open_control().unwrap();
+    let mut flash = SpiFlash::new(Broken { unit, has_flash: true, sent: 0 }).unwrap();
+    flash.program(SECTOR, &page(1)).unwrap();
+    flash.program(FlashAddress(SECTOR.0 + 0x80), &page(2)).unwrap();
+    assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(1), page(2)].concat());
+    assert_eq!(flash.into_registers().sent, 1, "it is not tried again");
+}
+
+#[test]
+fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash() {
+    let unit = port("").open_control().unwrap();
+    let error = SpiFlash::new(Broken { unit, has_flash: false, sent: 0 }).unwrap_err();
+    assert_eq!(error, RegisterError::NoFlash { id: [0xFF; 3] });
+}

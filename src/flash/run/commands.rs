@@ -1,0 +1,55 @@
+//! Writes by vendor commands: E1 and E3.
+//!
+//! The flash is erased in one place only: E1 of block 0 erases both 64 KiB blocks of the slot, and with them both
+//! configuration blocks and both parts of the firmware. E1 of block 1 and E3 program what is erased. Source: 240417,
+//! where the erase routine at b0:0xC73C has a single caller, b0:0xD377, on E1's way. So every write is all of the slot
+//! from block 0 on, in the order in which tinygrad's tools write it, and what does not read back right is written again
+//! from there: a part can't be erased alone.
+
+use super::{ATTEMPTS, Run, is_final};
+use crate::bridge::{AnyTransport, Bridge};
+use crate::flash::access::Access;
+use crate::flash::error::FlashError;
+use crate::flash::progress::{Event, Step};
+use crate::flash::recovery::Left;
+
+impl Run<'_> {
+    /// Writes the slot until it reads back right, a few times at most.
+    pub(super) fn write_by_commands(&mut self, mut bridge: Bridge<AnyTransport>) -> Result<Access, FlashError> {
+        for attempt in 1.. {
+            let outcome = self.write_once(&mut bridge).and_then(|()| match self.plan.reads_back() {
+                true => self.compare(&mut bridge, attempt),
+                false => Ok(()),
+            });
+            match outcome {
+                Ok(()) => break,
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
+                Err(error) => {
+                    self.recorder.trouble(self.during, &format!("{error}: writing everything again from the erase on"));
+                }
+            }
+        }
+        Ok(Access::Commands(bridge))
+    }
+
+    fn write_once(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
+        let plan = self.plan;
+        for block in &plan.blocks {
+            let step = Step::WriteBlock(block.index);
+            self.begin(step);
+            self.left = Left::Incomplete;
+            bridge.write_config(block.index, &block.new)?;
+            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            self.recorder.end(step, "written");
+        }
+        for (part, bytes) in plan.parts() {
+            let step = Step::WritePart(part);
+            self.begin(step);
+            bridge.write_flash(part, bytes)?;
+            self.recorder.pass(Event::Moved(bytes.len() as u64));
+            self.recorder.end(step, &format!("{} bytes", bytes.len()));
+        }
+        self.left = Left::Complete;
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! Starts what was written, waits for the unit, and sees what it runs.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::bridge::{Attached, CommandError, Port};
+use crate::firmware::BridgeState;
+use crate::flash::access::Access;
+use crate::flash::error::FlashError;
+use crate::flash::progress::{Event, Step};
+use crate::flash::proof::{Behaviour, Runs};
+use crate::flash::recovery::Left;
+use crate::scsi::ResetMode;
+
+/// How often to look again at a unit that came back, but not yet as expected.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// What was done so that the unit starts what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Restart {
+    /// E8 with mode 0x50: it is back by itself.
+    CpuReset,
+    /// E8 with mode 0x51: off the bus until its power goes.
+    Halt,
+    /// Nothing: what runs has no command for it.
+    None,
+}
+
+/// What made the unit come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Boot {
+    /// E8 with mode 0x50.
+    CpuReset,
+    /// Its hub's port power, off and on. A unit with a supply of its own may not have noticed.
+    PortPower,
+    /// Its power, after the user was asked for it.
+    Power,
+}
+
+impl Run<'_> {
+    /// E8: running firmware resets its CPU and is back by itself; the boot loader is told to halt, as tinygrad's and
+    /// openpilot's flashers tell it. Open firmware has no such command.
+    pub(super) fn restart(&mut self, access: &mut Access) -> Result<Restart, FlashError> {
+        let Access::Commands(bridge) = access else { return Ok(Restart::None) };
+        self.begin(Step::Restart);
+        let (restart, mode, sent) = match self.plan.attached.state {
+            BridgeState::BootLoader => (Restart::Halt, ResetMode::Halt, "halt sent"),
+            BridgeState::Vendor | BridgeState::OpenFirmware => {
+                (Restart::CpuReset, ResetMode::CpuReset, "CPU reset sent")
+            }
+        };
+        match bridge.reset(mode) {
+            Ok(()) => {}
+            // A unit that resets at once answers no more: whether it did, its return will tell.
+            Err(CommandError::Transport(error)) => {
+                self.recorder.trouble(Step::Restart, &format!("no status: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.left = Left::Restarted;
+        self.recorder.end(Step::Restart, sent);
+        Ok(restart)
+    }
+
+    /// Waits for the unit. Where only its power can start what was written, its hub switches it, or else somebody who is
+    /// there is asked for the cable. `None` where it needs its power, and nobody gave it.
+    pub(super) fn come_back(&mut self, port: &mut dyn Port, restart: Restart) -> Result<Option<Boot>, FlashError> {
+        let mut boot = Boot::CpuReset;
+        let mut found = None;
+        if restart != Restart::None {
+            self.begin(Step::Return);
+        }
+        match restart {
+            Restart::CpuReset => found = self.wait_within(port, self.options.return_deadline)?,
+            Restart::Halt => self.wait_until_gone(port)?,
+            Restart::None => {}
+        }
+        if !self.is_settled(found.as_ref()) && self.power_cycle(port)? {
+            self.begin(Step::Return);
+            if let Some(back) = self.wait_within(port, self.options.return_deadline)? {
+                (found, boot) = (Some(back), Boot::PortPower);
+            }
+        }
+        if !self.is_settled(found.as_ref()) && !self.options.replug_deadline.is_zero() {
+            self.begin(Step::Return);
+            self.recorder.pass(Event::Replug);
+            if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
+                (found, boot) = (Some(replugged), Boot::Power);
+            }
+        }
+        let Some(found) = found else {
+            let waits = match restart {
+                Restart::Halt => "off the bus until it is unplugged and plugged in again",
+                Restart::None => "it runs what it had until it is unplugged and plugged in again",
+                Restart::CpuReset => {
+                    let deadline = self.options.return_deadline + self.options.replug_deadline;
+                    return Err(FlashError::NotBack { deadline });
+                }
+            };
+            self.begin(Step::Return);
+            self.report.needs_power = true;
+            self.recorder.end(Step::Return, waits);
+            return Ok(None);
+        };
+        self.report.after = Some(found.clone());
+        // A link that is trained anew may be on the connector's other port.
+        self.report.device = port.device();
+        if found.state == BridgeState::BootLoader {
+            self.left = Left::BootLoader;
+            return Err(FlashError::BootLoader { found: found.usb_id });
+        }
+        if !self.plan.is_identity_of(&found) {
+            let before = &self.plan.attached;
+            if boot != Boot::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
+                // Written and read back; the reset has not made the chip read its flash.
+                (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
+                self.recorder.end(Step::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
+                return Ok(None);
+            }
+            self.left = Left::OtherIdentity;
+            let (expected, becomes) = (self.plan.usb_id.unwrap_or(found.usb_id), self.plan.becomes());
+            return Err(FlashError::Identity { expected, becomes, found: found.usb_id, state: found.state });
+        }
+        self.recorder.end(Step::Return, &format!("{} ({})", found.usb_id, found.state));
+        Ok(Some(boot))
+    }
+
+    fn is_settled(&self, found: Option<&Attached>) -> bool {
+        found.is_some_and(|found| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader)
+    }
+
+    /// Lets the hub switch the unit's power off and on. `false` where no hub does.
+    fn power_cycle(&mut self, port: &mut dyn Port) -> Result<bool, FlashError> {
+        self.check_stop()?;
+        self.begin(Step::PowerCycle);
+        match port.power_cycle() {
+            Ok(true) => {
+                self.left = Left::Restarted;
+                self.recorder.end(Step::PowerCycle, "its hub switched its power off and on");
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            // The cable does the same.
+            Err(error) => {
+                self.recorder.trouble(Step::PowerCycle, &error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    /// Waits until a unit that was told to halt has left the bus, for as long as one may take to come back.
+    fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
+        let until = Instant::now() + self.options.return_deadline;
+        while port.attached().is_ok() && Instant::now() < until {
+            self.check_stop()?;
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Waits until the unit is back as planned, or for good as something else, or the time is over; gives the last
+    /// that was seen of it.
+    fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<Attached>, FlashError> {
+        let until = Instant::now() + deadline;
+        let mut seen = None;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::Port)?;
+            self.check_stop()?;
+            match found {
+                Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),
+                Some(found) => seen = Some(found),
+                None => return Ok(seen),
+            }
+            // Here, but as something else: perhaps it has not left yet.
+            if until.saturating_duration_since(Instant::now()) <= LOOK_AGAIN {
+                return Ok(seen);
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Sees what the unit runs; what could not be read back before is read back now.
+    pub(super) fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
+        self.left = Left::Unproven;
+        self.begin(Step::Prove);
+        let mut access = Access::open(port)?;
+        let attached = port.attached().map_err(FlashError::Port)?;
+        let now = Behaviour::of_unit(&mut access, &attached)?;
+        self.report.version = now.version;
+        let written = Behaviour::of_plan(self.plan);
+        let runs = match boot {
+            // With its power the chip loads its code from flash.
+            Boot::Power => match written.contradiction(&now) {
+                Some(error) => return Err(error),
+                None => Runs::Written,
+            },
+            Boot::CpuReset | Boot::PortPower => Runs::judge(before, &written, &now),
+        };
+        (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
+        self.recorder.end(Step::Prove, &format!("{now}: {runs}"));
+        if !self.plan.reads_back() {
+            self.compare(access.reader(), 1).inspect_err(|_| self.left = Left::Unproven)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! Writes through registers, sector by sector, and only what differs.
+//!
+//! Whatever stops it, and wherever, the unit has an image that starts, or its boot loader does: see [`Slot::changes`].
+//! A sector that goes wrong is written again, over a new connection.
+
+use super::{ATTEMPTS, Run, is_final};
+use crate::bridge::{OpenBridge, Port};
+use crate::flash::access::{Access, read_slot};
+use crate::flash::error::FlashError;
+use crate::flash::progress::{Event, Step};
+use crate::flash::recovery::Left;
+use crate::flash::registers::{Change, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
+use crate::interrupt::Interrupt;
+
+type Flash = SpiFlash<OpenBridge>;
+
+impl Run<'_> {
+    /// Writes until everything reads back right, a few times at most.
+    pub(super) fn write_through_registers(
+        &mut self,
+        mut flash: Flash,
+        port: &mut dyn Port,
+    ) -> Result<Access, FlashError> {
+        for attempt in 1.. {
+            flash = self.write_what_differs(flash, port, attempt)?;
+            let error = match self.compare(&mut flash, attempt) {
+                Ok(()) => break,
+                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
+                Err(error) => error,
+            };
+            drop(flash);
+            flash = match self.reconnect(port) {
+                Some(flash) => flash,
+                None => return Err(error),
+            };
+            self.recorder.trouble(self.during, &format!("{error}: comparing everything again"));
+        }
+        Ok(Access::Registers(flash))
+    }
+
+    fn write_what_differs(&mut self, mut flash: Flash, port: &mut dyn Port, attempt: u32) -> Result<Flash, FlashError> {
+        self.begin(Step::Compare);
+        let old = read_slot(&mut flash)?;
+        let [zero, one] = &self.plan.blocks;
+        let new = Slot::of([&zero.new, &one.new], &self.plan.file);
+        let changes = old.changes(&new, self.options.rewrite && attempt == 1);
+        let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
+        self.recorder.pass(Event::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
+        self.recorder.end(Step::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
+        if sectors > 0 {
+            flash.unprotect()?;
+            if self.left == Left::Untouched {
+                self.check_stop()?;
+            }
+        }
+        let mut written = 0;
+        for change in &changes {
+            let step = step_of(*change);
+            if self.during != step {
+                self.begin(step);
+            }
+            self.left = Left::Incomplete;
+            flash = self.change(flash, port, *change, &new)?;
+            match change {
+                Change::Invalidate => self.recorder.end(step, "no mixture of two images can start"),
+                Change::Sector(at) => {
+                    self.recorder.pass(Event::Moved(SECTOR_LEN as u64));
+                    written += 1;
+                    // The first sector is the last.
+                    if at.0 == 0 {
+                        self.recorder.end(step, "configuration blocks and header");
+                    } else if written + 1 == sectors {
+                        self.recorder.end(step, &format!("{written} of {SECTOR_LEN} bytes each"));
+                    }
+                }
+            }
+        }
+        self.left = Left::Complete;
+        Ok(flash)
+    }
+
+    /// Makes one change, again where it goes wrong and the unit is still there.
+    fn change(
+        &mut self,
+        mut flash: Flash,
+        port: &mut dyn Port,
+        change: Change,
+        new: &Slot,
+    ) -> Result<Flash, FlashError> {
+        let mut attempt = 1;
+        loop {
+            let error = match make(&mut flash, change, new) {
+                Ok(()) => return Ok(flash),
+                Err(error) if attempt == ATTEMPTS => return Err(error.into()),
+                Err(error) => error,
+            };
+            attempt += 1;
+            drop(flash);
+            flash = match self.reconnect(port) {
+                Some(flash) => flash,
+                None => return Err(error.into()),
+            };
+            self.recorder.trouble(self.during, &format!("{error}: again, over a new connection"));
+        }
+    }
+
+    /// Opens the unit again, where it is still the same and runs what it ran.
+    fn reconnect(&self, port: &mut dyn Port) -> Option<Flash> {
+        let found = match port.attached() {
+            Ok(found) => found,
+            // A cable that lost touch for a moment: no signal stops the wait, as none stops the write.
+            Err(_) => port.wait_for_return(self.options.return_deadline, Interrupt::never()).ok()??,
+        };
+        if found != self.plan.attached {
+            return None;
+        }
+        SpiFlash::new(port.open_control().ok()?).ok()
+    }
+}
+
+const fn step_of(change: Change) -> Step {
+    match change {
+        Change::Invalidate => Step::Invalidate,
+        Change::Sector(at) if at.0 == 0 => Step::WriteFirstSector,
+        Change::Sector(_) => Step::WriteSectors,
+    }
+}
+
+fn make(flash: &mut Flash, change: Change, new: &Slot) -> Result<(), RegisterError> {
+    match change {
+        Change::Invalidate => {
+            let (at, page) = Slot::invalidation();
+            flash.clear_bits(at, &page)
+        }
+        Change::Sector(at) => {
+            flash.erase(at)?;
+            for (page_at, page) in new.pages(at) {
+                flash.program(page_at, &page)?;
+            }
+            let found = flash.read_sector(at)?;
+            let differences = found.iter().zip(new.sector(at)).filter(|(found, wanted)| found != wanted).count();
+            if differences == 0 { Ok(()) } else { Err(RegisterError::Differs { at, count: differences }) }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Configuration space, memory, the link and the bridge's SRAM, over any engine.
+
+use serde::Serialize;
+
+use super::engine::TlpEngine;
+use super::error::PcieError;
+use super::place::Bdf;
+use crate::bridge::open::{Completion, CompletionStatus, Tlp};
+use crate::scsi::XdataAddress;
+
+/// The LTSSM's state; what it reads while the link is up. Source: open firmware; owners of units.
+const LTSSM: XdataAddress = XdataAddress::main(0xB450);
+const LINK_UP: u8 = 0x78;
+/// Where the SRAM starts for a device's DMA. Source: open firmware; the GPU runtime.
+pub const SRAM_ADDRESS: u64 = 0x0020_0000;
+/// How much of it the CPU sees, and so E4 and E5, without turning pages.
+pub const SRAM_WINDOW_LEN: usize = 0x1000;
+const SRAM_WINDOW: u16 = 0xF000;
+/// Dwords that are read or written with one call of the engine.
+const DWORDS_AT_ONCE: usize = 64;
+
+/// How often a device that is not ready is asked, and the time in between: PCIe gives it a second after a reset.
+const ATTEMPTS: u32 = 100;
+const RETRY_MS: u64 = 10;
+
+/// Time and Ctrl-C, which this module has not.
+pub trait Patience {
+    /// Lets so many milliseconds pass.
+    fn wait(&mut self, milliseconds: u64);
+
+    /// Whether to go on: asked before each function that is looked at, and each time that one is not ready.
+    fn goes_on(&mut self) -> bool {
+        true
+    }
+}
+
+/// The link between the bridge and what is behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Link {
+    /// XDATA 0xB450: the LTSSM's state.
+    pub ltssm: u8,
+    /// Whether it says that the link is up.
+    pub is_up: bool,
+}
+
+/// What is behind a bridge.
+pub struct Pcie<'a, E> {
+    engine: E,
+    pub(super) patience: &'a mut dyn Patience,
+}
+
+impl<E> std::fmt::Debug for Pcie<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pcie").finish_non_exhaustive()
+    }
+}
+
+impl<'a, E: TlpEngine> Pcie<'a, E> {
+    /// What this engine reaches.
+    pub const fn new(engine: E, patience: &'a mut dyn Patience) -> Self {
+        Self { engine, patience }
+    }
+
+    /// The state of the link.
+    ///
+    /// # Errors
+    /// [`PcieError::Engine`].
+    pub fn link(&mut self) -> Result<Link, PcieError> {
+        let mut state = [0];
+        self.engine.xdata_read(LTSSM, &mut state)?;
+        Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
+    }
+
+    /// A dword of configuration space; `offset` is a multiple of 4 up to 0xFFC. A function that is not ready is asked
+    /// again for a second.
+    ///
+    /// # Errors
+    /// [`PcieError`]; [`PcieError::Completion`] with an unsupported request where nobody is.
+    pub fn config_read(&mut self, at: Bdf, offset: u16) -> Result<u32, PcieError> {
+        let tlp = at.read(offset);
+        let completion = self.settled(at, &tlp)?;
+        completion.value().ok_or_else(|| refused(&tlp, completion.status))
+    }
+
+    /// Consecutive dwords of configuration space, from `offset` on.
+    ///
+    /// # Errors
+    /// As for [`Pcie::config_read`].
+    pub fn config_dwords(&mut self, at: Bdf, offset: u16, count: u16) -> Result<Vec<u32>, PcieError> {
+        let tlps: Vec<Tlp> = (0..count).map(|index| at.read(offset + 4 * index)).collect();
+        let completions = self.engine.tlps(&tlps)?;
+        let mut dwords = Vec::with_capacity(tlps.len());
+        for (index, tlp) in tlps.iter().enumerate() {
+            dwords.push(match completions.get(index).copied().flatten() {
+                Some(Completion { status: CompletionStatus::ConfigRetry, .. }) | None => {
+                    self.config_read(at, offset + 4 * index as u16)?
+                }
+                Some(completion) => completion.value().ok_or_else(|| refused(tlp, completion.status))?,
+            });
+        }
+        Ok(dwords)
+    }
+
+    /// Writes to a dword of configuration space where `enables` has bits: bit n for byte n.
+    ///
+    /// # Errors
+    /// As for [`Pcie::config_read`].
+    pub fn config_write(&mut self, at: Bdf, offset: u16, value: u32, enables: u8) -> Result<(), PcieError> {
+        let tlp = at.write(offset, value).with_enables(enables);
+        match self.settled(at, &tlp)?.status {
+            CompletionStatus::Success => Ok(()),
+            status => Err(refused(&tlp, status)),
+        }
+    }
+
+    /// The completion of a configuration request, whatever it is but "not ready".
+    pub(super) fn settled(&mut self, at: Bdf, tlp: &Tlp) -> Result<Completion, PcieError> {
+        let mut attempts = 0;
+        loop {
+            let completion = self.engine.tlps(std::slice::from_ref(tlp))?.pop().flatten();
+            let completion = completion.unwrap_or(Completion { status: CompletionStatus::TimedOut, data: 0 });
+            if completion.status != CompletionStatus::ConfigRetry {
+                return Ok(completion);
+            }
+            attempts += 1;
+            self.another_attempt(at, attempts)?;
+        }
+    }
+
+    /// Waits until a function that was not ready may be asked again.
+    pub(super) fn another_attempt(&mut self, at: Bdf, attempts: u32) -> Result<(), PcieError> {
+        if attempts >= ATTEMPTS || !self.patience.goes_on() {
+            return Err(PcieError::NotReady { at, attempts });
+        }
+        self.patience.wait(RETRY_MS);
+        Ok(())
+    }
+
+    /// Reads memory on the PCIe side: behind BARs. Of dwords at the ends, only the bytes asked for are enabled.
+    ///
+    /// # Errors
+    /// [`PcieError`]; [`PcieError::Completion`] of the first dword that nobody answers for.
+    pub fn memory_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), PcieError> {
+        let pieces = pieces(address, buffer.len())?;
+        let mut rest = buffer;
+        for group in pieces.chunks(DWORDS_AT_ONCE) {
+            let tlps: Vec<Tlp> =
+                group.iter().map(|piece| Tlp::memory_read(piece.address).with_enables(piece.enables())).collect();
+            let completions = self.engine.tlps(&tlps)?;
+            for (index, (tlp, piece)) in tlps.iter().zip(group).enumerate() {
+                let completion = completions.get(index).copied().flatten();
+                let status = completion.map_or(CompletionStatus::TimedOut, |completion| completion.status);
+                let dword = completion.and_then(Completion::value).ok_or_else(|| refused(tlp, status))?;
+                let (place, behind) = rest.split_at_mut(piece.len);
+                place.copy_from_slice(&dword.to_le_bytes()[piece.from..piece.from + piece.len]);
+                rest = behind;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes memory on the PCIe side. Of dwords at the ends, only these bytes are written. Writes are posted: that
+    /// nobody decodes the address does not show.
+    ///
+    /// # Errors
+    /// [`PcieError`].
+    pub fn memory_write(&mut self, address: u64, data: &[u8]) -> Result<(), PcieError> {
+        let mut rest = data;
+        for group in pieces(address, data.len())?.chunks(DWORDS_AT_ONCE) {
+            let mut tlps = Vec::with_capacity(group.len());
+            for piece in group {
+                let (bytes, behind) = rest.split_at(piece.len);
+                let mut dword = [0; 4];
+                dword[piece.from..piece.from + piece.len].copy_from_slice(bytes);
+                tlps.push(Tlp::memory_write(piece.address, u32::from_le_bytes(dword)).with_enables(piece.enables()));
+                rest = behind;
+            }
+            self.engine.tlps(&tlps)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the first bytes of the SRAM, which a device reaches from [`SRAM_ADDRESS`] on: at most
+    /// [`SRAM_WINDOW_LEN`] from its start.
+    ///
+    /// # Errors
+    /// [`PcieError`].
+    pub fn sram_read(&mut self, offset: usize, buffer: &mut [u8]) -> Result<(), PcieError> {
+        let from = sram(offset, buffer.len())?;
+        Ok(self.engine.xdata_read(from, buffer)?)
+    }
+
+    /// Writes to the first bytes of the SRAM, byte by byte: for small amounts, such as a command's packet.
+    ///
+    /// # Errors
+    /// [`PcieError`].
+    pub fn sram_write(&mut self, offset: usize, data: &[u8]) -> Result<(), PcieError> {
+        let from = sram(offset, data.len())?;
+        let writes: Vec<_> = (from.addr..=u16::MAX).map(XdataAddress::main).zip(data.iter().copied()).collect();
+        Ok(self.engine.xdata_write(&writes)?)
+    }
+}
+
+pub(super) fn refused(tlp: &Tlp, status: CompletionStatus) -> PcieError {
+    PcieError::Completion { request: tlp.to_string(), status }
+}
+
+fn sram(offset: usize, len: usize) -> Result<XdataAddress, PcieError> {
+    match offset.checked_add(len).filter(|end| *end <= SRAM_WINDOW_LEN) {
+        Some(_) => Ok(XdataAddress::main(SRAM_WINDOW.wrapping_add(offset as u16))),
+        None => Err(PcieError::Impossible {
+            what: format!("{len} bytes at {offset:#x} of the SRAM, of which {SRAM_WINDOW_LEN:#x} can be seen"),
+        }),
+    }
+}
+
+/// A part of a transfer that is in one dword.
+struct Piece {
+    /// Of the dword.
+    address: u64,
+    /// First byte of it.
+    from: usize,
+    len: usize,
+}
+
+impl Piece {
+    const fn enables(&self) -> u8 {
+        ((1 << self.len) - 1) << self.from
+    }
+}
+
+fn pieces(address: u64, len: usize) -> Result<Vec<Piece>, PcieError> {
+    if address.checked_add(len as u64).is_none() {
+        return Err(PcieError::Impossible { what: format!("{len} bytes at {address:#x} go past the last address") });
+    }
+    let mut pieces = Vec::with_capacity(len / 4 + 2);
+    let mut done = 0;
+    while done < len {
+        let at = address + done as u64;
+        let from = (at & 3) as usize;
+        let here = (4 - from).min(len - done);
+        pieces.push(Piece { address: at - from as u64, from, len: here });
+        done += here;
+    }
+    Ok(pieces)
+}

@@ -1,0 +1,368 @@
+//! Capabilities: the two lists in configuration space, walked with a bound, and what the common ones say.
+
+use std::fmt;
+
+use serde::Serialize;
+use thiserror::Error;
+
+const POINTER: u16 = 0x34;
+const FIRST: u16 = 0x40;
+const EXTENDED: u16 = 0x100;
+const END: u16 = 0x1000;
+
+/// A link's speed and width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct LinkRate {
+    /// The generation: 1 is 2.5 GT/s.
+    pub generation: u8,
+    /// Lanes.
+    pub lanes: u8,
+}
+
+impl LinkRate {
+    const fn of(register: u32) -> Self {
+        Self { generation: register as u8 & 0x0F, lanes: (register >> 4) as u8 & 0x3F }
+    }
+
+    /// GT/s, as the specification writes it; `None` for a generation that it does not know.
+    pub const fn transfers(self) -> Option<&'static str> {
+        Some(match self.generation {
+            1 => "2.5",
+            2 => "5",
+            3 => "8",
+            4 => "16",
+            5 => "32",
+            6 => "64",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.transfers() {
+            Some(transfers) => write!(f, "{transfers} GT/s x{}", self.lanes),
+            None => write!(f, "speed {} x{}", self.generation, self.lanes),
+        }
+    }
+}
+
+/// The PCI Express capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ExpressCapability {
+    /// Device/port type: 0 endpoint, 4 root port, 5 and 6 a switch's upstream and downstream port.
+    pub port_type: u8,
+    /// The largest payload that it takes, and the one that is set, in bytes.
+    pub payload: (u16, u16),
+    /// What its link trained to.
+    pub link: LinkRate,
+    /// What its link can.
+    pub link_max: LinkRate,
+}
+
+impl ExpressCapability {
+    /// Whether one link is below it, so that its bus has device 0 alone.
+    pub const fn has_link_below(self) -> bool {
+        matches!(self.port_type, 4 | 6)
+    }
+
+    /// The type in words.
+    pub const fn type_name(self) -> &'static str {
+        match self.port_type {
+            0 => "endpoint",
+            1 => "legacy endpoint",
+            4 => "root port",
+            5 => "upstream port",
+            6 => "downstream port",
+            7 => "bridge to PCI",
+            8 => "bridge from PCI",
+            9 => "root complex endpoint",
+            10 => "root complex event collector",
+            _ => "unknown type",
+        }
+    }
+}
+
+/// What a capability says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum CapabilityKind {
+    /// Power management: the state D0 to D3.
+    PowerManagement {
+        /// n of Dn.
+        state: u8,
+    },
+    /// MSI.
+    Msi {
+        /// Whether it is on.
+        enabled: bool,
+        /// Vectors that the function can send.
+        vectors: u8,
+    },
+    /// MSI-X.
+    MsiX {
+        /// Whether it is on.
+        enabled: bool,
+        /// Entries of its table.
+        entries: u16,
+    },
+    /// PCI Express.
+    Express(ExpressCapability),
+    /// Any other.
+    Other,
+}
+
+/// A capability.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Capability {
+    /// Where it stands.
+    pub offset: u16,
+    /// Its ID; those from 0x100 on have numbers of their own.
+    pub id: u16,
+    /// Its name.
+    pub name: &'static str,
+    /// What it says.
+    #[serde(flatten)]
+    pub kind: CapabilityKind,
+}
+
+/// A list that does not end as it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CapabilityFault {
+    /// It comes back to where it was.
+    #[error("the list of capabilities comes back to {0:#05x}")]
+    Loop(u16),
+    /// It leaves its space.
+    #[error("the list of capabilities points to {0:#05x}")]
+    Outside(u16),
+}
+
+/// Both lists of a function.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Capabilities {
+    /// The capabilities, in the order of the lists.
+    pub list: Vec<Capability>,
+    /// What is wrong with the lists.
+    pub faults: Vec<CapabilityFault>,
+}
+
+impl Capabilities {
+    /// Walks both lists. `read` reads a dword of configuration space. Each place is looked at once, so the walk ends.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn walk<X>(mut read: impl FnMut(u16) -> Result<u32, X>) -> Result<Self, X> {
+        let mut found = Self::default();
+        let mut at = read(POINTER)? as u16 & 0xFC;
+        while at != 0 {
+            if !found.takes(at, FIRST) {
+                break;
+            }
+            let head = read(at)?;
+            if head == u32::MAX {
+                break;
+            }
+            let (id, next) = (head as u16 & 0xFF, (head >> 8) as u16 & 0xFC);
+            let kind = kind(id, at, head, &mut read)?;
+            found.list.push(Capability { offset: at, id, name: name(id), kind });
+            at = next;
+        }
+        let is_express = found.express().is_some();
+        let mut at = if is_express { EXTENDED } else { 0 };
+        while at != 0 {
+            if !found.takes(at, EXTENDED) {
+                break;
+            }
+            let head = read(at)?;
+            let id = head as u16;
+            if head == 0 || head == u32::MAX {
+                break;
+            }
+            if id != 0 {
+                found.list.push(Capability { offset: at, id, name: extended_name(id), kind: CapabilityKind::Other });
+            }
+            at = (head >> 20) as u16 & 0xFFC;
+        }
+        Ok(found)
+    }
+
+    /// Whether a place in a list can be looked at; where not, notes why.
+    fn takes(&mut self, at: u16, first: u16) -> bool {
+        if at < first || at >= END {
+            self.faults.push(CapabilityFault::Outside(at));
+        } else if self.list.iter().any(|capability| capability.offset == at) {
+            self.faults.push(CapabilityFault::Loop(at));
+        } else {
+            return true;
+        }
+        false
+    }
+
+    /// The PCI Express capability.
+    pub fn express(&self) -> Option<ExpressCapability> {
+        self.list.iter().find_map(|capability| match capability.kind {
+            CapabilityKind::Express(express) => Some(express),
+            _ => None,
+        })
+    }
+}
+
+/// What a capability of the first list says; its registers end within the first 256 bytes.
+fn kind<X>(id: u16, at: u16, head: u32, read: &mut impl FnMut(u16) -> Result<u32, X>) -> Result<CapabilityKind, X> {
+    let control = head >> 16;
+    let fits = |len: u16| at + len <= EXTENDED;
+    Ok(match id {
+        0x01 if fits(8) => CapabilityKind::PowerManagement { state: read(at + 4)? as u8 & 0x03 },
+        0x05 => CapabilityKind::Msi { enabled: control & 1 != 0, vectors: 1 << (control >> 1 & 0x07) },
+        0x11 => CapabilityKind::MsiX { enabled: control & 0x8000 != 0, entries: (control & 0x7FF) as u16 + 1 },
+        0x10 if fits(0x14) => {
+            let payload = |code: u32| 128 << (code & 0x07);
+            let (device, device_control) = (read(at + 4)?, read(at + 8)?);
+            CapabilityKind::Express(ExpressCapability {
+                port_type: (control >> 4) as u8 & 0x0F,
+                payload: (payload(device), payload(device_control >> 5)),
+                link: LinkRate::of(read(at + 0x10)? >> 16),
+                link_max: LinkRate::of(read(at + 0x0C)?),
+            })
+        }
+        _ => CapabilityKind::Other,
+    })
+}
+
+const fn name(id: u16) -> &'static str {
+    match id {
+        0x01 => "Power Management",
+        0x03 => "Vital Product Data",
+        0x04 => "Slot ID",
+        0x05 => "MSI",
+        0x09 => "Vendor Specific",
+        0x0A => "Debug port",
+        0x0D => "Subsystem",
+        0x10 => "Express",
+        0x11 => "MSI-X",
+        0x12 => "SATA",
+        0x13 => "Advanced Features",
+        0x14 => "Enhanced Allocation",
+        _ => "Unknown",
+    }
+}
+
+const fn extended_name(id: u16) -> &'static str {
+    match id {
+        0x01 => "Advanced Error Reporting",
+        0x02 | 0x09 => "Virtual Channel",
+        0x03 => "Device Serial Number",
+        0x04 => "Power Budgeting",
+        0x0B => "Vendor Specific Information",
+        0x0D => "Access Control Services",
+        0x0E => "Alternative Routing-ID Interpretation",
+        0x0F => "Address Translation Service",
+        0x10 => "Single Root I/O Virtualization",
+        0x12 => "Multicast",
+        0x13 => "Page Request Interface",
+        0x15 => "Physical Resizable BAR",
+        0x16 => "Dynamic Power Allocation",
+        0x17 => "Transaction Processing Hints",
+        0x18 => "Latency Tolerance Reporting",
+        0x19 => "Secondary PCI Express",
+        0x1B => "Process Address Space ID",
+        0x1D => "Downstream Port Containment",
+        0x1E => "L1 PM Substates",
+        0x1F => "Precision Time Measurement",
+        0x23 => "Designated Vendor-Specific",
+        0x25 => "Data Link Feature",
+        0x26 => "Physical Layer 16.0 GT/s",
+        0x27 => "Lane Margining at the Receiver",
+        0x2A => "Physical Layer 32.0 GT/s",
+        _ => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn walk(space: &[u32; 1024]) -> (Capabilities, usize) {
+        let mut reads = 0;
+        let read = |at: u16| {
+            reads += 1;
+            Ok::<_, Infallible>(space[usize::from(at) / 4])
+        };
+        let Ok(found) = Capabilities::walk(read);
+        (found, reads)
+    }
+
+    #[test]
+    fn both_lists_are_found_and_the_common_ones_decoded() {
+        let mut space = [0; 1024];
+        space[0x34 / 4] = 0x50;
+        space[0x50 / 4] = 0x0003_6001;
+        space[0x54 / 4] = 0x0000_0003;
+        space[0x60 / 4] = 0x0085_8005;
+        space[0x80 / 4] = 0x0002_C010;
+        space[0x84 / 4] = 1;
+        space[0x88 / 4] = 1 << 5;
+        space[0x8C / 4] = 0x0100 | 4;
+        space[0x90 / 4] = 0x0043 << 16;
+        space[0xC0 / 4] = 0x8003_0011;
+        space[0x100 / 4] = 0x1500_0000 | 0x0002_0001;
+        space[0x150 / 4] = 0x0001_0003;
+        let (found, _) = walk(&space);
+        let told: Vec<_> = found.list.iter().map(|capability| (capability.offset, capability.name)).collect();
+        assert_eq!(
+            told,
+            [
+                (0x50, "Power Management"),
+                (0x60, "MSI"),
+                (0x80, "Express"),
+                (0xC0, "MSI-X"),
+                (0x100, "Advanced Error Reporting"),
+                (0x150, "Device Serial Number"),
+            ]
+        );
+        assert_eq!(found.list[0].kind, CapabilityKind::PowerManagement { state: 3 });
+        assert_eq!(found.list[1].kind, CapabilityKind::Msi { enabled: true, vectors: 4 });
+        assert_eq!(found.list[3].kind, CapabilityKind::MsiX { enabled: true, entries: 4 });
+        let express = found.express().unwrap();
+        assert_eq!(
+            (express.link.to_string(), express.link_max.to_string()),
+            ("8 GT/s x4".into(), "16 GT/s x16".into())
+        );
+        assert_eq!((express.payload, express.type_name()), ((256, 256), "endpoint"));
+        assert_eq!(found.faults, []);
+    }
+
+    #[test]
+    fn a_list_that_loops_or_leaves_its_space_ends_with_a_fault() {
+        let mut space = [0; 1024];
+        space[0x34 / 4] = 0x50;
+        space[0x50 / 4] = 0x0000_6009;
+        space[0x60 / 4] = 0x0000_5009;
+        let (found, reads) = walk(&space);
+        assert_eq!((found.list.len(), found.faults, reads), (2, vec![CapabilityFault::Loop(0x50)], 3));
+        space[0x60 / 4] = 0x0000_1009;
+        assert_eq!(walk(&space).0.faults, [CapabilityFault::Outside(0x10)]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_walk_over_anything_ends(seed: u32, pointer: u8) {
+            let mut space = [0_u32; 1024];
+            let mut state = seed | 1;
+            for cell in &mut space {
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                *cell = state;
+            }
+            space[0x34 / 4] = u32::from(pointer);
+            let (_, reads) = walk(&space);
+            prop_assert!(reads <= 64 * 5 + 1024);
+        }
+    }
+}

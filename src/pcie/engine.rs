@@ -1,0 +1,66 @@
+//! What carries PCIe requests through a bridge.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::bridge::open::{Completion, Tlp};
+use crate::bridge::{CommandError, ControlError};
+use crate::failure::{Exit, Failure};
+use crate::scsi::XdataAddress;
+
+/// Why a bridge did not carry a request. What the PCIe side answers is no such error.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum EngineError {
+    /// A command of the vendor's firmware failed.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Command(#[from] CommandError),
+    /// A request of the open firmware failed.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Control(#[from] ControlError),
+}
+
+impl Failure for EngineError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Command(error) => error.exit(),
+            Self::Control(error) => error.exit(),
+        }
+    }
+}
+
+/// A bridge's way to send TLPs, and to its own XDATA.
+pub trait TlpEngine {
+    /// Sends these TLPs in this order. Gives their completions in the same order; a memory write has none.
+    ///
+    /// # Errors
+    /// [`EngineError`]; some may have been sent. A completion of any status is no error.
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError>;
+
+    /// Reads XDATA.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError>;
+
+    /// Writes bytes of XDATA, in this order.
+    ///
+    /// # Errors
+    /// [`EngineError`]; some may have been written.
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError>;
+}
+
+impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
+        (**self).tlps(tlps)
+    }
+
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
+        (**self).xdata_read(from, buffer)
+    }
+
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+        (**self).xdata_write(writes)
+    }
+}

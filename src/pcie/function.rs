@@ -1,0 +1,184 @@
+//! A function's header: who it is, its bus numbers and windows where it is a bridge.
+
+use serde::Serialize;
+
+use super::bar::Bar;
+use super::capability::Capabilities;
+use super::place::Bdf;
+
+/// COMMAND: memory requests are answered, or forwarded. The function may send requests itself.
+pub(super) const COMMAND_IO: u16 = 0x01;
+pub(super) const COMMAND_MEMORY: u16 = 0x02;
+pub(super) const COMMAND_MASTER: u16 = 0x04;
+pub(super) const COMMAND: u16 = 0x04;
+pub(super) const BUS_NUMBERS: u16 = 0x18;
+pub(super) const MEMORY_WINDOW: u16 = 0x20;
+pub(super) const PREFETCHABLE_WINDOW: u16 = 0x24;
+const STATUS_CAPABILITIES: u16 = 0x10;
+/// Dwords of a header.
+pub(super) const HEADER_DWORDS: u16 = 16;
+
+/// A bridge's bus numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Buses {
+    /// The bus above it.
+    pub primary: u8,
+    /// The bus below it; 0 where nobody has given it one.
+    pub secondary: u8,
+    /// The highest bus below it.
+    pub subordinate: u8,
+}
+
+/// A bridge's window: what addresses it forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// First address.
+    pub base: u64,
+    /// Last address.
+    pub limit: u64,
+}
+
+/// What a header's type decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Header {
+    /// Type 0.
+    Endpoint {
+        /// Vendor and device of the card.
+        subsystem: (u16, u16),
+    },
+    /// Type 1.
+    Bridge {
+        /// Its bus numbers.
+        buses: Buses,
+        /// Its window below 4 GiB; `None` where it is closed.
+        memory: Option<Window>,
+        /// Its window for prefetchable memory; `None` where it is closed.
+        prefetchable: Option<Window>,
+        /// Whether that one takes addresses of 64 bits.
+        prefetchable_is_64: bool,
+    },
+    /// Any other.
+    Other {
+        /// Bits 6:0 of the header type.
+        number: u8,
+    },
+}
+
+/// A function, as its configuration space tells.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Function {
+    /// Its place.
+    pub at: Bdf,
+    /// The bridge above it: its index in the survey.
+    pub parent: Option<usize>,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Class, subclass and programming interface.
+    pub class: u32,
+    /// Revision.
+    pub revision: u8,
+    /// COMMAND.
+    pub command: u16,
+    /// STATUS.
+    pub status: u16,
+    /// Whether its device has more functions.
+    #[serde(skip)]
+    pub is_multi_function: bool,
+    /// What its header's type decides.
+    pub header: Header,
+    /// Its BARs.
+    pub bars: Vec<Bar>,
+    /// Its capabilities.
+    pub capabilities: Capabilities,
+}
+
+impl Function {
+    /// Reads a header of 16 dwords; what is missing counts as 0. Capabilities are left empty.
+    pub fn parse(at: Bdf, parent: Option<usize>, header: &[u32]) -> Self {
+        let dword = |offset: usize| header.get(offset / 4).copied().unwrap_or(0);
+        let halves = |offset: usize| (dword(offset) as u16, (dword(offset) >> 16) as u16);
+        let (vendor, device) = halves(0x00);
+        let (command, status) = halves(0x04);
+        let kind = (dword(0x0C) >> 16) as u8;
+        let header = match kind & 0x7F {
+            0 => Header::Endpoint { subsystem: halves(0x2C) },
+            1 => {
+                let [primary, secondary, subordinate, _] = dword(0x18).to_le_bytes();
+                let high = [dword(0x28), dword(0x2C)];
+                Header::Bridge {
+                    buses: Buses { primary, secondary, subordinate },
+                    memory: window(dword(0x20), [0, 0]),
+                    prefetchable: window(dword(0x24), high),
+                    prefetchable_is_64: dword(0x24) & 0x0F == 0x01,
+                }
+            }
+            number => Header::Other { number },
+        };
+        let mut function = Self {
+            at,
+            parent,
+            vendor,
+            device,
+            class: dword(0x08) >> 8,
+            revision: dword(0x08) as u8,
+            command,
+            status,
+            is_multi_function: kind & 0x80 != 0,
+            header,
+            bars: Vec::new(),
+            capabilities: Capabilities::default(),
+        };
+        let registers: Vec<u32> = (0..function.bar_registers()).map(|index| dword(0x10 + 4 * index)).collect();
+        function.bars = Bar::decode(&registers, None);
+        function
+    }
+
+    /// How many registers its header has for BARs.
+    pub const fn bar_registers(&self) -> usize {
+        match self.header {
+            Header::Endpoint { .. } => 6,
+            Header::Bridge { .. } => 2,
+            Header::Other { .. } => 0,
+        }
+    }
+
+    /// Its bus numbers, where it is a bridge.
+    pub const fn buses(&self) -> Option<Buses> {
+        match self.header {
+            Header::Bridge { buses, .. } => Some(buses),
+            _ => None,
+        }
+    }
+
+    pub(super) fn set_buses(&mut self, new: Buses) {
+        if let Header::Bridge { buses, .. } = &mut self.header {
+            *buses = new;
+        }
+    }
+
+    pub(super) fn set_windows(&mut self, new_memory: Option<Window>, new_prefetchable: Option<Window>) {
+        if let Header::Bridge { memory, prefetchable, .. } = &mut self.header {
+            (*memory, *prefetchable) = (new_memory, new_prefetchable);
+        }
+    }
+
+    /// Whether it answers, or forwards, memory requests.
+    pub const fn decodes_memory(&self) -> bool {
+        self.command & COMMAND_MEMORY != 0
+    }
+
+    /// Whether it has a list of capabilities.
+    pub(super) const fn has_capabilities(&self) -> bool {
+        self.status & STATUS_CAPABILITIES != 0
+    }
+}
+
+/// A window's registers; `None` where it is closed, or holds nothing since power-on.
+fn window(register: u32, high: [u32; 2]) -> Option<Window> {
+    let base = u64::from(high[0]) << 32 | u64::from(register & 0xFFF0) << 16;
+    let limit = u64::from(high[1]) << 32 | u64::from(register & 0xFFF0_0000) | 0xF_FFFF;
+    (base <= limit && limit > 0xF_FFFF).then_some(Window { base, limit })
+}

@@ -1,0 +1,172 @@
+//! TLPs on the vendor's firmware: the chip's engine, by its registers through E4 and E5.
+//!
+//! Source: the GPU runtime, which drives patched units so; the engine's use in 240417 (b0:0x999D-0x99AD, 0xAE10-0xAE80).
+//! The engine is ready once the firmware has had its first SCSI command, which brings the link up.
+
+use super::engine::{EngineError, TlpEngine};
+use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
+use crate::bridge::{Bridge, Transport, XdataStep};
+use crate::scsi::XdataAddress;
+
+/// Format and type, byte enables, address in two halves, data: all big-endian.
+const FORMAT: u16 = 0xB210;
+const BYTE_ENABLES: u16 = 0xB217;
+const ADDRESS: u16 = 0xB218;
+const ADDRESS_HIGH: u16 = 0xB21C;
+const DATA: u16 = 0xB220;
+/// The completion's status, in bits 7:5.
+const COMPLETION: u16 = 0xB22A;
+/// 0F sends the request.
+const FIRE: u16 = 0xB254;
+/// Write 1 clears: .2 the request has gone, .1 its completion came, .0 none came in time.
+const STATUS: u16 = 0xB296;
+
+const NO_COMPLETION: u8 = 0x01;
+const COMPLETED: u8 = 0x02;
+const GONE: u8 = 0x04;
+/// How often the status is asked for. Each is a command to the unit; the engine itself gives up by .0.
+const POLLS: u32 = 1000;
+/// Requests of one kind that go out with nobody looking in between: the runtime sends as many memory writes.
+const AT_ONCE: usize = 16;
+/// The most bytes of one E4.
+const READ_MAX: usize = 255;
+
+/// The TLP engine of a unit that runs the vendor's firmware, patched or not.
+#[derive(Debug)]
+pub struct VendorTlp<'a, T> {
+    bridge: &'a mut Bridge<T>,
+}
+
+/// What is read of one request.
+#[derive(Default, Clone, Copy)]
+struct Answer {
+    status: [u8; 1],
+    completion: [u8; 1],
+    data: [u8; 4],
+}
+
+impl Answer {
+    /// How the request ended; `None` where it has not yet.
+    fn completion(&self) -> Option<Completion> {
+        let data = u32::from_be_bytes(self.data);
+        let status = match (self.status[0], self.completion[0] >> 5) {
+            (status, _) if status & NO_COMPLETION != 0 => CompletionStatus::TimedOut,
+            (status, _) if status & COMPLETED == 0 => return None,
+            (_, 0) => CompletionStatus::Success,
+            (_, 1) => CompletionStatus::UnsupportedRequest,
+            (_, 2) => CompletionStatus::ConfigRetry,
+            (_, 4) => CompletionStatus::CompleterAbort,
+            (_, status) => CompletionStatus::Reserved(status),
+        };
+        Some(Completion { status, data })
+    }
+
+    /// What brings it. The status first: data that stand there with it are this request's.
+    fn steps(&mut self, tlp: &Tlp) -> impl Iterator<Item = XdataStep<'_>> {
+        let all = [
+            XdataStep::Read(XdataAddress::main(STATUS), &mut self.status),
+            XdataStep::Read(XdataAddress::main(COMPLETION), &mut self.completion),
+            XdataStep::Read(XdataAddress::main(DATA), &mut self.data),
+        ];
+        all.into_iter().take(if tlp.kind.is_posted() { 1 } else { 3 })
+    }
+}
+
+impl<'a, T: Transport> VendorTlp<'a, T> {
+    /// The engine of this bridge. Only where no SSD is behind it: the firmware uses the same engine for one.
+    pub const fn new(bridge: &'a mut Bridge<T>) -> Self {
+        Self { bridge }
+    }
+
+    /// Sends requests one behind the other; what is read of each.
+    fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<Answer>, EngineError> {
+        let mut answers = vec![Answer::default(); tlps.len()];
+        let mut steps = Vec::with_capacity(tlps.len() * 16);
+        for (tlp, answer) in tlps.iter().zip(&mut answers) {
+            let mut write = |at: u16, bytes: &[u8]| {
+                let bytes = (at..).zip(bytes).map(|(at, byte)| XdataStep::Write(XdataAddress::main(at), *byte));
+                steps.extend(bytes);
+            };
+            if matches!(tlp.kind, TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 | TlpKind::MemoryWrite) {
+                write(DATA, &tlp.value.to_be_bytes());
+            }
+            // All of it each time: what the firmware itself left there would send something else.
+            write(ADDRESS, &(tlp.address as u32).to_be_bytes());
+            write(ADDRESS_HIGH, &((tlp.address >> 32) as u32).to_be_bytes());
+            write(BYTE_ENABLES, &[tlp.enables]);
+            write(FORMAT, &[tlp.kind.format()]);
+            write(STATUS, &[GONE | COMPLETED | NO_COMPLETION]);
+            write(FIRE, &[0x0F]);
+            steps.extend(answer.steps(tlp));
+        }
+        self.bridge.xdata_steps(&mut steps)?;
+        drop(steps);
+        Ok(answers)
+    }
+
+    /// Asks until the request has ended.
+    fn ended(&mut self, tlp: &Tlp, mut answer: Answer) -> Result<Option<Completion>, EngineError> {
+        for _ in 0..POLLS {
+            if tlp.kind.is_posted() && answer.status[0] & GONE != 0 {
+                return Ok(None);
+            }
+            if let Some(completion) = answer.completion() {
+                return Ok(Some(completion));
+            }
+            let mut steps: Vec<_> = answer.steps(tlp).collect();
+            self.bridge.xdata_steps(&mut steps)?;
+        }
+        Ok(Some(Completion { status: CompletionStatus::TimedOut, data: 0 }))
+    }
+}
+
+/// How many requests at the front may go out with nobody looking in between: memory writes, which are posted; and reads
+/// of configuration space, which can be repeated.
+fn at_once(tlps: &[Tlp]) -> usize {
+    let first = tlps[0].kind;
+    match first {
+        TlpKind::MemoryWrite | TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => {
+            tlps.iter().take(AT_ONCE).take_while(|tlp| tlp.kind == first).count()
+        }
+        _ => 1,
+    }
+}
+
+impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
+        let mut completions = Vec::with_capacity(tlps.len());
+        let mut rest = tlps;
+        while !rest.is_empty() {
+            let (group, behind) = rest.split_at(at_once(rest));
+            let answers = self.send(group)?;
+            let ended = |answer: &Answer| group[0].kind.is_posted() || answer.completion().is_some();
+            if group.len() == 1 || answers.iter().all(ended) {
+                for (tlp, answer) in group.iter().zip(answers) {
+                    completions.push(self.ended(tlp, answer)?);
+                }
+            } else {
+                // One was late, and the next was sent into its way: all are asked again, one at a time.
+                for tlp in group {
+                    let answer = self.send(std::slice::from_ref(tlp))?[0];
+                    completions.push(self.ended(tlp, answer)?);
+                }
+            }
+            rest = behind;
+        }
+        Ok(completions)
+    }
+
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
+        let mut addr = from.addr;
+        for piece in buffer.chunks_mut(READ_MAX) {
+            self.bridge.xdata_read(XdataAddress { addr, ..from }, piece)?;
+            addr = addr.wrapping_add(piece.len() as u16);
+        }
+        Ok(())
+    }
+
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+        let mut steps: Vec<_> = writes.iter().map(|&(at, value)| XdataStep::Write(at, value)).collect();
+        Ok(self.bridge.xdata_steps(&mut steps)?)
+    }
+}

@@ -1,0 +1,70 @@
+//! `doctor` on units that run the vendor's image and the open one: `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` say
+//! where they lie.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn image(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
+    std::fs::canonicalize(path).unwrap()
+}
+
+fn run(home: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
+}
+
+fn asmpatch(home: &Path, words: &[&str]) {
+    let output = run(home, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The status of `doctor --report`, its page and the report.
+fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
+    let words = ["doctor", "--device", "virtual:unit", "--json", "--report", "report.json", "--force"];
+    let output = run(home, &words);
+    let report = std::fs::read(home.join("report.json")).unwrap();
+    let page = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code(), page, serde_json::from_slice(&report).unwrap())
+}
+
+/// Every question was asked of unit and model, and both gave the same answer.
+fn assert_model_agrees(report: &serde_json::Value) {
+    let answers = report["answers"].as_array().unwrap();
+    assert!(answers.len() >= 5, "{report:#}");
+    for answer in answers {
+        assert_eq!(answer["unit"], answer["model"], "{answer:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_is_todays_runtimes_and_answers_as_on_the_chip_model() {
+    let home = tempfile::tempdir().unwrap();
+    let open = image("ASMPATCH_OPEN_IMAGE");
+    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
+    assert_model_agrees(&report);
+    let written = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stdout));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn patched_vendor_firmware_is_the_older_runtimes_and_stock_firmware_is_none() {
+    let home = tempfile::tempdir().unwrap();
+    let vendor = image("ASMPATCH_VENDOR_IMAGE");
+    let vendor = vendor.to_str().unwrap();
+    asmpatch(home.path(), &["flash", vendor, "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(1), &serde_json::Value::Null), "{page:#}");
+    assert_model_agrees(&report);
+    asmpatch(home.path(), &["patch", vendor, "-o", "patched.bin"]);
+    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad up to v0.13.0".into()), "{page:#}");
+    assert_model_agrees(&report);
+}

@@ -1,0 +1,367 @@
+//! Every direction between vendor firmware, open firmware and the boot loader, and every place where a write through
+//! registers can stop. The flash's file says, byte by byte, what came of it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use asmpatch::bridge::Port;
+use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::error::FlashError;
+use asmpatch::flash::plan::Plan;
+use asmpatch::flash::progress::{Event, Observer, Step};
+use asmpatch::flash::proof::Runs;
+use asmpatch::flash::recovery::Left;
+use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
+use asmpatch::flash::run::{Report, Stopped, run};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::patch::Patched;
+use asmpatch::practice;
+use asmpatch::virtual_bridge::SharedBridge;
+
+use crate::cases::{Rig, patched};
+
+/// An image, and what it changes in configuration block 0.
+struct Wanted {
+    image: Image,
+    edit: Box<dyn Fn(&mut ConfigBlock)>,
+}
+
+fn stock() -> Wanted {
+    Wanted { image: practice::image(), edit: Box::new(|_| ()) }
+}
+
+fn with_patches() -> Wanted {
+    let Patched { image, receipt } = patched();
+    Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
+}
+
+fn open() -> Wanted {
+    Wanted { image: practice::open_image(), edit: Box::new(|_| ()) }
+}
+
+/// As long as tinygrad's.
+fn long_open() -> Wanted {
+    let mut body = practice::open_image().body().to_vec();
+    body.resize(8_000, 0x22);
+    Wanted { image: Image::from_body(body).unwrap(), edit: Box::new(|_| ()) }
+}
+
+impl Wanted {
+    /// The slot that it makes on a unit whose slot is this one.
+    fn slot(&self, before: &[u8]) -> Vec<u8> {
+        let block = |index, at: usize| ConfigBlock::parse(index, before[at..at + 128].try_into().unwrap()).unwrap();
+        let (mut zero, one) = (block(BlockIndex::Zero, 0), block(BlockIndex::One, 128));
+        (self.edit)(&mut zero);
+        Slot::of([zero.bytes(), one.bytes()], &self.image.to_file()).bytes().to_vec()
+    }
+}
+
+/// Flashes, with the configuration blocks of the backup in `config_from` where there is one.
+fn flash_told(
+    rig: &Rig,
+    wanted: &Wanted,
+    config_from: Option<&Path>,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Report, Box<Stopped>> {
+    let mut port = rig.port();
+    let attached = port.attached().unwrap();
+    let is_readable = attached.state != BridgeState::BootLoader;
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
+    let plan = Plan::flash(attached, blocks, config.as_ref(), &wanted.image, |block| {
+        (wanted.edit)(block);
+        Ok(())
+    });
+    let options = rig.options(is_readable && config_from.is_none());
+    run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
+}
+
+fn flash(rig: &Rig, wanted: &Wanted) -> Result<Report, Box<Stopped>> {
+    flash_told(rig, wanted, None, &mut (), &AtomicBool::new(false))
+}
+
+fn state(rig: &Rig) -> BridgeState {
+    rig.port().attached().unwrap().state
+}
+
+#[test]
+fn every_direction_leaves_exactly_the_image_and_the_units_own_configuration() {
+    every_direction(stock, with_patches, open);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_OPEN_IMAGE"]
+fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
+    fn image(variable: &str) -> Image {
+        let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
+        Image::parse(&std::fs::read(path).unwrap()).unwrap()
+    }
+    let vendor = || Wanted { image: image("ASMPATCH_VENDOR_IMAGE"), edit: Box::new(|_| ()) };
+    let patched = || {
+        let Patched { image, receipt } = crate::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
+        Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
+    };
+    every_direction(vendor, patched, || Wanted { image: image("ASMPATCH_OPEN_IMAGE"), edit: Box::new(|_| ()) });
+}
+
+fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, open: impl Fn() -> Wanted) {
+    use BridgeState::{OpenFirmware, Vendor};
+    let mut rig = Rig::new("port-power = true\n");
+    let mut before = rig.cells();
+    let steps =
+        [(open(), OpenFirmware), (patched(), Vendor), (open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)];
+    for (number, (wanted, becomes)) in steps.into_iter().enumerate() {
+        let report = flash(&rig, &wanted).unwrap_or_else(|stopped| panic!("{number}: {stopped:?}"));
+        let after = rig.cells();
+        assert!(after[..SLOT_LEN] == wanted.slot(&before), "{number}: the slot");
+        assert!(after[SLOT_LEN..] == before[SLOT_LEN..], "{number}: behind it");
+        assert_eq!(report.after.unwrap().state, becomes, "{number}");
+        if report.before.state != becomes {
+            assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false), "{number}");
+        }
+        assert_eq!(state(&rig), becomes, "{number}");
+        before = after;
+    }
+    // The boot loader to each.
+    for (wanted, becomes) in [(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)] {
+        rig = Rig::new("factory = 'no-image'\nport-power = true\n");
+        let blocks = rig.cells();
+        let report = flash(&rig, &wanted).unwrap();
+        assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
+        assert_eq!(report.after.unwrap().state, becomes);
+        // It gives none of its blocks: the known ones are written.
+        let [zero, one] = asmpatch::firmware::known_blocks();
+        let mut known = blocks.clone();
+        known[..128].copy_from_slice(zero.bytes());
+        known[128..256].copy_from_slice(one.bytes());
+        assert!(rig.cells()[..SLOT_LEN] == wanted.slot(&known));
+    }
+}
+
+#[test]
+fn a_restore_brings_back_every_byte_from_either_firmware() {
+    let rig = Rig::new("serial = 'DOCK7'\nport-power = true\n");
+    let stock_cells = rig.cells();
+    let saved = flash(&rig, &open()).unwrap().backup.unwrap();
+    let open_cells = rig.cells();
+    // Open firmware is backed up through registers, as the vendor's is by commands.
+    let report = rig.restore(&saved, true).unwrap();
+    assert!(rig.cells() == stock_cells);
+    assert_eq!(report.before.state, BridgeState::OpenFirmware);
+    let saved_open = report.backup.unwrap();
+    let backup = backup_folder::load(&saved_open).unwrap();
+    assert_eq!(backup.firmware().unwrap(), practice::open_image());
+    rig.restore(&saved_open, true).unwrap();
+    assert!(rig.cells() == open_cells);
+}
+
+#[test]
+fn only_what_differs_is_written_unless_all_is_wanted() {
+    struct Sectors(Vec<u64>);
+    impl Observer for Sectors {
+        fn event(&mut self, event: Event<'_>) {
+            if let Event::End(Step::Compare, text) = event {
+                self.0.push(text.split(' ').next().unwrap().parse().unwrap());
+            }
+        }
+    }
+    let rig = Rig::new("factory = 'open'\n");
+    let cells = rig.cells();
+    let told = |wanted: &Wanted, rewrite: bool| {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = Plan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
+        let mut seen = Sectors(Vec::new());
+        let options = asmpatch::flash::run::Options { rewrite, ..rig.options(false) };
+        run(&mut port, &plan, &options, &mut seen, Interrupt::never()).unwrap();
+        seen.0
+    };
+    assert_eq!(told(&open(), false), [0]);
+    assert_eq!(told(&open(), true), [32]);
+    assert!(rig.cells() == cells);
+    assert_eq!(told(&stock(), false), [24]);
+}
+
+#[test]
+fn a_unit_that_nobody_gives_its_power_runs_what_it_had_until_it_gets_it() {
+    let rig = Rig::new("factory = 'open'\n");
+    let report = flash(&rig, &stock()).unwrap();
+    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
+    assert_eq!(state(&rig), BridgeState::Vendor, "with the next process it has had its power");
+}
+
+/// Pulls the cable where the user is asked to, and plugs it in again.
+struct Cable(SharedBridge);
+
+impl Observer for Cable {
+    fn event(&mut self, event: Event<'_>) {
+        if matches!(event, Event::Replug) {
+            self.0.lock().replug();
+        }
+    }
+}
+
+#[test]
+fn where_no_hub_switches_its_power_the_cable_is_asked_for_and_what_runs_is_proven() {
+    let rig = Rig::new("factory = 'open'\n");
+    let mut port = rig.port();
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let Patched { image, receipt } = patched();
+    let plan = Plan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
+    let mut options = rig.options(true);
+    options.replug_deadline = Duration::from_secs(10);
+    let mut cable = Cable(port.unit().clone());
+    let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    let after = report.after.unwrap();
+    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!(report.version, Some(image.version()));
+}
+
+/// After every page and every sector: what the unit starts then, and that the printed way out works.
+#[test]
+fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
+    let (wanted, before) = (with_patches(), Rig::new("factory = 'open'\nserial = 'DOCK7'\n").cells());
+    let goal = wanted.slot(&before);
+    // All of it is some 98 KiB: dense at both ends, where the first sector and its header are.
+    let ends = (1..12).chain((96_500..98_700).step_by(150));
+    for after in ends.chain((1_000..96_000).step_by(9_500)) {
+        let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
+        assert!(rig.cells() == before);
+        rig.tell(&format!("power-loss-after = {after}\n"));
+        let outcome = flash(&rig, &wanted);
+        rig.tell("");
+        let Err(stopped) = outcome else {
+            assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
+            continue;
+        };
+        assert!(matches!(stopped.left, Left::Incomplete | Left::Complete), "{after}: {stopped:?}");
+        let backup = stopped.report.backup.unwrap();
+        let found = state(&rig);
+        assert!(matches!(found, BridgeState::BootLoader | BridgeState::OpenFirmware), "{after}: {found}");
+        if found == BridgeState::OpenFirmware {
+            assert!(rig.cells() == before, "{after}: the old image, whole");
+        }
+        flash_told(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
+        assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
+    }
+}
+
+#[test]
+fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
+    struct StopAt<'a>(Step, &'a AtomicBool);
+    impl Observer for StopAt<'_> {
+        fn event(&mut self, event: Event<'_>) {
+            if matches!(event, Event::Begin(step) if step == self.0) {
+                self.1.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    use Step::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
+    for (step, left) in [
+        (Backup, Left::Untouched),
+        (Compare, Left::Untouched),
+        (Invalidate, Left::Verified),
+        (WriteSectors, Left::Verified),
+        (WriteFirstSector, Left::Verified),
+        (Step::ReadBackBlock(BlockIndex::Zero), Left::Verified),
+    ] {
+        let rig = Rig::new("factory = 'open'\n");
+        let before = rig.cells();
+        let stop = AtomicBool::new(false);
+        let stopped = flash_told(&rig, &stock(), None, &mut StopAt(step, &stop), &stop).unwrap_err();
+        assert!(matches!(stopped.error, FlashError::Interrupted), "{step}: {stopped:?}");
+        assert_eq!(stopped.left, left, "{step}");
+        let cells = rig.cells();
+        let expected = if left == Left::Untouched { before } else { stock().slot(&before) };
+        assert!(cells[..SLOT_LEN] == expected[..SLOT_LEN], "{step}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
+    for fault in
+        ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"]
+    {
+        // So late that the first sectors are being written: reading all of it twice takes some 5,000 requests.
+        for nth in [3_000, 4_300] {
+            let rig = Rig::new("factory = 'open'\n");
+            let before = rig.cells();
+            rig.tell(&format!("[[fault]]\n{fault}\nnth = {nth}\n"));
+            let mut port = rig.port();
+            let attached = port.attached().unwrap();
+            let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+            let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+            let outcome = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never());
+            drop(port);
+            match outcome {
+                Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault} {nth}"),
+                Err(stopped) => {
+                    assert_eq!(stopped.left, Left::Untouched, "{fault} {nth}: {stopped:?}");
+                    assert!(rig.cells() == before);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
+    let cases: [(&str, fn(&RegisterError) -> bool, Left); 4] = [
+        ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), Left::Untouched),
+        ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), Left::Untouched),
+        ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
+        ("stuck-sector = 0x1000", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
+    ];
+    for (trouble, is_expected, left) in cases {
+        let rig = Rig::new("factory = 'open'\n");
+        rig.cells();
+        flash(&rig, &long_open()).unwrap();
+        let before = rig.cells();
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        drop(port);
+        rig.tell(&format!("[flash]\n{trouble}\n"));
+        let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let mut port = rig.port();
+        let stopped = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap_err();
+        drop(port);
+        let FlashError::Registers(error) = &stopped.error else { panic!("{trouble}: {stopped:?}") };
+        assert!(is_expected(error), "{trouble}: {error:?}");
+        assert_eq!(stopped.left, left, "{trouble}");
+        rig.tell("");
+        let found = state(&rig);
+        let expected = if left == Left::Untouched { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
+        assert_eq!(found, expected, "{trouble}");
+        if left == Left::Untouched {
+            assert!(rig.cells() == before, "{trouble}");
+        }
+    }
+}
+
+#[test]
+fn block_protection_that_can_be_cleared_is_cleared() {
+    let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
+    let before = rig.cells();
+    flash(&rig, &stock()).unwrap();
+    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
+}
+
+#[test]
+fn the_open_image_is_written_within_five_seconds_on_flash_that_takes_its_time() {
+    // Data sheets' typical times. What is behind the image is stock's: more to erase than a new unit has.
+    let timing = "[timing]\nerase-sector-ms = 45\nprogram-page-us = 400\n";
+    let rig = Rig::new(&format!("factory = 'open'\n{timing}"));
+    rig.cells();
+    let begun = Instant::now();
+    flash(&rig, &long_open()).unwrap();
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

@@ -29,14 +29,13 @@ impl Question {
     /// What is asked of a unit in this state: registers whose reading changes nothing, and who it is.
     pub const fn of(state: BridgeState) -> &'static [Self] {
         const USB_SPEED: Question = Question::Xdata(0x9100, 1);
-        const USB_ADDRESS: Question = Question::Xdata(0x9090, 1);
         const LINK: Question = Question::Xdata(0xB450, 1);
         const SRAM_DMA: Question = Question::Xdata(0xC450, 1);
         const PHY: Question = Question::Xdata(0xE712, 1);
         const VERSION: Question = Question::Xdata(0x07F0, 6);
         match state {
-            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY],
-            BridgeState::OpenFirmware => &[USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY, Question::Supply],
+            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY],
+            BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY, Question::Supply],
             BridgeState::BootLoader => &[],
         }
     }

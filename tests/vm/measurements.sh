@@ -140,8 +140,7 @@ asmpatch_against_the_client_of_tinygrad_0_13_0() {
 # The open firmware's streams with one transfer in flight and with many, on the chip.
 open_firmwares_streams_with_one_and_with_many_in_flight() {
   local round row depth
-  local rows=('e4 65536 512' 'tlp 4096 512' 'f0-write 65536 1024' 'f0-read 65536 1024' 'f0-write 262144 65536'
-    'f0-read 262144 65536' 'f2-write 524288 1024' 'f2-write 524288 16384' 'f2-write 524288 65536')
+  local rows=('e4 16384 512' 'tlp 1024 512' 'f0-write 65536 1024' 'f0-read 65536 1024' 'f2-write 131072 1024' 'f2-write 524288 65536')
   open_unit 0 streams
   for row in "${rows[@]}"; do
     rm -f depth-1 depth-32

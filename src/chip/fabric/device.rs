@@ -82,7 +82,7 @@ pub struct LinkSpec {
 
 impl Default for LinkSpec {
     fn default() -> Self {
-        Self { speed: 4, width: 4, max_speed: 4, max_width: 16 }
+        Self { speed: 4, width: 4, max_speed: 4, max_width: 4 }
     }
 }
 

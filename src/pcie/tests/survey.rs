@@ -170,7 +170,7 @@ fn a_tree_without_end_is_looked_at_up_to_a_bound() {
 fn whoever_asks_can_stop_a_survey() {
     let (mut engine, mut patience) = (Direct::new(&gpu_behind_switches()), Counted { waited: 0, goes_on: 4 });
     let stopped = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL);
-    assert_eq!(stopped, Err(PcieError::Stopped { at: Bdf::new(2, 1, 0) }));
+    assert_eq!(stopped, Err(PcieError::Stopped { at: Bdf::new(3, 0, 0) }));
 }
 
 #[test]

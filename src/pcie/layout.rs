@@ -9,7 +9,8 @@ use super::error::PcieError;
 use super::function::{
     COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
 };
-use super::survey::{Change, Note, Survey};
+use super::note::{Change, Note};
+use super::survey::Survey;
 
 /// What may be given out below 4 GiB: the bridge's SRAM and queues lie under it. Source: the GPU runtime.
 const MEMORY: std::ops::Range<u128> = 0x1000_0000..0x1_0000_0000;

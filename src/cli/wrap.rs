@@ -22,9 +22,7 @@ const MAX_CODE_FILE: usize = 4 << 20;
 /// For firmware that is not the vendor's, such as tinygrad's open firmware after a build. The code is raw bytes from address
 /// 0 on, Intel HEX, or ELF for the 8051; what the file is, its content tells.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  asmpatch wrap build/firmware.bin -o open.bin\n  asmpatch wrap firmware.ihx -o open.bin --force"
-)]
+#[command(after_help = "Examples:\n  asmpatch wrap open.hex -o open.bin")]
 pub struct Args {
     /// The code.
     #[arg(value_name = "CODE")]

@@ -75,7 +75,7 @@ struct UnitArgs {
 
 /// Read memory on the PCIe side: what a BAR decodes.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie read 0x10000000 64")]
+#[command(after_help = "Examples:\n  asmpatch pcie read --assign 0x10000000 64")]
 struct ReadArgs {
     /// PCIe address, as 0x10000000.
     #[arg(value_parser = parse_number)]
@@ -91,7 +91,7 @@ struct ReadArgs {
 
 /// Write memory on the PCIe side. Nothing tells whether a device took it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10a5")]
+#[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
 struct WriteArgs {
     /// PCIe address, as 0x10000000.
     #[arg(value_parser = parse_number)]
@@ -110,7 +110,7 @@ struct WriteArgs {
 /// On open firmware PCIe's power is switched off and on; on the vendor's, and on open builds without that request, the
 /// root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are gone after it.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie reset")]
+#[command(after_help = "Examples:\n  asmpatch pcie reset --device 3-1.2")]
 struct ResetArgs {
     #[command(flatten)]
     show: ShowArgs,

@@ -109,7 +109,7 @@ impl Layout {
             }
         }
         // The most aligned first: so nothing is lost in between.
-        items.sort_by(|a, b| b.align.cmp(&a.align));
+        items.sort_by_key(|item| std::cmp::Reverse(item.align));
         items
     }
 

@@ -16,8 +16,7 @@ const DRAIN: u16 = 0xC401;
 const HOST_LENGTH: usize = 0x9123;
 /// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open F2 (03 out, 02 in); c:0x2880, 0x1B56.
 const CONTROL: u16 = 0xC412;
-/// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE. A transfer for which none was written ends without
-/// an event (chosen): open F2 writes none and takes no event, and with one INT0 would never fall again.
+/// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE.
 const QUEUE_SLOT: u16 = 0xC413;
 /// 0xC414: .7 and the first SRAM slot; 0xC415: the end slot. Source: open F2; c:0x28xx.
 const FIRST_SLOT: u16 = 0xC414;
@@ -107,8 +106,6 @@ struct Transfer {
     /// To the host: a completion entry has come.
     is_released: bool,
     is_drain: bool,
-    /// Its end is an event.
-    tells: bool,
 }
 
 /// What there is to tell the firmware.
@@ -131,8 +128,6 @@ pub(super) struct Dma {
     done_out: VecDeque<u8>,
     drained: bool,
     used: u32,
-    /// A queue slot was written since the last start.
-    has_queue_slot: bool,
 }
 
 impl Dma {
@@ -185,7 +180,6 @@ impl Dma {
                 self.drained &= value & 0x01 == 0;
                 return was != self.drained;
             }
-            QUEUE_SLOT => self.has_queue_slot = true,
             TAKE_IN => return self.done_in.pop_front().is_some(),
             TAKE_OUT => return self.done_out.pop_front().is_some(),
             USED..=0xCE43 => {
@@ -216,7 +210,6 @@ impl Dma {
             left: if is_drain { host_length as usize } else { word(SECTORS) * sector },
             is_released: false,
             is_drain,
-            tells: std::mem::take(&mut self.has_queue_slot),
         };
         let list = if byte(CONTROL) & 0x01 != 0 { &mut self.from_host } else { &mut self.to_host };
         list.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
@@ -248,11 +241,7 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.from_host.remove(index);
-            if ended.is_drain {
-                self.later(now, Event::Drained);
-            } else if ended.tells {
-                self.later(now, Event::Out(ended.queue_slot));
-            }
+            self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.queue_slot) });
         }
     }
 
@@ -277,9 +266,7 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.to_host.remove(index);
-            if ended.tells {
-                self.later(now, Event::In(ended.queue_slot));
-            }
+            self.later(now, Event::In(ended.queue_slot));
         }
         Some(packet)
     }
@@ -326,7 +313,6 @@ mod tests {
     fn data_from_the_host_lands_in_its_slot_and_is_told() {
         let (mut memory, mut sram, mut dma) = (XdataMemory::new(), Sram::new(), Dma::default());
         setup(&mut memory, 0x03, 2, 9);
-        dma.write(QUEUE_SLOT, 3, &memory, 0);
         assert!(dma.write(START, 1, &memory, 0));
         assert!(!dma.wants_out(Some(8)) && dma.wants_out(Some(9)));
         assert_eq!(dma.read(BUSY, 0, &memory), 2);
@@ -346,7 +332,6 @@ mod tests {
         let (mut memory, mut sram, mut dma) = (XdataMemory::new(), Sram::new(), Dma::default());
         sram.load(0x4000, &[5; 1536]);
         setup(&mut memory, 0x02, 3, 4);
-        dma.write(QUEUE_SLOT, 3, &memory, 0);
         dma.write(START, 1, &memory, 0);
         assert_eq!(dma.take_in(Some(4), 1024, &sram, 0), None);
         dma.release(2);
@@ -356,17 +341,6 @@ mod tests {
         assert_eq!(lens, [Some(1024), Some(512), None]);
         dma.advance(EVENT_DELAY);
         assert_eq!((dma.read(EVENTS, 0, &memory), dma.read(DONE_IN, 0, &memory)), (1, 3));
-    }
-
-    #[test]
-    fn a_transfer_without_a_queue_slot_ends_without_an_event() {
-        let (mut memory, mut sram, mut dma) = (XdataMemory::new(), Sram::new(), Dma::default());
-        setup(&mut memory, 0x03, 1, 0);
-        dma.write(START, 1, &memory, 0);
-        dma.out_came(None, &[7; 512], &mut sram, 10);
-        dma.advance(10 + EVENT_DELAY);
-        assert!(!dma.has_event());
-        assert_eq!((sram.bytes()[0x4000], dma.read(BUSY, 0, &memory)), (7, 0));
     }
 
     #[test]

@@ -225,7 +225,11 @@ impl Page {
                 );
                 self.advise(PIPES, Verdict::Bad, found, format!("end the runtime; where there is none, {POWER}"));
             }
-            Pipes::NotAsked if seen.opened.is_ok() && seen.unit.state == BridgeState::OpenFirmware => {
+            Pipes::NotAsked
+                if seen.opened.is_ok()
+                    && seen.bench_failure.is_none()
+                    && seen.unit.state == BridgeState::OpenFirmware =>
+            {
                 self.advise(PIPES, Verdict::Note, "not asked", "`--write` sends 512 bytes to the bridge's SRAM");
             }
             Pipes::NotAsked => {}

@@ -299,7 +299,7 @@ fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interr
     let problem = |error: PcieError| Problem::of(&error);
     seen.link = Some(link.map_err(problem));
     if is_up {
-        let tree = pcie.survey(Scope { buses: true, windows: false, sizes: false });
+        let tree = pcie.survey(Scope { buses: true, windows: false, sizes: false, extended: false });
         seen.tree = Some(tree.map_err(problem));
     }
     if seen.tree.as_ref().is_some_and(Result::is_ok) {

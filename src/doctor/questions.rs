@@ -21,34 +21,28 @@ pub enum Question {
     Inquiry,
     /// E4: bytes of XDATA.
     Xdata(u16, u8),
-    /// C0: the supply.
-    Supply,
 }
 
 impl Question {
     /// What is asked of a unit in this state: registers whose reading changes nothing, and who it is.
     pub const fn of(state: BridgeState) -> &'static [Self] {
         const USB_SPEED: Question = Question::Xdata(0x9100, 1);
-        const USB_ADDRESS: Question = Question::Xdata(0x9090, 1);
         const LINK: Question = Question::Xdata(0xB450, 1);
         const SRAM_DMA: Question = Question::Xdata(0xC450, 1);
         const PHY: Question = Question::Xdata(0xE712, 1);
         const VERSION: Question = Question::Xdata(0x07F0, 6);
         match state {
-            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY],
-            BridgeState::OpenFirmware => &[USB_SPEED, USB_ADDRESS, LINK, SRAM_DMA, PHY, Question::Supply],
+            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY],
+            BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY],
             BridgeState::BootLoader => &[],
         }
     }
 
-    /// The command that asks it of the vendor's firmware; `None` where it has none.
-    fn command(self) -> Option<(Command, usize)> {
+    /// The command that asks it of the vendor's firmware.
+    fn command(self) -> (Command, usize) {
         match self {
-            Self::Inquiry => Some((Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into())),
-            Self::Xdata(at, len) => {
-                Some((Command::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()))
-            }
-            Self::Supply => None,
+            Self::Inquiry => (Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into()),
+            Self::Xdata(at, len) => (Command::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()),
         }
     }
 
@@ -59,7 +53,6 @@ impl Question {
             Self::Xdata(at, len) => {
                 Some((OpenCommand::XdataRead { from: XdataAddress::main(at), len: len.into() }, len.into()))
             }
-            Self::Supply => Some((OpenCommand::Supply, crate::bridge::open::SUPPLY_LEN)),
         }
     }
 }
@@ -69,7 +62,6 @@ impl fmt::Display for Question {
         match self {
             Self::Inquiry => f.write_str("INQUIRY"),
             Self::Xdata(at, len) => write!(f, "E4 of {at:#06x}, {len} bytes"),
-            Self::Supply => f.write_str("C0"),
         }
     }
 }
@@ -115,7 +107,7 @@ fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> 
 pub(super) fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     for question in Question::of(BridgeState::Vendor) {
-        let Some((command, len)) = question.command() else { continue };
+        let (command, len) = question.command();
         let timeout = bridge.timeouts().short;
         let mut is_over = false;
         exchanges.push(timed(*question, || {
@@ -170,6 +162,6 @@ fn model_answer(driver: &mut Driver<MemoryFlash>, question: Question, state: Bri
         let Some((command, _)) = question.request() else { return Err("it has no such request".to_owned()) };
         return driver.control(command.setup(), &[]).map_err(unanswered);
     }
-    let Some((command, len)) = question.command() else { return Err("it has no such command".to_owned()) };
+    let (command, len) = question.command();
     driver.bulk_only(command.cdb().as_slice(), Data::In(len)).map(|reply| reply.data).map_err(unanswered)
 }

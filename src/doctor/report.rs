@@ -112,8 +112,8 @@ impl Report {
         if let Some(serial) = serial.filter(|serial| serial.len() >= SHORTEST_SERIAL && !is_nobodys(serial)) {
             hide.push((serial, hashed(serial)));
         }
-        if let Some(folder) = device.strip_prefix("virtual:").filter(|folder| !folder.is_empty()) {
-            hide.push((folder, "DIR".to_owned()));
+        if device.starts_with("virtual:") {
+            hide.push((device, "virtual:DIR".to_owned()));
         }
         clean(&mut value, &hide);
         format!("{value:#}\n")

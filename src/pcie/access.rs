@@ -163,6 +163,11 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         }
     }
 
+    /// What the engine gives for these requests.
+    pub(super) fn completions(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
+        Ok(self.engine.tlps(tlps)?)
+    }
+
     /// Waits until a function that was not ready may be asked again.
     pub(super) fn another_attempt(&mut self, at: Bdf, attempts: u32) -> Result<(), PcieError> {
         if attempts >= ATTEMPTS || !self.patience.goes_on() {

@@ -153,11 +153,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Walks both lists. `read` reads a dword of configuration space. Each place is looked at once, so the walk ends.
+    /// Walks the list, and with `extended` the second one behind 0x100. `read` reads a dword of configuration space. Each place is looked at once, so the walk ends.
     ///
     /// # Errors
     /// Those of `read`.
-    pub fn walk<X>(mut read: impl FnMut(u16) -> Result<u32, X>) -> Result<Self, X> {
+    pub fn walk<X>(extended: bool, mut read: impl FnMut(u16) -> Result<u32, X>) -> Result<Self, X> {
         let mut found = Self::default();
         let mut at = read(POINTER)? as u16 & 0xFC;
         while at != 0 {
@@ -173,8 +173,8 @@ impl Capabilities {
             found.list.push(Capability { offset: at, id, name: name(id), kind });
             at = next;
         }
-        let is_express = found.express().is_some();
-        let mut at = if is_express { EXTENDED } else { 0 };
+        let has_extended = extended && found.express().is_some();
+        let mut at = if has_extended { EXTENDED } else { 0 };
         while at != 0 {
             if !found.takes(at, EXTENDED) {
                 break;
@@ -298,7 +298,7 @@ mod tests {
             reads += 1;
             Ok::<_, Infallible>(space[usize::from(at) / 4])
         };
-        let Ok(found) = Capabilities::walk(read);
+        let Ok(found) = Capabilities::walk(true, read);
         (found, reads)
     }
 

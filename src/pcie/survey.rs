@@ -29,13 +29,15 @@ pub struct Scope {
     /// Ask BARs for their size: all ones are written to each and what stood there is put back. Memory decoding is off
     /// meanwhile.
     pub sizes: bool,
+    /// Look at the extended capabilities, too, which many devices have a dozen of.
+    pub extended: bool,
 }
 
 impl Scope {
     /// Nothing is written.
-    pub const READ_ONLY: Self = Self { buses: false, windows: false, sizes: false };
+    pub const READ_ONLY: Self = Self { buses: false, windows: false, sizes: false, extended: false };
     /// What is missing is assigned, BARs apart.
-    pub const USUAL: Self = Self { buses: true, windows: true, sizes: true };
+    pub const USUAL: Self = Self { buses: true, windows: true, sizes: true, extended: false };
 }
 
 /// Something that was written and stays.
@@ -272,14 +274,18 @@ impl<E: TlpEngine> Pcie<'_, E> {
             self.config_write(at, COMMAND, quiet, 0x03)?;
         }
         let registers = self.config_dwords(at, 0x10, count)?;
-        let masks = registers.iter().enumerate().map(|(index, register)| {
-            let offset = 0x10 + 4 * index as u16;
+        let offsets = || (0x10..0x10 + 4 * count).step_by(4);
+        for offset in offsets() {
             self.config_write(at, offset, u32::MAX, 0x0F)?;
-            let mask = self.config_read(at, offset);
-            self.config_write(at, offset, *register, 0x0F)?;
-            mask
-        });
-        let masks = masks.collect::<Result<Vec<u32>, PcieError>>();
+        }
+        let masks = self.config_dwords(at, 0x10, count);
+        for (index, (offset, register)) in offsets().zip(&registers).enumerate() {
+            // What took none of the ones holds what it held.
+            let took = masks.as_ref().map_or(true, |masks| masks[index] != *register);
+            if took {
+                self.config_write(at, offset, *register, 0x0F)?;
+            }
+        }
         if decodes {
             self.config_write(at, COMMAND, command, 0x03)?;
         }
@@ -325,7 +331,9 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             Some(_) => 0..=31,
         };
         let first = self.survey.functions.len();
-        for device in devices {
+        // Most places on a switch's own bus are empty: they are all asked at once.
+        let absent = if devices.end() > devices.start() { self.absent(bus)? } else { [false; 32] };
+        for device in devices.filter(|device| !absent[usize::from(*device)]) {
             if !self.device(Bdf::new(bus, device, 0), parent)? {
                 break;
             }
@@ -336,6 +344,17 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             }
         }
         Ok(())
+    }
+
+    /// The devices of a bus for which nobody answers.
+    fn absent(&mut self, bus: u8) -> Result<[bool; 32], PcieError> {
+        let tlps: Vec<_> = (0..32).map(|device| Bdf::new(bus, device, 0).read(0)).collect();
+        let completions = self.pcie.completions(&tlps)?;
+        let mut absent = [false; 32];
+        for (absent, completion) in absent.iter_mut().zip(completions) {
+            *absent = completion.is_some_and(|found| found.status == CompletionStatus::UnsupportedRequest);
+        }
+        Ok(absent)
     }
 
     /// Finds a device's functions; `false` where its bus is better left alone.
@@ -401,7 +420,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         };
         let mut function = Function::parse(at, parent, &header);
         if function.has_capabilities() {
-            match Capabilities::walk(|offset| match header.get(usize::from(offset / 4)) {
+            match Capabilities::walk(self.scope.extended, |offset| match header.get(usize::from(offset / 4)) {
                 Some(dword) => Ok(*dword),
                 None => self.pcie.config_read(at, offset),
             }) {

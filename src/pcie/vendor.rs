@@ -14,8 +14,8 @@ const BYTE_ENABLES: u16 = 0xB217;
 const ADDRESS: u16 = 0xB218;
 const ADDRESS_HIGH: u16 = 0xB21C;
 const DATA: u16 = 0xB220;
-/// The completion's status, in bits 7:5.
-const COMPLETION: u16 = 0xB22A;
+/// From DATA on to the byte with the completion's status in bits 7:5, 0xB22A: what one E4 brings.
+const RESULT_LEN: usize = 11;
 /// 0F sends the request.
 const FIRE: u16 = 0xB254;
 /// Write 1 clears: .2 the request has gone, .1 its completion came, .0 none came in time.
@@ -41,15 +41,15 @@ pub struct VendorTlp<'a, T> {
 #[derive(Default, Clone, Copy)]
 struct Answer {
     status: [u8; 1],
-    completion: [u8; 1],
-    data: [u8; 4],
+    result: [u8; RESULT_LEN],
 }
 
 impl Answer {
     /// How the request ended; `None` where it has not yet.
     fn completion(&self) -> Option<Completion> {
-        let data = u32::from_be_bytes(self.data);
-        let status = match (self.status[0], self.completion[0] >> 5) {
+        let [a, b, c, d, .., completion] = self.result;
+        let data = u32::from_be_bytes([a, b, c, d]);
+        let status = match (self.status[0], completion >> 5) {
             (status, _) if status & NO_COMPLETION != 0 => CompletionStatus::TimedOut,
             (status, _) if status & COMPLETED == 0 => return None,
             (_, 0) => CompletionStatus::Success,
@@ -61,14 +61,13 @@ impl Answer {
         Some(Completion { status, data })
     }
 
-    /// What brings it. The status first: data that stand there with it are this request's.
+    /// What brings it. The status first: the result that stands there with it is this request's.
     fn steps(&mut self, tlp: &Tlp) -> impl Iterator<Item = XdataStep<'_>> {
         let all = [
             XdataStep::Read(XdataAddress::main(STATUS), &mut self.status),
-            XdataStep::Read(XdataAddress::main(COMPLETION), &mut self.completion),
-            XdataStep::Read(XdataAddress::main(DATA), &mut self.data),
+            XdataStep::Read(XdataAddress::main(DATA), &mut self.result),
         ];
-        all.into_iter().take(if tlp.kind.is_posted() { 1 } else { 3 })
+        all.into_iter().take(if tlp.kind.is_posted() { 1 } else { 2 })
     }
 }
 
@@ -98,7 +97,10 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
                 write(DATA, &tlp.value.to_be_bytes());
             }
             write(ADDRESS, &(tlp.address as u32).to_be_bytes());
-            write(ADDRESS_HIGH, &((tlp.address >> 32) as u32).to_be_bytes());
+            // The header of a configuration request ends before it.
+            if matches!(tlp.kind, TlpKind::MemoryRead | TlpKind::MemoryWrite) {
+                write(ADDRESS_HIGH, &((tlp.address >> 32) as u32).to_be_bytes());
+            }
             write(BYTE_ENABLES, &[tlp.enables]);
             write(FORMAT, &[tlp.kind.format()]);
             write(STATUS, &[GONE | COMPLETED | NO_COMPLETION]);

@@ -246,12 +246,8 @@ class Files(unittest.TestCase):
     def test_the_documents_name_the_repository_of_the_manifest(self) -> None:
         repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
         [owner] = re.findall(r"^https://github\.com/([^/]+/asmpatch)$", repository)
-        texts = [
-            file.read_text()
-            for folder in ("docs", "ansible")
-            for file in (ROOT / folder).rglob("*.*")
-            if file.is_file()
-        ]
+        files = [file for folder in ("docs", "ansible") for file in (ROOT / folder).rglob("*.[my]*")]
+        texts = [file.read_text() for file in files if file.suffix in (".md", ".yml", ".yaml")]
         named = {
             match
             for text in texts

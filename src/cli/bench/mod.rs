@@ -226,8 +226,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
     }
-    let state =
-        unit::port(&args.device.ids.load()?, args.device.device.as_ref(), recording.capture())?.attached()?.state;
+    let state = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), None)?.attached()?.state;
     bench::runs_firmware(state)?;
     let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.enable_steady_tick(Duration::from_millis(120));

@@ -45,7 +45,8 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct ShowArgs {
-    /// Show configuration space in hexadecimal: the header with -x, 256 bytes with -xxx, all with -xxxx.
+    /// Show configuration space in hexadecimal: the header with -x, 256 bytes with -xxx, all of it and the extended
+    /// capabilities with -xxxx.
     #[arg(short = 'x', action = clap::ArgAction::Count)]
     hex: u8,
 
@@ -251,6 +252,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 
 fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
     let scope = if args.read_only { Scope::READ_ONLY } else { Scope::USUAL };
+    let scope = Scope { extended: args.hex >= 4, ..scope };
     let survey = reached.survey(&args.unit, scope)?;
     let dwords = match args.hex {
         0 => 0,

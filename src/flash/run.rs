@@ -1,6 +1,6 @@
 //! Carries out a plan: backup, write, readback, restart, the unit's return, and what it then runs.
 //!
-//! How the flash is written depends on what runs: [`commands`] or [`registers`]. [`power`] starts what was written and
+//! How the flash is written depends on what runs: `commands` or `registers`. `power` starts what was written and
 //! sees that it runs.
 
 mod commands;

@@ -313,7 +313,8 @@ fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
 
 #[test]
 fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
-    let cases: [(&str, fn(&RegisterError) -> bool, Left); 4] = [
+    type IsExpected = fn(&RegisterError) -> bool;
+    let cases: [(&str, IsExpected, Left); 4] = [
         ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), Left::Untouched),
         ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), Left::Untouched),
         ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),

@@ -179,6 +179,7 @@ unplugging_leaves_no_device_behind() {
 . "$vm/cases-flash.sh"
 . "$vm/cases-chip.sh"
 . "$vm/cases-clients.sh"
+. "$vm/cases-open.sh"
 
 for case in \
   the_kernels_uas_driver_binds_and_sees_the_disk \
@@ -217,7 +218,8 @@ for case in \
   reset_brings_a_slow_unit_back_at_superspeed \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number \
   "${chip_cases[@]}" \
-  "${client_cases[@]}"
+  "${client_cases[@]}" \
+  "${open_cases[@]}"
 do
   run_case "$case"
 done

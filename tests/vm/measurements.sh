@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 . "$vm/cases-chip.sh"
 . "$vm/cases-clients.sh"
+. "$vm/cases-open.sh"
 disk_len=33554432
 expendable="behind = { ssd = { bytes = $disk_len } }
 serial = \"EXPENDABLE\""
@@ -280,7 +281,53 @@ eight_units_flashed_at_once_against_one() {
   flashed_together 'all on one hub' 2000 0 1 2 3 4 5 6 7
 }
 
+# seconds COMMAND...: how long it takes.
+seconds() {
+  local began=$EPOCHREALTIME
+  "$@" >&2
+  awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f\n", b - a }'
+}
+
+# All of the open image over itself, and the patched one over it: with the backup, both readings, and the readback.
+flash_through_registers() {
+  local round image
+  rm -f took-*
+  for ((round = 0; round < rounds; round++)); do
+    for image in open patched; do
+      chip_unit slow open "$flash_times"
+      plug 0 slow
+      until_true 20 test -e "$(device_of 0)/product"
+      seconds "$asmpatch" flash "$images/$image.bin" --device "$(port_path 0)" --yes --force >>"took-$image"
+      unplug 0
+    done
+  done
+  for image in open patched; do
+    all_rounds_in "took-$image"
+    say "flash through registers, $(stat -c %s "$images/$image.bin") bytes: $(median <"took-$image") s ($(spread <"took-$image"))"
+  done
+}
+
+pcie_on_a_tree_of_five_devices() {
+  local round image
+  for image in patched open; do
+    rm -f took
+    chip_unit tree "$image" "$(cat "$vm/../cli/pcie.in/tree/bridge.toml")"
+    plug 0 tree
+    until_true 20 test -e "$(device_of 0)/product"
+    [ "$image" = open ] || until_true 20 is_bound 0 uas
+    sleep 1
+    for ((round = 0; round < rounds; round++)); do
+      seconds "$asmpatch" pcie --device "$(port_path 0)" >>took
+      [ "$image" = open ] || until_true 20 is_bound 0 uas
+    done
+    all_rounds_in took
+    say "pcie on five devices, $image: $(median <took) s ($(spread <took))"
+    unplug 0
+  done
+}
+
 runtime_figures=()
+if [ ${#open_cases[@]} -gt 0 ]; then runtime_figures+=(flash_through_registers pcie_on_a_tree_of_five_devices); fi
 if [ -e "$images/patched.bin" ]; then runtime_figures+=(plain_responder_beside_the_chip); fi
 if has_runtime 0.13.0; then runtime_figures+=(asmpatch_against_the_client_of_tinygrad_0_13_0); fi
 if [ -e "$images/open.bin" ]; then runtime_figures+=(open_firmwares_streams_with_one_and_with_many_in_flight); fi

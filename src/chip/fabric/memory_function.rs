@@ -4,10 +4,12 @@ use super::{Function, merged};
 
 const BAR0: usize = 0x10;
 const CONFIG_LEN: usize = 0x1000;
-/// A BAR's bit 3.
-const PREFETCHABLE: u8 = 0x08;
+/// The upper half of BAR0's address.
+const BAR1: usize = 0x14;
+/// A BAR's lowest bits: 64 bits wide, prefetchable, as a GPU's memory is. A GPU runtime puts such a BAR above 4 GiB.
+const WIDE_PREFETCHABLE: u8 = 0x0C;
 
-/// A function of configuration space and one 32-bit memory BAR, prefetchable.
+/// A function of configuration space and one 64-bit memory BAR, prefetchable.
 #[derive(Debug)]
 pub struct MemoryFunction {
     config: Box<[u8; CONFIG_LEN]>,
@@ -26,7 +28,7 @@ impl MemoryFunction {
         config[14] = u8::from(class >> 8 == 0x06_04);
         let len = if len == 0 { 0 } else { len.max(16).next_power_of_two() };
         // Memory, and nothing but memory.
-        config[BAR0] = if len == 0 { 0 } else { PREFETCHABLE };
+        config[BAR0] = if len == 0 { 0 } else { WIDE_PREFETCHABLE };
         Self { config, memory: vec![0; len] }
     }
 
@@ -45,7 +47,7 @@ impl MemoryFunction {
     }
 
     fn decode(&self, addr: u64) -> Option<usize> {
-        let base = u64::from(self.dword(BAR0) & !0x0F);
+        let base = u64::from(self.dword(BAR1)) << 32 | u64::from(self.dword(BAR0) & !0x0F);
         let offset = usize::try_from(addr.checked_sub(base)?).ok()?;
         (base != 0 && offset < self.memory.len()).then_some(offset & !3)
     }
@@ -60,7 +62,8 @@ impl Function for MemoryFunction {
         let at = usize::from(offset) & (CONFIG_LEN - 4);
         let writable = match at {
             // IDs, class, header type; BARs that it has not.
-            0x00 | 0x08 | 0x14..=0x24 => 0,
+            0x00 | 0x08 | 0x18..=0x24 => 0,
+            BAR1 if self.memory.is_empty() => 0,
             0x0C => 0x0000_FFFF,
             // The BAR's low bits say its size, the lowest four what it is.
             BAR0 => (self.memory.len() as u32).checked_sub(1).map_or(0, |low| !low & !0x0F),

@@ -211,7 +211,7 @@ mod tests {
         let bar = Address { place, offset: 0x10 };
         assert_eq!(fabric.request(Request::MemoryRead(0)), Some(Completion::UnsupportedRequest));
         fabric.request(Request::ConfigWrite(bar, u32::MAX, 0x0F));
-        assert_eq!(fabric.request(Request::ConfigRead(bar)), Some(Completion::Data(0xFFFF_E008)));
+        assert_eq!(fabric.request(Request::ConfigRead(bar)), Some(Completion::Data(0xFFFF_E00C)));
         fabric.request(Request::ConfigWrite(bar, 0x1000_0000, 0x0F));
         assert_eq!(fabric.request(Request::MemoryWrite(0x1000_0100, 0x1122_3344, 0x0F)), None);
         fabric.request(Request::MemoryWrite(0x1000_0100, 0x0000_AA00, 0x02));

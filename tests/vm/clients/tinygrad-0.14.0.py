@@ -66,7 +66,7 @@ def check_memory(unit):
     same("one byte of a dword", data[:2] + b"\xA5" + data[3:4], unit.pcie_mem_read(base + 4, 4))
     # It sends from buffers that can be written to alone.
     other = bytearray(pattern(0x4000, seed=8))
-    unit.usb.control_write(0xF0, WRITE_STREAM, 1, struct.pack("<III", base, 0, len(other) // 4))
+    unit.usb.control_write(0xF0, WRITE_STREAM, 1, struct.pack("<QI", base, len(other) // 4))
     for tag in [unit.usb.bulk_write_async(memoryview(other)[at:at + 1024]) for at in range(0, len(other), 1024)]:
         unit.usb.bulk_wait(tag)
     same("a stream whose 16 packets are in flight at once", bytes(other), unit.pcie_mem_read(base, len(other)))

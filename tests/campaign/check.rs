@@ -57,7 +57,7 @@ impl Goals {
         Self { asked_for: world.asked_for(history), back: world.ways_back(history) }
     }
 
-    /// Blocks and image, byte for byte. What stands behind an image is not its own: the boot loader erases only what it
+    /// Byte for byte. Behind an image of one part may stand what is not its own: the boot loader erases only what it
     /// writes, so a longer image that was never finished leaves bytes there that nothing reads.
     fn holds(slots: &[Vec<u8>], flash: &[u8]) -> bool {
         slots.iter().any(|slot| {
@@ -77,14 +77,17 @@ impl Goals {
     }
 }
 
-/// Where a slot's image ends: behind blocks, header, body and trailer. All of the slot where it holds none.
+/// How far a slot is compared: to the end of an image of one part (header, body, trailer), which is open firmware; else
+/// all of it.
 fn end_of_image(slot: &[u8]) -> usize {
     const HEADER_AT: usize = 0x100;
     const AROUND_BODY: usize = 4 + 6;
+    const PART_TWO_AT: usize = 0x1_0000;
     let body = slot
         .get(HEADER_AT..HEADER_AT + 4)
         .map_or(usize::MAX, |len| u32::from_le_bytes([len[0], len[1], len[2], len[3]]) as usize);
-    HEADER_AT.saturating_add(AROUND_BODY).saturating_add(body).min(SLOT)
+    let end = body.saturating_add(HEADER_AT + AROUND_BODY);
+    if end <= PART_TWO_AT { end } else { SLOT }
 }
 
 fn claim(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {

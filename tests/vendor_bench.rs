@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, Outcome, Path, Plan, Progress, Report, Unit};
+use asmpatch::bench::{self, Outcome, Path, Plan, Prediction, Progress, Report, Unit};
 use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
 use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
@@ -45,14 +45,22 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> Plan {
 
 /// The report, and whether the unit was initialised.
 fn run(bridge: &mut Bridge<AnyTransport>, plan: &Plan) -> (Report, bool) {
-    let text = String::new;
-    let (device, usb_id, serial) = (text(), text(), text());
-    let who = Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
     let mut initialised = false;
-    let report = bench::run(bridge, who, plan, Interrupt::never(), &mut |progress| {
+    let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress| {
         initialised |= progress == Progress::Initialising;
     });
     (report.unwrap(), initialised)
+}
+
+fn nobody() -> Unit {
+    let text = String::new;
+    let (device, usb_id, serial) = (text(), text(), text());
+    Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() }
+}
+
+fn predicted(report: &Report, path: Path) -> Prediction {
+    let row = report.rows.iter().find(|row| row.path == path).unwrap();
+    row.figures().and_then(|figures| figures.predicted).unwrap()
 }
 
 fn outcome(report: &Report, path: Path) -> &Outcome {
@@ -90,6 +98,49 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     let mut bridge = uas(&mut port);
     assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
     assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let (report, _) = run(&mut uas(&mut port), &plan(&[Path::E4Stock, Path::Write16], vec![31]));
+    let e4 = predicted(&report, Path::E4Stock);
+    // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count here.
+    assert!((1.0..=5.0).contains(&e4.mb_per_s) && e4.dma_bytes < 1.0, "{e4:?}");
+    let write = predicted(&report, Path::Write16);
+    assert!(write.mb_per_s >= 100.0, "{write:?}");
+    assert!((write.dma_bytes - 65_536.0).abs() < 1.0, "{write:?}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e5_takes_the_time_that_a_runtime_sees() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let mut writes = |count: u16| {
+        (0..count).for_each(|index| bridge.xdata_write(XdataAddress::main(0xF000 + index), 1).unwrap());
+        bridge.transport_mut().simulated().unwrap()
+    };
+    let (before, after) = (writes(10), writes(100));
+    let us = (after.work - before.work).cycles as f64 / 100.0 / f64::from(after.clock_mhz);
+    // "~10-50 KB/s": usbgpu.md, "Speed Comparison".
+    assert!((20.0..=100.0).contains(&us), "{us}");
+}
+
+/// Published by owners, in MB/s: open firmware's README. The stream of reads is what the round trip is fitted to.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {
+    let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").expect("ASMPATCH_OPEN_IMAGE names the open firmware's image");
+    let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
+    let mut bridge = port(&image, LinkSpeed::Super).open_control().unwrap();
+    let plan = plan(&[Path::F0Write, Path::F0Read], vec![32]);
+    let report = bench::run_open(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
+    for (path, published, most) in [(Path::F0Write, 3.6, 0.2), (Path::F0Read, 1.8, 0.05)] {
+        let found = predicted(&report, path).mb_per_s;
+        assert!((found / published - 1.0).abs() < most, "{path}: {found} of {published}");
+    }
 }
 
 #[test]

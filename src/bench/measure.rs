@@ -129,6 +129,7 @@ pub fn measure<T: Transport>(
 ) -> Result<Outcome, BenchError> {
     let Point { path, size, depth } = point;
     repeat(effort, interrupt, |tally, until| {
+        tally.meter.begin(bridge.transport_mut().simulated());
         let mut stream = Stream {
             path,
             size,
@@ -142,7 +143,11 @@ pub fn measure<T: Transport>(
             trouble: None,
         };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => Ok(stream.trouble),
+            Ok(()) => {
+                let trouble = stream.trouble;
+                tally.meter.end(bridge.transport_mut().simulated());
+                Ok(trouble)
+            }
             Err(TransportError::Timeout { .. }) => {
                 integrity::recover(bridge, path)?;
                 Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))

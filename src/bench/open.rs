@@ -199,6 +199,7 @@ fn measure(
     let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
     let mut found = vec![0; size];
     repeat(effort, interrupt, |tally, until| {
+        tally.meter.begin(bridge.simulated());
         let ended = if path == Path::E4Stock {
             let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
             bridge.run(&mut Reads { size, number: 0, at: 0, window, tally, until, interrupt })
@@ -222,7 +223,10 @@ fn measure(
             ended
         };
         match ended {
-            Ok(()) => Ok(None),
+            Ok(()) => {
+                tally.meter.end(bridge.simulated());
+                Ok(None)
+            }
             Err(error) => control_outcome(error).map(Some),
         }
     })

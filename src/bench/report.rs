@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
+use super::predict::Prediction;
 use super::verdict::Verdict;
 
 /// The version of the JSON's structure. It grows when a key changes its meaning or goes away.
@@ -160,6 +161,13 @@ impl Report {
 }
 
 impl Row {
+    /// Leaves the prediction out.
+    pub const fn forget_prediction(&mut self) {
+        if let Outcome::Measured(figures) = &mut self.outcome {
+            figures.predicted = None;
+        }
+    }
+
     /// The figures, where it was measured.
     pub const fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -190,6 +198,9 @@ pub struct Figures {
     pub mismatches: u64,
     /// Whether each command's data was compared with the pattern.
     pub compared: bool,
+    /// What silicon should reach, where the unit is a model of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Prediction>,
 }
 
 /// Median and range over the repetitions.

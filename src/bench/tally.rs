@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::error::BenchError;
 use super::measure::Effort;
+use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
 use crate::interrupt::Interrupt;
 
@@ -17,6 +18,8 @@ pub(super) struct Tally {
     compared: bool,
     /// In nanoseconds.
     latencies: Histogram<u64>,
+    /// What the chip's model did for it.
+    pub(super) meter: Meter,
 }
 
 impl Tally {
@@ -49,10 +52,12 @@ pub(super) fn repeat(
         commands: 0,
         mismatches: 0,
         compared: false,
+        meter: Meter::default(),
         // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
         latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
     };
     let (mut throughput, mut rate) = (Vec::new(), Vec::new());
+    let (mut bytes, mut commands) = (0, 0);
     for repetition in 0..=effort.repetitions.max(1) {
         (tally.bytes, tally.commands) = (0, 0);
         let begun = Instant::now();
@@ -64,7 +69,9 @@ pub(super) fn repeat(
         interrupt.check()?;
         if repetition == 0 {
             tally.latencies.reset();
+            tally.meter = Meter::default();
         } else {
+            (bytes, commands) = (bytes + tally.bytes, commands + tally.commands);
             throughput.push(tally.bytes as f64 / 1e6 / seconds);
             rate.push(tally.commands as f64 / seconds);
         }
@@ -83,5 +90,6 @@ pub(super) fn repeat(
         commands: tally.latencies.len(),
         mismatches: tally.mismatches,
         compared: tally.compared,
+        predicted: tally.meter.prediction(bytes, commands),
     }))
 }

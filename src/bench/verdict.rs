@@ -83,6 +83,7 @@ mod tests {
             commands: 1,
             mismatches: 0,
             compared: false,
+            predicted: None,
         };
         Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures) }
     }

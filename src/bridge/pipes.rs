@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::chip::Simulated;
+
 /// A bulk endpoint of the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Endpoint {
@@ -97,6 +99,11 @@ pub struct Reaped {
 /// Buffers belong to the pipes, which may keep them where the host controller reaches them without a copy. Submitting
 /// and reaping allocate nothing.
 pub trait Pipes {
+    /// What the unit's chip has done since power-on, where it is a model.
+    fn simulated(&self) -> Option<Simulated> {
+        None
+    }
+
     /// Streams on the data and status pipes, numbered from 1; 0 where there are none (Bulk-Only, or high speed).
     fn streams(&self) -> u16;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::error::TransportError;
 use super::single::Single;
 use super::workload::{Completion, DataPhase, Workload};
+use crate::chip::Simulated;
 use crate::scsi::Cdb;
 
 /// Which wire protocol a transport speaks.
@@ -43,6 +44,11 @@ impl fmt::Display for TransportKind {
 
 /// What carries commands to a bridge.
 pub trait Transport {
+    /// What the unit's chip has done since power-on, where it is a model.
+    fn simulated(&self) -> Option<Simulated> {
+        None
+    }
+
     /// The protocol.
     fn kind(&self) -> TransportKind;
 
@@ -79,6 +85,10 @@ pub trait Transport {
 pub type AnyTransport = Box<dyn Transport + Send>;
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
+    fn simulated(&self) -> Option<Simulated> {
+        (**self).simulated()
+    }
+
     fn kind(&self) -> TransportKind {
         (**self).kind()
     }

@@ -8,6 +8,7 @@ use i8051::{Cpu, Interrupt};
 use super::fabric::Fabric;
 use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
+use super::timing::{Work, cycles};
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
@@ -48,6 +49,12 @@ pub struct Chip<F> {
     idle: Schedule,
     /// Time that passed with no instruction executed.
     skipped: u64,
+    /// Clock cycles of what was executed, without idling.
+    cycles: u64,
+    /// Instructions executed while idling, before it was found out.
+    idled: u64,
+    /// Until when they are told apart.
+    worked_until: u64,
     stack_high_water: u8,
 }
 
@@ -82,6 +89,9 @@ impl<F: SpiFlash> Chip<F> {
             is_halted: false,
             idle: Schedule::new(),
             skipped: 0,
+            cycles: 0,
+            idled: 0,
+            worked_until: 0,
             stack_high_water: 0,
         }
     }
@@ -183,6 +193,7 @@ impl<F: SpiFlash> Chip<F> {
         // A fetch outside code finds zeros, NOPs, and is shown to nobody.
         if let Some(at) = CodeAddress::fetched(bank, pc) {
             let opcode = self.bus.code.byte(bank, pc);
+            self.cycles += cycles(opcode);
             observer.before(&Step {
                 at,
                 number: number - self.skipped,
@@ -239,6 +250,7 @@ impl<F: SpiFlash> Chip<F> {
     #[cold]
     fn probe<O: Observer>(&mut self, observer: &mut O) {
         let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
+        let cycles = self.cycles;
         let sp = self.cpu.sp();
         let reach = self.idle.reach(sp);
         self.bus.xdata.begin_journal();
@@ -265,14 +277,32 @@ impl<F: SpiFlash> Chip<F> {
         if idles {
             self.is_parked = true;
             self.idle.found(now - begin, sp);
+            self.forget_idling(now - begin, self.cycles - cycles);
         } else {
             self.idle.not_found(reach, now);
         }
     }
 
+    /// The firmware idles in a loop of `len` instructions and so many cycles, and has done so since the last change: what
+    /// it came round meanwhile is no work.
+    fn forget_idling(&mut self, len: u64, cycles: u64) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let idled = peripherals.now - peripherals.changed_at.max(self.worked_until);
+        self.worked_until = peripherals.now;
+        self.idled += idled;
+        self.cycles -= (idled * cycles / len.max(1)).min(self.cycles);
+    }
+
     /// Instructions executed since power-on. What was left out while the firmware idled is not counted.
     pub fn instructions(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().now - self.skipped
+    }
+
+    /// What it has done since power-on.
+    pub fn work(&mut self) -> Work {
+        let instructions = self.instructions() - self.idled;
+        let Peripherals { fabric, dma, .. } = self.bus.xdata.peripherals_mut();
+        Work { instructions, cycles: self.cycles, round_trips: fabric.round_trips(), dma_bytes: dma.moved() }
     }
 
     /// Simulated time since power-on, in instructions: those executed, and those that an idle firmware would have

@@ -128,6 +128,8 @@ pub(super) struct Dma {
     done_out: VecDeque<u8>,
     drained: bool,
     used: u32,
+    /// Bytes moved.
+    moved: u64,
 }
 
 impl Dma {
@@ -137,7 +139,12 @@ impl Dma {
 
     /// Forgets every transfer and event.
     pub(super) fn start_over(&mut self) {
-        *self = Self { used: self.used, ..Self::default() };
+        *self = Self { used: self.used, moved: self.moved, ..Self::default() };
+    }
+
+    /// Bytes moved so far.
+    pub(super) const fn moved(&self) -> u64 {
+        self.moved
     }
 
     fn first_free(&self, group: u32) -> Option<u8> {
@@ -234,6 +241,7 @@ impl Dma {
         let Some(index) = self.from_host.iter().position(wanted) else { return };
         let transfer = &mut self.from_host[index];
         let len = packet.len().min(transfer.left);
+        self.moved += len as u64;
         if !transfer.is_drain {
             sram.load(transfer.at, &packet[..len]);
         }
@@ -260,6 +268,7 @@ impl Dma {
         let index = self.to_host.iter().position(wanted)?;
         let transfer = &mut self.to_host[index];
         let len = transfer.left.min(most);
+        self.moved += len as u64;
         let all = sram.bytes();
         let packet = (0..len).map(|offset| all[(transfer.at + offset) % all.len()]).collect();
         transfer.at += len;

@@ -185,7 +185,7 @@ impl<F: SpiFlash> Chip<F> {
     /// Something came from outside: the firmware is to see it.
     pub(super) fn changed(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
-        peripherals.changes += 1;
+        peripherals.changed();
         peripherals.refresh();
         self.wake();
     }

@@ -44,6 +44,7 @@ mod sram;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod timing;
 mod tlp;
 mod uart;
 mod uas;
@@ -63,6 +64,7 @@ pub use fabric::{
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;
 pub use sram::SRAM_LEN;
+pub use timing::{CLOCK_MHZ, Simulated, Work};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;

@@ -33,6 +33,8 @@ pub(super) struct Peripherals<F> {
     pub(super) attention: bool,
     /// How often a block's state has changed.
     pub(super) changes: u64,
+    /// When the last of them was.
+    pub(super) changed_at: u64,
     pub(super) unknown: UnknownRegisters,
     pub(super) watch: Option<Box<dyn Watch>>,
     pub(super) flash: FlashController<F>,
@@ -59,6 +61,7 @@ impl<F: SpiFlash> Peripherals<F> {
             lines: Lines::default(),
             attention: false,
             changes: 0,
+            changed_at: 0,
             unknown: UnknownRegisters::default(),
             watch: None,
             flash: FlashController::new(flash),
@@ -99,6 +102,12 @@ impl<F: SpiFlash> Peripherals<F> {
         self.stop_at = if self.attention { 0 } else { self.run_ends.min(next) };
     }
 
+    /// Something that the firmware may react to has changed.
+    pub(super) fn changed(&mut self) {
+        self.changes += 1;
+        self.changed_at = self.now;
+    }
+
     /// When the next event of its own accord comes.
     pub(super) fn next_event(&self) -> Option<u64> {
         [self.timers.next(), self.bulk.next(), self.dma.next()].into_iter().flatten().min()
@@ -110,7 +119,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
-            self.changes += 1;
+            self.changed();
         }
         self.refresh();
     }
@@ -195,7 +204,7 @@ impl<F: SpiFlash> Peripherals<F> {
             }
         };
         if did {
-            self.changes += 1;
+            self.changed();
             self.attention |= self.flash.is_gone();
             self.refresh();
         }

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 use crate::bridge::open::{Completion, Tlp};
 use crate::bridge::{CommandError, ControlError};
+use crate::chip::Simulated;
 use crate::failure::{Exit, Failure};
 use crate::scsi::XdataAddress;
 
@@ -32,6 +33,11 @@ impl Failure for EngineError {
 
 /// A bridge's way to send TLPs, and to its own XDATA.
 pub trait TlpEngine {
+    /// What the unit's chip has done since power-on, where it is a model.
+    fn simulated(&mut self) -> Option<Simulated> {
+        None
+    }
+
     /// Sends these TLPs in this order. Gives their completions in the same order; a memory write has none.
     ///
     /// # Errors
@@ -52,6 +58,10 @@ pub trait TlpEngine {
 }
 
 impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
+    fn simulated(&mut self) -> Option<Simulated> {
+        (**self).simulated()
+    }
+
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         (**self).tlps(tlps)
     }

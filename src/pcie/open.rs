@@ -3,9 +3,14 @@
 use super::engine::{EngineError, TlpEngine};
 use crate::bridge::OpenBridge;
 use crate::bridge::open::{Completion, Tlp};
+use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
 impl TlpEngine for OpenBridge {
+    fn simulated(&mut self) -> Option<Simulated> {
+        Self::simulated(self)
+    }
+
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         Ok(Self::tlps(self, tlps)?)
     }

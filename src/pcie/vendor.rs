@@ -6,6 +6,7 @@
 use super::engine::{EngineError, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
 use crate::bridge::{Bridge, Transport, XdataStep};
+use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
 /// Format and type, byte enables, address in two halves, data: all big-endian.
@@ -141,6 +142,10 @@ fn at_once(tlps: &[Tlp]) -> usize {
 }
 
 impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
+    fn simulated(&mut self) -> Option<Simulated> {
+        self.bridge.transport_mut().simulated()
+    }
+
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         let mut completions = Vec::with_capacity(tlps.len());
         let mut rest = tlps;

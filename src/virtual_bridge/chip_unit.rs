@@ -9,7 +9,7 @@ use super::reply::{InReply, OutReply};
 use super::scenario::FaultPlan;
 use super::wire::{Protocol, Wire};
 use crate::bridge::Endpoint;
-use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed};
+use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed, Work};
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
 
@@ -117,6 +117,11 @@ impl ChipUnit {
     /// The data buffer.
     pub(super) fn data_buffer_mut(&mut self) -> &mut [u8] {
         self.chip.sram_mut()
+    }
+
+    /// What the chip has done since power-on.
+    pub(super) fn work(&mut self) -> Work {
+        self.chip.work()
     }
 
     /// Where the firmware has taken the unit.

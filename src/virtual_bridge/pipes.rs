@@ -12,6 +12,7 @@ use super::unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
+use crate::chip::Simulated;
 use crate::pcap::{Bus, Device, End, Urb};
 
 /// The alternate setting of UAS.
@@ -178,6 +179,10 @@ impl VirtualPipes {
 }
 
 impl Pipes for VirtualPipes {
+    fn simulated(&self) -> Option<Simulated> {
+        self.unit().lock().simulated()
+    }
+
     fn streams(&self) -> u16 {
         self.streams
     }

@@ -182,6 +182,8 @@ pub struct Scenario {
     pub bulk_hangs: bool,
     /// Whether its hub can switch its port's power.
     pub port_power: bool,
+    /// The CPU's clock in MHz, which predictions count with; 114 by default.
+    pub clock_mhz: Option<u32>,
     /// Times.
     pub timing: Timing,
     /// What is behind the root port in place of a GPU on bus 1: switches, devices.
@@ -218,6 +220,9 @@ pub enum ScenarioError {
     /// The same.
     #[error("`flash`: `unstable-reads` counts from 1")]
     UnstableReads,
+    /// The clock.
+    #[error("`clock-mhz` is {0}, expected 1 to 1000")]
+    Clock(u32),
 }
 
 impl Scenario {
@@ -243,6 +248,9 @@ impl Scenario {
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
         {
             return Err(ScenarioError::Serial(serial.clone()));
+        }
+        if let Some(clock) = scenario.clock_mhz.filter(|clock| !(1..=1000).contains(clock)) {
+            return Err(ScenarioError::Clock(clock));
         }
         if scenario.flash.unstable_reads == Some(0) {
             return Err(ScenarioError::UnstableReads);

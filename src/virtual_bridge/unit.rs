@@ -12,7 +12,7 @@ use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
 use super::scenario::{Behind, CpuReset, FaultKind, FaultPlan, PowerOnState, Scenario};
 use crate::bridge::Endpoint;
-use crate::chip::ControlReply;
+use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
 use crate::scsi::ResetMode;
 
@@ -134,6 +134,12 @@ impl VirtualBridge {
     /// What the unit was told.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
+    }
+
+    /// What its chip has done since power-on; `None` where no image runs on one.
+    pub fn simulated(&mut self) -> Option<Simulated> {
+        let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
+        self.chip.as_mut().map(|chip| Simulated { work: chip.work(), clock_mhz })
     }
 
     /// Whether the unit is on the bus.

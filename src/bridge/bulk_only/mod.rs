@@ -15,6 +15,7 @@ use super::error::TransportError;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
+use crate::chip::Simulated;
 use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, DataLength, ScsiStatus, Sense};
 use flight::{Lane, Part};
@@ -237,6 +238,10 @@ impl<P: Pipes> BulkOnly<P> {
 }
 
 impl<P: Pipes> Transport for BulkOnly<P> {
+    fn simulated(&self) -> Option<Simulated> {
+        self.pipes.simulated()
+    }
+
     fn kind(&self) -> TransportKind {
         TransportKind::BulkOnly
     }

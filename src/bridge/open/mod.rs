@@ -22,6 +22,7 @@ use self::queue::Queue;
 use self::work::{Bulk, Reads, Tlps, Writes};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
+use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
 /// 0xC450: 0 while the SRAM DMA takes another arming, 2 while it is busy. Source: owners' measurements.
@@ -72,6 +73,11 @@ impl OpenBridge {
     /// The speed at which it is attached.
     pub const fn speed(&self) -> Speed {
         self.speed
+    }
+
+    /// What the unit's chip has done since power-on, where it is a model.
+    pub fn simulated(&self) -> Option<Simulated> {
+        self.queue.pipes.simulated()
     }
 
     /// How long a request or a bulk transfer may take: 5 s unless set. F3 may take 10 s at least.

@@ -16,6 +16,7 @@ use super::error::TransportError;
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Job, Workload};
+use crate::chip::Simulated;
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};
@@ -319,6 +320,10 @@ impl<P: Pipes> Uas<P> {
 }
 
 impl<P: Pipes> Transport for Uas<P> {
+    fn simulated(&self) -> Option<Simulated> {
+        self.pipes.simulated()
+    }
+
     fn kind(&self) -> TransportKind {
         if self.has_streams() { TransportKind::UasStreams } else { TransportKind::Uas }
     }

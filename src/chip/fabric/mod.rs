@@ -104,11 +104,13 @@ pub struct Fabric {
     functions: Vec<(Place, Box<dyn Function>)>,
     /// Requests until the link goes down; `None` where it stays up.
     link_lasts: Option<u64>,
+    /// Requests that were completed.
+    round_trips: u64,
 }
 
 impl Default for Fabric {
     fn default() -> Self {
-        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None }
+        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, round_trips: 0 }
     }
 }
 
@@ -138,6 +140,11 @@ impl Fabric {
         self.link_lasts != Some(0) && !(self.functions.is_empty() && self.root.is_leaf())
     }
 
+    /// Requests so far that were answered, or whose answer was awaited.
+    pub(super) fn round_trips(&self) -> u64 {
+        self.round_trips
+    }
+
     /// Carries a request out; `None` for a posted write.
     pub fn request(&mut self, request: Request) -> Option<Completion> {
         let found = match request {
@@ -164,6 +171,7 @@ impl Fabric {
         };
         self.link_lasts = self.link_lasts.map(|left| left.saturating_sub(1));
         let is_posted = matches!(request, Request::MemoryWrite(..));
+        self.round_trips += u64::from(!is_posted);
         (!is_posted).then(|| found.unwrap_or(Completion::UnsupportedRequest))
     }
 

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::{Context, input, output, print};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, Integrity, Path, Plan, Progress, Report, Unit, svg};
+use crate::bench::{self, Integrity, Path, Plan, Progress, Report, Row, Unit, svg};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
@@ -74,6 +74,11 @@ pub struct Args {
     #[arg(long)]
     check: bool,
 
+    /// Also say what silicon should reach, from the clock cycles that the firmware took on the chip model: virtual
+    /// bridges alone.
+    #[arg(long)]
+    predict: bool,
+
     /// Restart the unit first (E8 mode 0x50): for one that a GPU runtime has initialised.
     #[arg(long)]
     restart: bool,
@@ -131,6 +136,23 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("expected seconds from 0.001 to 3600".to_owned()),
+    }
+}
+
+/// A unit of silicon was to be predicted.
+#[derive(Debug, Error, Diagnostic)]
+#[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
+#[diagnostic(
+    code(asmpatch::bench::no_model),
+    help(
+        "leave --predict out to measure a unit; to predict it, restore its backup to a virtual bridge: --device virtual:DIR"
+    )
+)]
+struct NoModel;
+
+impl Failure for NoModel {
+    fn exit(&self) -> Exit {
+        Exit::Usage
     }
 }
 
@@ -219,6 +241,9 @@ impl Args {
 /// # Errors
 /// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    if args.predict && !matches!(args.device.device, Some(unit::Selector::Virtual(_))) {
+        return Err(NoModel.into());
+    }
     // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
@@ -235,7 +260,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, recording.capture(), &bar),
     };
     bar.finish_and_clear();
-    let report = report?;
+    let mut report = report?;
+    if !args.predict {
+        report.rows.iter_mut().for_each(Row::forget_prediction);
+    }
 
     let changes = before.map(|before| baseline::compare(&before, &report));
     if args.json {

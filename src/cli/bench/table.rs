@@ -6,7 +6,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
-use crate::bench::{Integrity, Outcome, Path, Report, Row};
+use crate::bench::{Integrity, Limit, Outcome, Path, ROUND_TRIP_US, Report, Row};
 use crate::escape::Escape as _;
 
 /// Columns that the longest bar of the chart takes.
@@ -39,6 +39,7 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
     text.push('\n');
     chart(&mut text, &report.rows);
     text.push('\n');
+    prediction_lines(&mut text, &report.rows);
     verdict_lines(&mut text, report);
     text
 }
@@ -120,6 +121,7 @@ fn figure(value: f64) -> String {
         value if value >= 10.0 => format!("{value:.1}"),
         value if value >= 1.0 => format!("{value:.2}"),
         value if value >= 0.1 => format!("{value:.3}"),
+        0.0 => "0".to_owned(),
         value => format!("{value:.4}"),
     }
 }
@@ -139,6 +141,37 @@ fn chart(text: &mut String, rows: &[Row]) {
         let name = format!("{} {} ×{}", row.path, row.size, row.depth);
         let _ = writeln!(text, "  {name:<22} {} {} MB/s", bar.cyan(), figure(median));
     }
+}
+
+/// What silicon should reach: of each path and size the row with the most in flight, which waits least for the host.
+fn prediction_lines(text: &mut String, rows: &[Row]) {
+    let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
+    let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
+    let _ =
+        writeln!(text, "  predicted for silicon at {clock} MHz, PCIe round trips of {ROUND_TRIP_US} µs, 10 Gbit/s:");
+    for (index, row) in rows.iter().enumerate() {
+        let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
+        let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
+        let limit = match prediction.limit() {
+            Limit::Cpu => "CPU",
+            Limit::Pcie => "PCIe",
+            Limit::Wire => "wire",
+        };
+        let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
+        let name = format!("{} {}", row.path.name(), row.size);
+        let _ = writeln!(
+            text,
+            "    {name:<17} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {limit}",
+            figure(prediction.mb_per_s),
+            figure(prediction.cpu_us),
+            figure(prediction.pcie_us),
+            figure(prediction.wire_us),
+        );
+    }
+    if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
+        let _ = writeln!(text, "    ≤: nobody knows how fast the DMA is; it is taken to keep up");
+    }
+    text.push('\n');
 }
 
 fn verdict_lines(text: &mut String, report: &Report) {

@@ -11,6 +11,7 @@ use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::Left;
+use asmpatch::flash::registers::BUDGET;
 use asmpatch::flash::run::{Options, Report, Stopped, run};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
@@ -66,6 +67,7 @@ impl Rig {
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
             rewrite: false,
+            budget: BUDGET,
         }
     }
 

@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::escape::is_harmful;
+use asmpatch::firmware::ConfigField;
 use asmpatch::practice;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
@@ -68,6 +69,42 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
     let output = run(&["restore", "before", "--device", "virtual:unit"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(!printed(&output).lines().any(|line| line.starts_with("  backup ")));
+}
+
+/// A configuration block's strings are what the unit shows on USB, and anybody can write them.
+#[test]
+fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_could_harm() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    assert!(asmpatch(home, &["list", "--device", "virtual:unit"]).status.success());
+    let path = home.join("unit/flash.bin");
+    let mut cells = fs::read(&path).unwrap();
+    // Open firmware's product string, a serial number that would be another line, and a maker who clears the screen.
+    for (field, text) in [
+        (ConfigField::Product, "custom c5e2090a-CLEAN"),
+        (ConfigField::Serial, "1\n  runs  nothing"),
+        (ConfigField::Manufacturer, "\x1b[2J\x07tiny"),
+    ] {
+        cells[field.range()].fill(0xFF);
+        cells[field.range().start..][..text.len()].copy_from_slice(text.as_bytes());
+    }
+    cells[0x7F] = cells[0x04..=0x7E].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+    fs::write(&path, &cells).unwrap();
+
+    let listed = printed(&asmpatch(home, &["list", "--device", "virtual:unit"]));
+    assert!(listed.contains("runs      practice image") && listed.contains("custom c5e2090a-CLEAN"), "{listed}");
+    for words in [["config", "get"].as_slice(), &["backup"], &["doctor"], &["pcie"], &["list", "--json"]] {
+        let output = asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+        let text = printed(&output);
+        assert!(!text.lines().any(|line| line.starts_with("  runs  nothing")), "{words:?}: {text}");
+    }
+    // Its flash does not hold what its name says, so it is written, by the commands that it takes.
+    let flash = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
+    let told = printed(&asmpatch(home, &flash));
+    assert!(told.contains("check what runs: open firmware \"custom practice\": it runs what was written"), "{told}");
+    let file = practice::open_image().to_file();
+    assert!(fs::read(&path).unwrap()[0x100..][..file.len()] == file);
 }
 
 #[test]

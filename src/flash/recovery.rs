@@ -128,9 +128,9 @@ pub fn actions(
         if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
     let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
     let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
-    let back = backup.zip(carried.back.as_ref()).map(|(folder, options)| {
-        command(OR_BACK, vec![restore(folder, device, options), "--no-backup".into()])
-    });
+    let back = backup
+        .zip(carried.back.as_ref())
+        .map(|(folder, options)| command(OR_BACK, vec![restore(folder, device, options), "--no-backup".into()]));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);

@@ -105,7 +105,8 @@ pub fn run(
         steps: Vec::new(),
     };
     let recorder = Recorder::new(observer);
-    let mut run = Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open, slot: None };
+    let mut run =
+        Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open, slot: None };
     // A panic fails this unit, with what is known of its state, and no other.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let mut report = run.report;

@@ -9,11 +9,11 @@ use asmpatch::bridge::{ControlError, Port};
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::progress::{Event, Observer, Step};
 use asmpatch::flash::proof::Runs;
-use asmpatch::flash::decide::Carried;
 use asmpatch::flash::recovery::{FlashFailure, Left, Origin};
 use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch::flash::run::{Report, Stopped, run};
@@ -24,6 +24,8 @@ use asmpatch::virtual_bridge::SharedBridge;
 use miette::Diagnostic as _;
 
 use crate::cases::{Rig, patched};
+#[cfg(unix)]
+use crate::cases::{asmpatch, flashing};
 
 /// An image, and what it changes in configuration block 0.
 struct Wanted {
@@ -459,6 +461,29 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
             }
         }
     }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
+    // 24 sectors: the first is busy for 5 s.
+    let rig = Rig::new("factory = 'open'\n[timing]\nerase-sector-ms = 200\n");
+    let before = rig.cells();
+    let goal = with_patches().slot(&before);
+    let mut first = flashing(&rig);
+    for words in [
+        ["flash", "patched.bin", "--device", "virtual:unit"].as_slice(),
+        &["config", "set", "serial=LAB-07", "--device", "virtual:unit"],
+    ] {
+        let second = asmpatch(rig.home.path(), words);
+        assert!(first.try_wait().unwrap().is_none(), "the first is still at it");
+        let told = String::from_utf8_lossy(&second.stdout);
+        assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
+        assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");
+    }
+    let output = first.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(rig.cells()[..SLOT_LEN] == goal);
 }
 
 #[test]

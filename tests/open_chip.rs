@@ -124,7 +124,7 @@ fn open_firmware_f0_streams_writes_and_reads() {
 /// What a host with many transfers in flight can save: it hides its own time, and not the firmware's.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_spends_hundreds_of_instructions_on_each_dword_of_a_stream() {
+fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
     let mut unit = unit(Speed::Super);
     send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
     let data = pattern(16 * 1024, 5);
@@ -142,7 +142,7 @@ fn open_firmware_spends_hundreds_of_instructions_on_each_dword_of_a_stream() {
     }
     let reads = (unit.chip.instructions() - before) / dwords;
     assert!(came == data);
-    assert_eq!((writes, reads), (0, 0));
+    assert_eq!((writes, reads), (42, 52));
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
     }
     text.push('\n');
     for change in changes.unwrap_or_default() {
-        let _ = writeln!(text, "  {:<22} {change} against the baseline", name(change.path, change.size, change.depth));
+        let _ = writeln!(text, "  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
     }
     rows_without_figures(&mut text, &report.rows);
     verdict_lines(&mut text, report);
@@ -157,7 +157,7 @@ fn chart(text: &mut String, rows: &[Row]) {
             bar.push(EIGHTHS[eighths % 8]);
         }
         let name = name(row.path, row.size, row.depth);
-        let _ = writeln!(text, "  {name:<22} {} {} MB/s", bar.cyan(), figure(median));
+        let _ = writeln!(text, "  {name:<24} {} {} MB/s", bar.cyan(), figure(median));
     }
 }
 
@@ -207,6 +207,7 @@ mod tests {
         assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
         let mut text = String::new();
         chart(&mut text, &rows);
+        let text = console::strip_ansi_codes(&text);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

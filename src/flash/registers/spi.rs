@@ -294,9 +294,9 @@ impl<R: Registers> SpiFlash<R> {
         }
         writes.extend(LENGTH.into_iter().zip(len.to_be_bytes()));
         writes.push((START, 1));
-        let until = self.registers.now() + TRANSACTION;
         let mut busy = [0];
         self.registers.exchange(&writes, START, &mut busy)?;
+        let until = self.registers.now() + TRANSACTION;
         while busy[0] & 1 != 0 {
             if self.registers.now() >= until {
                 return Err(RegisterError::Controller { command, deadline: TRANSACTION });

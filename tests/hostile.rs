@@ -108,6 +108,39 @@ fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_cou
 }
 
 #[test]
+fn a_unit_that_answers_e4_with_less_ends_each_command_in_an_error_that_says_so_and_keeps_its_flash() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::create_dir(home.join("unit")).unwrap();
+    let tell = |text: &str| fs::write(home.join("unit/bridge.toml"), format!("factory = 'open'\n{text}")).unwrap();
+    let run = |words: &[&str]| asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+    tell("");
+    assert!(run(&["list"]).status.success());
+    let cells = || fs::read(home.join("unit/flash.bin")).unwrap();
+    let before = cells();
+    tell("[[fault]]\nkind = 'short-data'\nopcode = 0xE4\ntimes = 1000000\n");
+    for words in [
+        ["backup"].as_slice(),
+        &["flash", "practice.bin", "--yes"],
+        &["config", "get"],
+        &["config", "set", "serial=LAB-07", "--yes"],
+        &["verify", "practice.bin"],
+        &["pcie"],
+        &["bench", "--path", "config-read"],
+    ] {
+        let output = run(words);
+        let text = printed(&output);
+        assert_eq!(output.status.code(), Some(4), "{words:?}: {text}");
+        assert!(text.contains("asmpatch::control::short") && text.contains("bytes, expected"), "{words:?}: {text}");
+    }
+    let page = run(&["doctor"]);
+    assert_eq!(page.status.code(), Some(1), "{}", printed(&page));
+    assert!(cells() == before);
+    tell("");
+    assert!(printed(&run(&["list"])).contains("open firmware"));
+}
+
+#[test]
 fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     let folder = workspace();
     let run = |arguments: &[&str]| asmpatch(folder.path(), arguments);

@@ -70,11 +70,11 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
   done
 }
 
-# The first holds the unit for most of a minute; the second waits as long as a unit may take to settle, and no longer.
+# The first holds the unit for 20 s and more; the second waits as long as a unit may take to settle, and no longer.
 a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte() {
   local first status=0
   chip_unit shared open '[timing]
-erase-sector-ms = 1500'
+erase-sector-ms = 700'
   plug 4 shared
   until_true 20 test -e "$(device_of 4)/product"
   "$asmpatch" flash "$images/patched.bin" --device "$(port_path 4)" --yes >first.log 2>&1 &

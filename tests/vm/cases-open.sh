@@ -79,7 +79,7 @@ erase-sector-ms = 700'
   until_true 20 test -e "$(device_of 4)/product"
   "$asmpatch" flash "$images/patched.bin" --device "$(port_path 4)" --yes >first.log 2>&1 &
   first=$!
-  until_true 60 grep -q 'clear the old image' first.log
+  until_true 180 grep -q 'clear the old image' first.log
   fails_with 4 usb::busy "$asmpatch" flash "$images/open.bin" --device "$(port_path 4)" --yes
   grep -q asmpatch err
   wait "$first" || status=$?

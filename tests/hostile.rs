@@ -11,6 +11,7 @@ use std::process::{Command, Output, Stdio};
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::escape::is_harmful;
+use asmpatch::firmware::ConfigField;
 use asmpatch::practice;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
@@ -68,6 +69,75 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
     let output = run(&["restore", "before", "--device", "virtual:unit"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(!printed(&output).lines().any(|line| line.starts_with("  backup ")));
+}
+
+/// A configuration block's strings are what the unit shows on USB, and anybody can write them.
+#[test]
+fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_could_harm() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    assert!(asmpatch(home, &["list", "--device", "virtual:unit"]).status.success());
+    let path = home.join("unit/flash.bin");
+    let mut cells = fs::read(&path).unwrap();
+    // Open firmware's product string, a serial number that would be another line, and a maker who clears the screen.
+    for (field, text) in [
+        (ConfigField::Product, "custom c5e2090a-CLEAN"),
+        (ConfigField::Serial, "1\n  runs  nothing"),
+        (ConfigField::Manufacturer, "\x1b[2J\x07tiny"),
+    ] {
+        cells[field.range()].fill(0xFF);
+        cells[field.range().start..][..text.len()].copy_from_slice(text.as_bytes());
+    }
+    cells[0x7F] = cells[0x04..=0x7E].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+    fs::write(&path, &cells).unwrap();
+
+    let listed = printed(&asmpatch(home, &["list", "--device", "virtual:unit"]));
+    assert!(listed.contains("runs      practice image") && listed.contains("custom c5e2090a-CLEAN"), "{listed}");
+    for words in [["config", "get"].as_slice(), &["backup"], &["doctor"], &["pcie"], &["list", "--json"]] {
+        let output = asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+        let text = printed(&output);
+        assert!(!text.lines().any(|line| line.starts_with("  runs  nothing")), "{words:?}: {text}");
+    }
+    // Its flash does not hold what its name says, so it is written, by the commands that it takes.
+    let flash = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
+    let told = printed(&asmpatch(home, &flash));
+    assert!(told.contains("check what runs: open firmware \"custom practice\": it runs what was written"), "{told}");
+    let file = practice::open_image().to_file();
+    assert!(fs::read(&path).unwrap()[0x100..][..file.len()] == file);
+}
+
+#[test]
+fn a_unit_that_answers_e4_with_less_ends_each_command_in_an_error_that_says_so_and_keeps_its_flash() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::create_dir(home.join("unit")).unwrap();
+    let tell = |text: &str| fs::write(home.join("unit/bridge.toml"), format!("factory = 'open'\n{text}")).unwrap();
+    let run = |words: &[&str]| asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+    tell("");
+    assert!(run(&["list"]).status.success());
+    let cells = || fs::read(home.join("unit/flash.bin")).unwrap();
+    let before = cells();
+    tell("[[fault]]\nkind = 'short-data'\nopcode = 0xE4\ntimes = 1000000\n");
+    for words in [
+        ["backup"].as_slice(),
+        &["flash", "practice.bin", "--yes"],
+        &["config", "get"],
+        &["config", "set", "serial=LAB-07", "--yes"],
+        &["verify", "practice.bin"],
+        &["pcie"],
+        &["bench", "--path", "config-read"],
+    ] {
+        let output = run(words);
+        let text = printed(&output);
+        assert_eq!(output.status.code(), Some(4), "{words:?}: {text}");
+        assert!(text.contains("asmpatch::control::short") && text.contains("bytes, expected"), "{words:?}: {text}");
+    }
+    let page = run(&["doctor"]);
+    assert_eq!(page.status.code(), Some(1), "{}", printed(&page));
+    assert!(cells() == before);
+    tell("");
+    assert!(printed(&run(&["list"])).contains("open firmware"));
 }
 
 #[test]

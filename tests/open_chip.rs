@@ -121,6 +121,30 @@ fn open_firmware_f0_streams_writes_and_reads() {
     assert!(came == data);
 }
 
+/// What a host with many transfers in flight can save: it hides its own time, and not the firmware's.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
+    let mut unit = unit(Speed::Super);
+    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
+    let data = pattern(16 * 1024, 5);
+    let dwords = data.len() as u64 / 4;
+    send_tlp(&mut unit, MEMORY_WRITE, 1, BAR, dwords as u32).unwrap();
+    let before = unit.chip.instructions();
+    unit.send(DATA_OUT, 0, &data).unwrap();
+    unit.settle();
+    let writes = (unit.chip.instructions() - before) / dwords;
+    let before = unit.chip.instructions();
+    send_tlp(&mut unit, MEMORY_READ, 2, BAR, dwords as u32).unwrap();
+    let mut came = Vec::new();
+    while came.len() < data.len() {
+        came.extend(unit.receive(DATA_IN, 0).unwrap());
+    }
+    let reads = (unit.chip.instructions() - before) / dwords;
+    assert!(came == data);
+    assert_eq!((writes, reads), (42, 52));
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {

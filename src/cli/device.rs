@@ -5,7 +5,7 @@ use super::pcap::PcapArgs;
 use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
-use crate::unit::{self, Selector, TransportChoice, Unit};
+use crate::unit::{self, Chosen, Selector, TransportChoice};
 
 /// Which unit, and how to speak to it.
 #[derive(Debug, Clone, clap::Args)]
@@ -30,12 +30,12 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Opens the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
+    /// Chooses the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
     ///
     /// # Errors
     /// [`unit::OpenError`], and device files that are wrong.
-    pub fn open(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
+    pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
         interrupt::install();
-        Ok(unit::open(&self.ids.load()?, self.device.as_ref(), self.transport, capture)?)
+        Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
 }

@@ -23,6 +23,7 @@ use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
 use crate::file;
 use crate::firmware::Image;
 use crate::flash::access::Access;
+use crate::flash::registers::BUDGET;
 use crate::flash::{plan, run};
 use crate::interrupt::Interrupt;
 use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
@@ -219,6 +220,7 @@ impl<'a> Demo<'a> {
             return_deadline: Duration::from_secs(10),
             replug_deadline: Duration::ZERO,
             rewrite: false,
+            budget: BUDGET,
         };
         match run::run(port, &plan, &options, &mut (), self.interrupt) {
             Ok(report) => Ok((plan, report)),

@@ -89,6 +89,11 @@ impl Access {
         if !is_readable(state) {
             return Ok([None, None]);
         }
+        if let Self::Registers(flash) = self {
+            let mut slot = Slot::erased();
+            slot.set_sector(FlashAddress(0), &*flash.read_sector(FlashAddress(0))?);
+            return Ok(slot.blocks());
+        }
         let reader = self.reader();
         let mut block = |index| match reader.block(index) {
             Ok(bytes) => Ok(Some(bytes)),

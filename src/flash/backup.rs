@@ -87,11 +87,15 @@ pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
     if one.len() == Part::One.max_len() {
         file.extend_from_slice(two);
     }
-    let container = file.first_chunk::<4>().map(|field| u64::from(u32::from_le_bytes(*field)) + CONTAINER_EXTRA);
-    if let Some(len) = container.and_then(|len| usize::try_from(len).ok()) {
+    if let Some(len) = file.first_chunk().and_then(|field| container_len(*field)) {
         file.truncate(len);
     }
     file
+}
+
+/// The length of an image file by the field that it begins with.
+pub fn container_len(field: [u8; 4]) -> Option<usize> {
+    usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA).ok()
 }
 
 /// Header and trailer around the body. Source: the container's layout in the reference.

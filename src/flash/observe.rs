@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::access::{Access, FlashReader as _};
-use super::backup::firmware_file;
+use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, Runs};
 use super::plan::{UnitBlocks, is_readable};
@@ -23,7 +23,7 @@ pub struct Running {
     pub state: BridgeState,
     /// The version, by E4.
     pub version: Option<FirmwareVersion>,
-    /// Both parts of the flash, by E2 or through registers.
+    /// Both parts of the flash: all of them by E2, and through registers as much as the image takes that begins there.
     pub parts: Option<[Vec<u8>; 2]>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
@@ -41,11 +41,16 @@ impl Running {
             Access::Commands(bridge) if is_readable(state) => return Ok(Self::by_commands(bridge, state)?),
             Access::Commands(_) => None,
             Access::Registers(flash) => {
-                let mut part = |part: Part| {
-                    let mut bytes = vec![0; part.max_len()];
-                    flash.part(part, &mut bytes).map(|()| bytes)
-                };
-                Some([part(Part::One)?, part(Part::Two)?])
+                let mut field = [0; 4];
+                flash.part(Part::One, &mut field)?;
+                // Where the field makes no sense there is no image.
+                let len = container_len(field).filter(|len| *len <= Part::ALL.map(Part::max_len).iter().sum());
+                let mut file = vec![0; len.unwrap_or(field.len())];
+                let split = file.len().min(Part::One.max_len());
+                let (one, two) = file.split_at_mut(split);
+                flash.part(Part::One, one)?;
+                flash.part(Part::Two, two)?;
+                Some([one.to_vec(), two.to_vec()])
             }
         };
         let behind = Behind::CannotTell(format!("the {state} does not say"));

@@ -14,6 +14,7 @@ use super::registers::RegisterError;
 use super::run::Stopped;
 use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
+use crate::firmware::FlashAddress;
 use crate::shell;
 
 /// What state a unit is in after a run stopped.
@@ -106,6 +107,9 @@ pub struct Action {
 
 const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
 
+/// What brings the backup back, behind another way.
+const OR_BACK: &str = "or go back to what it was";
+
 const FLASH: Action =
     Action { purpose: "give the unit firmware: `asmpatch flash FILE --no-backup`, docs/recovery.md", command: None };
 
@@ -124,9 +128,9 @@ pub fn actions(
         if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
     let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
     let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
-    let back = backup.zip(carried.back.as_ref()).map(|(folder, options)| {
-        command("or go back to what it was", vec![restore(folder, device, options), "--no-backup".into()])
-    });
+    let back = backup
+        .zip(carried.back.as_ref())
+        .map(|(folder, options)| command(OR_BACK, vec![restore(folder, device, options), "--no-backup".into()]));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);
@@ -214,7 +218,16 @@ impl FlashFailure {
     pub fn new(stopped: Stopped, origin: &Origin, carried: &Carried) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
-        let actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
+        let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
+        // What does not erase holds what it held: the old firmware is the likelier way.
+        if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
+            && at.0 != 0
+            && let [.., on, back] = &mut actions[..]
+            && back.purpose == OR_BACK
+        {
+            std::mem::swap(on, back);
+            (on.purpose, back.purpose) = ("go back to what it was", "or go on");
+        }
         Self { device: report.device, error, during, left, actions }
     }
 
@@ -250,6 +263,26 @@ fn is_gone(error: &FlashError) -> bool {
     )
 }
 
+/// What an error in the middle of a write calls for, beside what the state does.
+const fn advice(error: &FlashError) -> Option<&'static str> {
+    let FlashError::Registers(error) = error else { return None };
+    match error {
+        RegisterError::NotErased { at: FlashAddress(0), .. } => Some(
+            "the flash may be worn out where the configuration blocks and the image's header are, which every firmware \
+             needs: if it never erases there, only another flash chip helps",
+        ),
+        RegisterError::NotErased { .. } => Some(
+            "the flash may be worn out there. The sector holds what it held, and going back to the old firmware leaves \
+             it alone: do that while the unit has its power",
+        ),
+        RegisterError::OutOfTime { .. } => Some(
+            "the unit answers, but too slowly: end what keeps this host or its bus busy. Another cable or port costs it \
+             its power",
+        ),
+        _ => None,
+    }
+}
+
 impl Diagnostic for FlashFailure {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         self.error.code()
@@ -261,6 +294,8 @@ impl Diagnostic for FlashFailure {
             && let Some(help) = self.error.help()
         {
             text = format!("{help}\n");
+        } else if let Some(advice) = advice(&self.error) {
+            text = format!("{advice}\n");
         }
         text.push_str(&format!("the unit's state: {}", self.left));
         text.push_str("\ndocs/recovery.md lists every state that a unit can be in");

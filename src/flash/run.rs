@@ -18,8 +18,8 @@ use super::progress::{Event, Observer, Recorder, Step, StepReport};
 use super::proof::{Behaviour, Runs};
 use super::read;
 use super::recovery::Left;
-use super::registers::{RegisterError, SLOT_LEN};
-use crate::bridge::{Attached, CommandError, ControlError, Port, TransportError};
+use super::registers::{SLOT_LEN, Slot};
+use crate::bridge::{Attached, CommandError, Port, TransportError};
 use crate::failure::fenced;
 use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
@@ -39,6 +39,9 @@ pub struct Options {
     pub replug_deadline: Duration,
     /// Whether to write what is in the flash already. Vendor commands always do.
     pub rewrite: bool,
+    /// How long everything that goes through registers may take, from the first reading to the last:
+    /// [`BUDGET`](super::registers::BUDGET).
+    pub budget: Duration,
 }
 
 /// What was done with one unit.
@@ -102,7 +105,8 @@ pub fn run(
         steps: Vec::new(),
     };
     let recorder = Recorder::new(observer);
-    let mut run = Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open };
+    let mut run =
+        Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open, slot: None };
     // A panic fails this unit, with what is known of its state, and no other.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let mut report = run.report;
@@ -121,6 +125,8 @@ struct Run<'a> {
     report: Report,
     left: Left,
     during: Step,
+    /// What a flash behind registers holds, where the backup has read it.
+    slot: Option<Slot>,
 }
 
 impl Run<'_> {
@@ -182,6 +188,9 @@ impl Run<'_> {
             return Err(FlashError::Changed { what: "identity" });
         }
         let mut access = Access::open(port)?;
+        if let Access::Registers(flash) = &mut access {
+            flash.set_budget(self.options.budget);
+        }
         let blocks = access.blocks(self.plan.attached.state)?;
         if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
             return Err(FlashError::Changed { what: "configuration" });
@@ -198,6 +207,10 @@ impl Run<'_> {
         backup.firmware().map_err(|source| FlashError::Unusable { source })?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.recorder.end(Step::Backup, &saved.to_string());
+        if let Access::Registers(_) = access {
+            let [zero, one] = &backup.blocks;
+            self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
+        }
         self.report.backup = Some(saved.path().to_owned());
         Ok(())
     }
@@ -238,9 +251,7 @@ fn is_final(error: &FlashError) -> bool {
         FlashError::Command(
             CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. },
         ) => true,
-        FlashError::Registers(error) => {
-            matches!(error, RegisterError::Control(ControlError::Disconnected { .. }))
-        }
+        FlashError::Registers(error) => error.is_final(),
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,

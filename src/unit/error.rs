@@ -32,7 +32,13 @@ pub enum OpenError {
     },
     /// The one that was chosen is not there.
     #[error("no bridge matches --device {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
-    #[diagnostic(code(asmpatch::device::no_match), help("`asmpatch list` shows port paths and serial numbers"))]
+    #[diagnostic(
+        code(asmpatch::device::no_match),
+        help(
+            "`asmpatch list` shows port paths and serial numbers. A dock under a USB ID that is not known has to be named: \
+             `--usb-id VID:PID`"
+        )
+    )]
     NoMatch {
         /// What was asked for.
         selector: Selector,

@@ -68,23 +68,6 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
     Ok(units)
 }
 
-/// Opens the chosen unit; without a choice the only one there is. `capture` records the traffic of a virtual one.
-///
-/// # Errors
-/// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
-pub fn open(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    choice: TransportChoice,
-    capture: Option<&Capture>,
-) -> Result<Unit, OpenError> {
-    match selector {
-        Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice, capture),
-        _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => open_found(chosen(usb::discover(known)?, selector)?, choice),
-    }
-}
-
 /// A unit that runs open firmware, opened for its control requests. Dropping it gives the unit back to the system.
 #[derive(Debug)]
 pub struct OpenUnit {
@@ -94,27 +77,91 @@ pub struct OpenUnit {
     pub bridge: OpenBridge,
 }
 
-/// Opens the chosen unit for the open firmware's control requests; `selector` and `capture` are as for [`open`].
+/// A unit that is chosen and not opened yet: what it runs decides how.
+pub struct Chosen(Place);
+
+enum Place {
+    Virtual(virtual_unit::ChosenUnit),
+    Usb(Found),
+}
+
+impl Chosen {
+    /// What it says of itself.
+    pub const fn info(&self) -> &UnitInfo {
+        match &self.0 {
+            Place::Virtual(unit) => &unit.info,
+            Place::Usb(found) => &found.info,
+        }
+    }
+
+    /// Opens it for SCSI commands.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
+    pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
+        match self.0 {
+            Place::Virtual(unit) => unit.open(choice),
+            Place::Usb(found) => open_found(found, choice),
+        }
+    }
+
+    /// Opens it for the open firmware's control requests.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing is sent to a unit that runs anything else.
+    pub fn open_control(self) -> Result<OpenUnit, OpenError> {
+        match self.0 {
+            Place::Virtual(unit) => unit.open_control(),
+            Place::Usb(found) => {
+                let bridge = usb::control(&found)?;
+                Ok(OpenUnit { info: found.info, bridge })
+            }
+        }
+    }
+}
+
+/// Chooses a unit; without a selector the only one there is. `capture` records the traffic of a virtual one.
 ///
 /// # Errors
-/// [`OpenError`]; nothing is sent to a unit that runs anything else.
+/// [`OpenError`].
+pub fn choose(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    capture: Option<&Capture>,
+) -> Result<Chosen, OpenError> {
+    Ok(Chosen(match selector {
+        Some(Selector::Virtual(dir)) => Place::Virtual(virtual_unit::choose(dir.clone(), capture)?),
+        _ if capture.is_some() => return Err(OpenError::NotRecordable),
+        _ => Place::Usb(chosen(usb::discover(known)?, selector)?),
+    }))
+}
+
+/// Opens the chosen unit for SCSI commands; `selector` and `capture` are as for [`choose`].
+///
+/// # Errors
+/// As for [`choose`] and [`Chosen::open`].
+pub fn open(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    choice: TransportChoice,
+    capture: Option<&Capture>,
+) -> Result<Unit, OpenError> {
+    choose(known, selector, capture)?.open(choice)
+}
+
+/// Opens the chosen unit for the open firmware's control requests; `selector` and `capture` are as for [`choose`].
+///
+/// # Errors
+/// As for [`choose`] and [`Chosen::open_control`].
 pub fn open_control(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<OpenUnit, OpenError> {
-    match selector {
-        Some(Selector::Virtual(dir)) => virtual_unit::open_control(dir.clone(), capture),
-        _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => {
-            let found = chosen(usb::discover(known)?, selector)?;
-            let bridge = usb::control(&found)?;
-            Ok(OpenUnit { info: found.info, bridge })
-        }
-    }
+    choose(known, selector, capture)?.open_control()
 }
 
-/// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`open`].
+/// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`choose`].
 ///
 /// # Errors
 /// [`OpenError`].

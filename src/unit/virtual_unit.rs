@@ -23,52 +23,62 @@ pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<Vi
 /// What the unit in `dir` says of itself.
 ///
 /// # Errors
-/// As [`port`]; [`OpenError::Absent`].
+/// As [`choose`].
 pub(super) fn info(dir: Option<PathBuf>) -> Result<UnitInfo, OpenError> {
+    Ok(choose(dir, None)?.info)
+}
+
+/// A unit with power, not opened yet.
+pub(super) struct ChosenUnit {
+    pub(super) info: UnitInfo,
+    port: VirtualPort,
+}
+
+/// The unit in `dir`.
+///
+/// # Errors
+/// As [`port`]; [`OpenError::Absent`].
+pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<ChosenUnit, OpenError> {
     let dir = folder(dir)?;
     let mut port = VirtualPort::open_dir(&dir)?;
     // Only a unit on the bus has a transport, and descriptors to read.
     port.transport()?;
-    Ok(told_by(port.unit(), dir))
+    if let Some(capture) = capture {
+        port.record(capture);
+    }
+    Ok(ChosenUnit { info: told_by(port.unit(), dir), port })
 }
 
-/// Opens the unit: over UAS where it offers it, unless Bulk-Only is asked for.
-///
-/// # Errors
-/// As [`port`]; [`OpenError::NoUas`] where UAS is asked for in the boot loader; [`OpenError::Absent`].
-pub(super) fn open(
-    dir: Option<PathBuf>,
-    choice: TransportChoice,
-    capture: Option<&Capture>,
-) -> Result<Unit, OpenError> {
-    let dir = folder(dir)?;
-    let mut port = open_port(&dir, capture)?;
-    let bulk_only = port.transport()?;
-    let info = told_by(port.unit(), dir);
-    let streams = match choice {
-        TransportChoice::Bot => None,
-        TransportChoice::Auto | TransportChoice::Uas => port.uas()?,
-    };
-    let transport = match (streams, choice) {
-        (Some(streams), _) => streams,
-        (None, TransportChoice::Uas) => {
-            let fault = DescriptorFault::NoClass("UAS (8/6/62)", (0x08, 0x06, 0x50));
-            return Err(OpenError::NoUas { location: info.location, fault });
-        }
-        (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
-    };
-    Ok(Unit { info, bridge: Bridge::new(transport) })
-}
+impl ChosenUnit {
+    /// Opens it: over UAS where it offers it, unless Bulk-Only is asked for.
+    ///
+    /// # Errors
+    /// [`OpenError::NoUas`] where UAS is asked for in the boot loader; [`OpenError::Absent`].
+    pub(super) fn open(mut self, choice: TransportChoice) -> Result<Unit, OpenError> {
+        let bulk_only = self.port.transport()?;
+        let streams = match choice {
+            TransportChoice::Bot => None,
+            TransportChoice::Auto | TransportChoice::Uas => self.port.uas()?,
+        };
+        let transport = match (streams, choice) {
+            (Some(streams), _) => streams,
+            (None, TransportChoice::Uas) => {
+                let fault = DescriptorFault::NoClass("UAS (8/6/62)", (0x08, 0x06, 0x50));
+                return Err(OpenError::NoUas { location: self.info.location, fault });
+            }
+            (None, TransportChoice::Auto | TransportChoice::Bot) => bulk_only,
+        };
+        Ok(Unit { info: self.info, bridge: Bridge::new(transport) })
+    }
 
-/// Opens the unit for the open firmware's control requests.
-///
-/// # Errors
-/// As [`port`]; [`OpenError::Unopened`].
-pub(super) fn open_control(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<OpenUnit, OpenError> {
-    let dir = folder(dir)?;
-    let mut port = open_port(&dir, capture)?;
-    let bridge = port.control()?;
-    Ok(OpenUnit { info: told_by(port.unit(), dir), bridge })
+    /// Opens it for the open firmware's control requests.
+    ///
+    /// # Errors
+    /// [`OpenError::Unopened`].
+    pub(super) fn open_control(mut self) -> Result<OpenUnit, OpenError> {
+        let bridge = self.port.control()?;
+        Ok(OpenUnit { info: self.info, bridge })
+    }
 }
 
 fn open_port(dir: &Path, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {

@@ -11,6 +11,7 @@ use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::Left;
+use asmpatch::flash::registers::BUDGET;
 use asmpatch::flash::run::{Options, Report, Stopped, run};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
@@ -66,6 +67,7 @@ impl Rig {
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
             rewrite: false,
+            budget: BUDGET,
         }
     }
 
@@ -329,20 +331,20 @@ fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
     }
 }
 
-/// `asmpatch flash` of a unit in this rig, once its flash is being erased.
+/// `asmpatch flash` of a unit in this rig, once its old image can't start any more.
 #[cfg(unix)]
-fn flashing(rig: &Rig) -> std::process::Child {
+pub fn flashing(rig: &Rig) -> std::process::Child {
     use std::process::{Command, Stdio};
 
     let home = rig.home.path();
-    assert_ne!(rig.cells()[0x100], 0xFF);
+    let before = rig.cells()[0x100..0x104].to_vec();
     write_image(home, &patched());
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
     command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The cells are in the file from the erase's first moment on.
-    let is_erasing = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100] == 0xFF;
-    let looks = (0..3000).take_while(|_| !is_erasing()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
+    let has_begun = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before;
+    let looks = (0..3000).take_while(|_| !has_begun()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
     assert!(looks.count() < 3000, "nothing was erased");
     flash
 }

@@ -40,6 +40,29 @@ fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
     assert_eq!(set(&rig, &[serial])["changed"], false, "it is there already");
 }
 
+/// Open firmware has its own strings; what is changed is what the next vendor firmware will show.
+#[test]
+fn on_open_firmware_the_block_is_read_and_written_through_registers() {
+    let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\nport-power = true\n");
+    let before = rig.cells();
+    let get = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(rig.home.path()).args(["config", "get", "serial", "--device", "virtual:unit"]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(get(), "DOCK7\n");
+    let told = set(&rig, &["serial=LAB-07"]);
+    assert_eq!((&told["ok"], &told["after"]["state"]), (&true.into(), &"open firmware".into()), "{told}");
+    let after = rig.cells();
+    let is_wanted = |at: &usize| ConfigField::Serial.range().contains(at) || *at == 0x7F;
+    let changed = changed(&before, &after);
+    assert!(!changed.is_empty() && changed.iter().all(is_wanted), "{changed:x?}");
+    assert_eq!(get(), "LAB-07\n");
+    assert_eq!(set(&rig, &["serial=LAB-07"])["changed"], false, "it is there already");
+    set(&rig, &["serial=DOCK7"]);
+    assert!(rig.cells() == before);
+}
+
 #[test]
 fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_printed() {
     let rig = Rig::new("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");

@@ -5,23 +5,27 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asmpatch::bridge::Port;
+use asmpatch::bridge::{ControlError, Port};
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
+use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::Plan;
 use asmpatch::flash::progress::{Event, Observer, Step};
 use asmpatch::flash::proof::Runs;
-use asmpatch::flash::recovery::Left;
+use asmpatch::flash::recovery::{FlashFailure, Left, Origin};
 use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch::flash::run::{Report, Stopped, run};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Patched;
 use asmpatch::practice;
 use asmpatch::virtual_bridge::SharedBridge;
+use miette::Diagnostic as _;
 
 use crate::cases::{Rig, patched};
+#[cfg(unix)]
+use crate::cases::{asmpatch, flashing};
 
 /// An image, and what it changes in configuration block 0.
 struct Wanted {
@@ -345,6 +349,141 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
             assert!(rig.cells() == before, "{trouble}");
         }
     }
+}
+
+/// What a sector that does not erase held belongs to the old firmware.
+#[test]
+fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
+    let rig = Rig::new("factory = 'open'\n");
+    flash(&rig, &long_open()).unwrap();
+    let before = rig.cells();
+    rig.tell("[flash]\nstuck-sector = 0x1000\n");
+    for keeps_power in [true, false] {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = Plan::flash(attached.clone(), blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let stopped = run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap_err();
+        assert_eq!(stopped.left, Left::Incomplete);
+        let saved = stopped.report.backup.clone().unwrap();
+
+        let origin = Origin::Restore { folder: "other".into(), backup: Vec::new() };
+        let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
+        let failure = FlashFailure::new(*stopped, &origin, &carried);
+        let help = failure.help().unwrap().to_string();
+        assert!(help.contains("The sector holds what it held"), "{help}");
+        let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };
+        assert_eq!((back.purpose, on.purpose), ("go back to what it was", "or go on"));
+        assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
+
+        if keeps_power {
+            // The same port: the unit has not lost its power, and its old firmware still runs.
+            let backup = backup_folder::load(&saved).unwrap();
+            let plan = Plan::restore(attached, blocks, &backup, &backup.firmware().unwrap());
+            run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
+            drop(port);
+        } else {
+            drop(port);
+            assert_eq!(state(&rig), BridgeState::BootLoader);
+            rig.restore(&saved, false).unwrap();
+        }
+        assert!(rig.cells() == before, "keeps its power: {keeps_power}");
+        assert_eq!(state(&rig), BridgeState::OpenFirmware);
+    }
+}
+
+/// Waits, once sectors are written, until the run's time is over.
+struct Lingers(Duration);
+
+impl Observer for Lingers {
+    fn event(&mut self, event: Event<'_>) {
+        if matches!(event, Event::Begin(Step::WriteSectors)) {
+            std::thread::sleep(self.0);
+        }
+    }
+}
+
+#[test]
+fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_there() {
+    let rig = Rig::new("factory = 'open'\n");
+    let before = rig.cells();
+    let tried = |budget: Duration| {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let options = asmpatch::flash::run::Options { budget, ..rig.options(true) };
+        run(&mut port, &plan, &options, &mut Lingers(budget), Interrupt::never())
+    };
+    let stopped = tried(Duration::ZERO).unwrap_err();
+    assert_eq!(stopped.left, Left::Untouched);
+    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
+    assert!(rig.cells() == before);
+
+    // Long enough for what comes before on a machine that is busy with other tests.
+    let stopped = tried(Duration::from_secs(8)).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
+    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, Step::WriteSectors));
+    let again = stopped.report.steps.iter().filter(|step| !step.done).count();
+    assert_eq!(again, 0, "nothing is tried again: {stopped:?}");
+    assert_eq!(state(&rig), BridgeState::BootLoader);
+    flash_told(&rig, &stock(), Some(&stopped.report.backup.unwrap()), &mut (), &AtomicBool::new(false)).unwrap();
+    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
+}
+
+/// Before the first change a fault costs a reading, and no more: two of three are enough.
+#[test]
+fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_does_changes_nothing() {
+    for fault in ["stall", "short-data"] {
+        for (times, is_written) in [(1, true), (100_000, false)] {
+            let rig = Rig::new("factory = 'open'\n");
+            let before = rig.cells();
+            // In the middle of the backup, which takes some 1,200 E4.
+            rig.tell(&format!("[[fault]]\nkind = '{fault}'\nopcode = 0xE4\nnth = 600\ntimes = {times}\n"));
+            let outcome = flash(&rig, &stock());
+            rig.tell("");
+            assert_eq!(outcome.is_ok(), is_written, "{fault}: {outcome:?}");
+            match outcome {
+                Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault}"),
+                Err(stopped) => {
+                    assert_eq!((stopped.left, stopped.during), (Left::Untouched, Step::Backup), "{stopped:?}");
+                    let FlashError::Registers(RegisterError::Control(error)) = &stopped.error else {
+                        panic!("{stopped:?}")
+                    };
+                    let is_told = match fault {
+                        "stall" => matches!(error, ControlError::Stalled { .. }),
+                        _ => matches!(error, ControlError::Short { .. }),
+                    };
+                    assert!(is_told, "{error:?}");
+                    assert!(rig.cells() == before);
+                    assert_eq!(state(&rig), BridgeState::OpenFirmware);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
+    // 24 sectors: the first is busy for 5 s.
+    let rig = Rig::new("factory = 'open'\n[timing]\nerase-sector-ms = 200\n");
+    let before = rig.cells();
+    let goal = with_patches().slot(&before);
+    let mut first = flashing(&rig);
+    for words in [
+        ["flash", "patched.bin", "--device", "virtual:unit"].as_slice(),
+        &["config", "set", "serial=LAB-07", "--device", "virtual:unit"],
+    ] {
+        let second = asmpatch(rig.home.path(), words);
+        assert!(first.try_wait().unwrap().is_none(), "the first is still at it");
+        let told = String::from_utf8_lossy(&second.stdout);
+        assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
+        assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");
+    }
+    let output = first.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(rig.cells()[..SLOT_LEN] == goal);
 }
 
 #[test]

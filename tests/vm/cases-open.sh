@@ -70,10 +70,30 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
   done
 }
 
+# The first holds the unit for 20 s and more; the second waits as long as a unit may take to settle, and no longer.
+a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte() {
+  local first status=0
+  chip_unit shared open '[timing]
+erase-sector-ms = 700'
+  plug 4 shared
+  until_true 20 test -e "$(device_of 4)/product"
+  "$asmpatch" flash "$images/patched.bin" --device "$(port_path 4)" --yes >first.log 2>&1 &
+  first=$!
+  until_true 180 grep -q 'clear the old image' first.log
+  fails_with 4 usb::busy "$asmpatch" flash "$images/open.bin" --device "$(port_path 4)" --yes
+  grep -q asmpatch err
+  wait "$first" || status=$?
+  cat first.log
+  [ "$status" = 0 ]
+  holds shared patched
+  unplug 4
+}
+
 open_cases=()
 if [ -e "$images/open.bin" ] && [ -e "$images/patched.bin" ]; then
   open_cases+=(
     a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again
+    a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte
     the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it
   )
 fi

@@ -180,6 +180,7 @@ unplugging_leaves_no_device_behind() {
 . "$vm/cases-chip.sh"
 . "$vm/cases-clients.sh"
 . "$vm/cases-open.sh"
+. "$vm/cases-ids.sh"
 
 for case in \
   the_kernels_uas_driver_binds_and_sees_the_disk \
@@ -219,7 +220,8 @@ for case in \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number \
   "${chip_cases[@]}" \
   "${client_cases[@]}" \
-  "${open_cases[@]}"
+  "${open_cases[@]}" \
+  "${ids_cases[@]}"
 do
   run_case "$case"
 done

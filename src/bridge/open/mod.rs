@@ -19,7 +19,7 @@ pub use queue::{MAX_DEPTH, OpenJob, OpenWorkload};
 pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 
 use self::queue::Queue;
-use self::work::{Bulk, Reads, Tlps, Writes};
+use self::work::{Bulk, Reads, Tlps, Writes, WritesThenReads};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
 use crate::chip::Simulated;
@@ -36,8 +36,9 @@ const BULK_LEN: usize = SLOT_LEN;
 /// How long a request or a bulk transfer may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long C0 may take: the answer is at hand, or never comes.
-const SUPPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long C0 may take. Builds that measure the supply have its answer at hand within milliseconds; from those that don't
+/// know the request it never comes, and every command that asks waits this long.
+const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What the supply gives, on boards that measure it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,22 @@ impl OpenBridge {
     /// [`ControlError`]; some may have been written.
     pub fn xdata_write_all(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
         self.run(&mut Writes(writes.iter()))
+    }
+
+    /// E5, then E4: writes these bytes in this order and reads XDATA behind them, with all requests in flight together.
+    /// The unit carries them out one after the other.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::xdata_read`]; some may have been written.
+    pub fn xdata_exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        buffer: &mut [u8],
+    ) -> Result<(), ControlError> {
+        let most = self.xdata_read_max();
+        within_page("E4", from, buffer.len())?;
+        self.run(&mut WritesThenReads { writes: Writes(writes.iter()), reads: Reads::new(from, buffer, most) })
     }
 
     /// F0: sends a TLP and brings its completion; `None` for a memory write, which has none.

@@ -74,6 +74,25 @@ impl OpenWorkload for Writes<'_> {
     }
 }
 
+/// E5 after E5, then E4 over a stretch of XDATA.
+pub(super) struct WritesThenReads<'a> {
+    pub(super) writes: Writes<'a>,
+    pub(super) reads: Reads<'a>,
+}
+
+impl OpenWorkload for WritesThenReads<'_> {
+    fn next(&mut self) -> Option<OpenJob> {
+        self.writes.next().or_else(|| self.reads.next())
+    }
+
+    fn complete(&mut self, job: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError> {
+        match job {
+            OpenJob::Control(OpenCommand::XdataRead { .. }) => self.reads.complete(job, data, elapsed),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// TLPs, each followed by its completion where it has one.
 pub(super) struct Tlps<'a> {
     tlps: slice::Iter<'a, Tlp>,

@@ -20,7 +20,8 @@ use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::Capture;
-use crate::{atomic, interrupt, unit};
+use crate::unit::{self, Chosen};
+use crate::{atomic, interrupt};
 
 /// Measure what a bridge does, after proving that it does it right.
 ///
@@ -251,13 +252,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
     }
-    let state = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), None)?.attached()?.state;
+    let chosen = args.device.choose(recording.capture())?;
+    let state = chosen.info().state;
     bench::runs_firmware(state)?;
     let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {
-        BridgeState::OpenFirmware => open_firmware(args, recording.capture(), &bar),
-        BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, recording.capture(), &bar),
+        BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
+        BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, chosen, recording.capture(), &bar),
     };
     bar.finish_and_clear();
     let mut report = report?;
@@ -279,14 +281,19 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn open_firmware(args: &Args, capture: Option<&Capture>, bar: &ProgressBar) -> Result<Report, AnyFailure> {
-    let mut unit = unit::open_control(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
+fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<Report, AnyFailure> {
+    let mut unit = chosen.open_control()?;
     let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| show(bar, progress))?)
 }
 
-fn vendor_firmware(args: &Args, capture: Option<&Capture>, bar: &ProgressBar) -> Result<Report, AnyFailure> {
-    let mut unit = args.device.open(capture)?;
+fn vendor_firmware(
+    args: &Args,
+    chosen: Chosen,
+    capture: Option<&Capture>,
+    bar: &ProgressBar,
+) -> Result<Report, AnyFailure> {
+    let mut unit = chosen.open(args.device.transport)?;
     let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
     let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress| {

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
 use crate::bench::{Integrity, Limit, Outcome, Path, ROUND_TRIP_US, Report, Row};
+use crate::cli::table;
 use crate::escape::Escape as _;
 
 /// Columns that the longest bar of the chart takes.
@@ -35,10 +36,15 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
     if let Some(integrity) = &report.integrity {
         integrity_lines(&mut text, integrity);
     }
-    let _ = writeln!(text, "\n{}", table(&report.rows, changes));
+    if report.rows.iter().any(|row| row.figures().is_some()) {
+        let _ = writeln!(text, "\n{}\n", measured(&report.rows).trim_fmt());
+        chart(&mut text, &report.rows);
+    }
     text.push('\n');
-    chart(&mut text, &report.rows);
-    text.push('\n');
+    for change in changes.unwrap_or_default() {
+        let _ = writeln!(text, "  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
+    }
+    rows_without_figures(&mut text, &report.rows);
     prediction_lines(&mut text, &report.rows);
     verdict_lines(&mut text, report);
     text
@@ -79,39 +85,53 @@ pub fn words(outcome: &Outcome) -> String {
     }
 }
 
-fn table(rows: &[Row], changes: Option<&[Change]>) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Disabled);
-    let mut header = vec!["path", "bytes", "depth", "MB/s", "range", "commands/s", "p50 µs", "p99 µs", "p99.9 µs"];
-    if changes.is_some() {
-        header.push("baseline");
+/// The rows that were measured, in 80 columns.
+fn measured(rows: &[Row]) -> Table {
+    let mut table = table::new();
+    table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
+    for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
+        let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
+        let [p50, p99, p99_9] = [figures.p50_us, figures.p99_us, figures.p99_9_us].map(figure);
+        table.add_row([
+            row.path.to_string(),
+            row.size.to_string(),
+            row.depth.to_string(),
+            figure(mb.median),
+            format!("{}–{}", figure(mb.min), figure(mb.max)),
+            format!("{:.0}", rate.median),
+            p50,
+            p99,
+            p99_9,
+        ]);
     }
-    table.set_header(header);
-    for row in rows {
-        let mut cells = vec![row.path.to_string(), row.size.to_string(), row.depth.to_string()];
-        if let Some(figures) = row.figures() {
-            let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
-            cells.push(figure(mb.median));
-            cells.push(format!("{}–{}", figure(mb.min), figure(mb.max)));
-            cells.push(format!("{:.0}", rate.median));
-            cells.extend([figures.p50_us, figures.p99_us, figures.p99_9_us].map(figure));
-        } else {
-            cells.push("–".to_owned());
-            cells.push(words(&row.outcome));
-            cells.extend(std::iter::repeat_n(String::new(), 4));
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 1));
+        if index > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
         }
-        if let Some(changes) = changes {
-            let same = |change: &&Change| (change.path, change.size, change.depth) == (row.path, row.size, row.depth);
-            cells.push(changes.iter().find(same).map_or_else(|| "–".to_owned(), ToString::to_string));
-        }
-        let is_measured = row.figures().is_some();
-        table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-            let alignment =
-                if column == 0 || (column == 4 && !is_measured) { CellAlignment::Left } else { CellAlignment::Right };
-            Cell::new(text).set_alignment(alignment)
-        }));
     }
     table
+}
+
+/// What became of the others: a line each, and one for all that fared the same on a path.
+fn rows_without_figures(text: &mut String, rows: &[Row]) {
+    let mut told: Vec<(Path, &Outcome)> = Vec::new();
+    for row in rows.iter().filter(|row| row.figures().is_none()) {
+        if told.contains(&(row.path, &row.outcome)) {
+            continue;
+        }
+        told.push((row.path, &row.outcome));
+        let words = words(&row.outcome);
+        let _ = match row.outcome {
+            Outcome::NotRun { .. } => writeln!(text, "  – {}: {words}", row.path),
+            _ => writeln!(text, "  {} {}: {words}", "✗".red(), name(row.path, row.size, row.depth)),
+        };
+    }
+}
+
+/// A row's name in the chart.
+fn name(path: Path, size: usize, depth: usize) -> String {
+    format!("{path} {size} ×{depth}")
 }
 
 /// Three digits that count.
@@ -138,8 +158,8 @@ fn chart(text: &mut String, rows: &[Row]) {
         if !eighths.is_multiple_of(8) {
             bar.push(EIGHTHS[eighths % 8]);
         }
-        let name = format!("{} {} ×{}", row.path, row.size, row.depth);
-        let _ = writeln!(text, "  {name:<22} {} {} MB/s", bar.cyan(), figure(median));
+        let name = name(row.path, row.size, row.depth);
+        let _ = writeln!(text, "  {name:<24} {} {} MB/s", bar.cyan(), figure(median));
     }
 }
 
@@ -185,20 +205,42 @@ fn verdict_lines(text: &mut String, report: &Report) {
         let mark = if verdict.meets { "✓".green().to_string() } else { "✗".red().to_string() };
         let _ = writeln!(text, "  {mark} {line}");
     }
-    let mut left_out: Vec<(Path, &str)> = Vec::new();
-    for row in &report.rows {
-        if let Outcome::NotRun { reason } = &row.outcome
-            && left_out.iter().all(|(path, _)| *path != row.path)
-        {
-            left_out.push((row.path, reason));
-        }
-    }
-    for (path, reason) in left_out {
-        let _ = writeln!(text, "  – {path}: not run: {reason}");
-    }
     let mut sources: Vec<&str> = report.verdict.iter().map(|verdict| verdict.source.as_str()).collect();
     sources.dedup();
     if !sources.is_empty() {
         let _ = writeln!(text, "  held against what a GPU runtime sees today: {}", sources.join("; "));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Figures, Spread};
+
+    #[test]
+    fn the_widest_figures_of_every_path_fit_80_columns() {
+        let spread = Spread { median: 0.1234, min: 0.1234, max: 12_345.0 };
+        let figures = Figures {
+            mb_per_s: spread,
+            commands_per_s: Spread { median: 1_234_567.0, ..spread },
+            p50_us: 123_456.0,
+            p99_us: 123_456.0,
+            p99_9_us: 123_456.0,
+            max_us: 0.0,
+            commands: 1,
+            mismatches: 0,
+            compared: true,
+        };
+        let row =
+            |path: &Path| Row { path: *path, size: 524_288, depth: 32, outcome: Outcome::Measured(figures.clone()) };
+        let rows: Vec<Row> = Path::ALL.iter().map(row).collect();
+        let text = measured(&rows).trim_fmt();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // None is broken across lines.
+        assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
+        let mut text = String::new();
+        chart(&mut text, &rows);
+        let text = console::strip_ansi_codes(&text);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

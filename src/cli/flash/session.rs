@@ -20,6 +20,7 @@ use crate::flash::guard::Refusal;
 use crate::flash::observe::Observation;
 use crate::flash::plan::Plan;
 use crate::flash::recovery::{FlashFailure, Origin};
+use crate::flash::registers::BUDGET;
 use crate::flash::run::{self, Options, Report};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
@@ -353,6 +354,7 @@ fn write_one(
         return_deadline: come_back,
         replug_deadline: if is_attended { replug } else { Duration::ZERO },
         rewrite,
+        budget: BUDGET,
     };
     match run::run(port, plan, &options, progress, interrupt) {
         Ok(report) => Outcome::Written(report),

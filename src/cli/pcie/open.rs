@@ -9,7 +9,6 @@ use crate::failure::{AnyFailure, Exit};
 use crate::firmware::BridgeState;
 use crate::interrupt;
 use crate::pcie::{Pcie, PcieError, TlpEngine, VendorTlp};
-use crate::unit;
 
 /// How long the link may take after a reset, in steps of this many milliseconds. Source: PCIe gives a device a second.
 const LINK_STEPS: u32 = 20;
@@ -25,15 +24,12 @@ pub(super) fn with_engine(
     work: &mut dyn FnMut(&mut Reached<'_, '_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
-    let known = args.ids.load()?;
-    let mut port = unit::port(&known, args.device.as_ref(), None)?;
-    let state = port.attached()?.state;
-    let device = port.device();
-    drop(port);
+    let chosen = args.choose(recording.capture())?;
+    let (state, device) = (chosen.info().state, chosen.info().location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     match state {
         BridgeState::OpenFirmware => {
-            let mut unit = unit::open_control(&known, args.device.as_ref(), recording.capture())?;
+            let mut unit = chosen.open_control()?;
             let supply = unit.bridge.supply()?.map(SupplyJson::from);
             let is_power_cycled = resets && power_cycle(&mut unit.bridge)?;
             let engine: &mut dyn TlpEngine = &mut unit.bridge;
@@ -45,7 +41,7 @@ pub(super) fn with_engine(
             work(&mut Reached { pcie, device, firmware: state, supply, interrupt })?;
         }
         BridgeState::Vendor => {
-            let mut unit = args.open(recording.capture())?;
+            let mut unit = chosen.open(args.transport)?;
             // These questions are the firmware's first SCSI commands, too: with those it brings the link up.
             match survey::behind(unit.bridge())? {
                 Behind::Ssd(what) => return Err(Refusal::Ssd { device, what }.into()),

@@ -65,6 +65,16 @@ pub enum RegisterError {
         /// How often it was cleared.
         tries: u32,
     },
+    /// All of it took too long.
+    #[error("reading and writing the flash has taken more than {budget:?}")]
+    #[diagnostic(
+        code(asmpatch::registers::out_of_time),
+        help("the unit answers, but too slowly: try another cable and port, without a hub, and run the command again")
+    )]
+    OutOfTime {
+        /// How long it may take.
+        budget: Duration,
+    },
     /// Reads differ.
     #[error("the flash reads differently each time at {at}")]
     #[diagnostic(
@@ -93,6 +103,13 @@ pub enum RegisterError {
         /// Bytes that differ.
         count: usize,
     },
+}
+
+impl RegisterError {
+    /// Whether trying again over the same connection can't help: the unit is gone, or the time is over.
+    pub(in crate::flash) const fn is_final(&self) -> bool {
+        matches!(self, Self::OutOfTime { .. } | Self::Control(ControlError::Disconnected { .. }))
+    }
 }
 
 impl Failure for RegisterError {

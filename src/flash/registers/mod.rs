@@ -10,20 +10,22 @@ mod spi;
 #[cfg(test)]
 mod tests;
 
+use std::time::Instant;
+
 pub use error::RegisterError;
 pub use slot::{Change, SECTOR_LEN, SLOT_LEN, Slot};
-pub use spi::SpiFlash;
+pub use spi::{BUDGET, Deadline, SpiFlash};
 
 use crate::bridge::{ControlError, OpenBridge};
 use crate::scsi::XdataAddress;
 
 /// What a host can do to XDATA, and to the buffer that bulk data go into.
 pub trait Registers {
-    /// Reads from `from` on.
+    /// Writes these bytes in this order, then reads from `from` on.
     ///
     /// # Errors
-    /// [`ControlError`].
-    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError>;
+    /// [`ControlError`]; some may have been written.
+    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError>;
 
     /// Writes these bytes in this order.
     ///
@@ -36,19 +38,27 @@ pub trait Registers {
     /// # Errors
     /// [`ControlError`].
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError>;
+
+    /// What the clock says, against which deadlines are held.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 impl Registers for OpenBridge {
-    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        self.xdata_read(XdataAddress::main(from), into)
+    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        self.xdata_exchange(&addressed(bytes), XdataAddress::main(from), into)
     }
 
     fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        let bytes: Vec<_> = bytes.iter().map(|(at, byte)| (XdataAddress::main(*at), *byte)).collect();
-        self.xdata_write_all(&bytes)
+        self.xdata_write_all(&addressed(bytes))
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.bulk_out(bytes)
     }
+}
+
+fn addressed(bytes: &[(u16, u8)]) -> Vec<(XdataAddress, u8)> {
+    bytes.iter().map(|(at, byte)| (XdataAddress::main(*at), *byte)).collect()
 }

@@ -56,11 +56,26 @@ const ERASE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
 /// How often a busy flash is asked.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// How often a sector is read at most.
+const READS: usize = 3;
+/// How long everything may take that is done to a flash, so that a unit which answers slowly is given up in the end.
+/// Source: openpilot's flasher.
+pub const BUDGET: Duration = Duration::from_secs(600);
+
+/// When the work on a flash has to be over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deadline {
+    pub(super) at: Instant,
+    pub(super) budget: Duration,
+}
 
 /// The flash behind a unit's registers.
 #[derive(Debug)]
 pub struct SpiFlash<R> {
     registers: R,
+    deadline: Deadline,
+    /// The last transaction is over, and [`MODE`] has still to be cleared: that goes with the requests that come next.
+    is_ended: bool,
     /// Whether the buffer is filled by bulk data; a unit whose bulk pipe hangs gets it byte by byte.
     has_bulk: bool,
 }
@@ -74,21 +89,38 @@ enum Data {
 }
 
 impl<R: Registers> SpiFlash<R> {
-    /// Sets the controller up, and sees that a flash answers. Writes nothing to it.
+    /// Sets the controller up, and sees that a flash answers. Writes nothing to it. The work on it has to be over within
+    /// [`BUDGET`].
     ///
     /// # Errors
     /// [`RegisterError::NoFlash`], [`RegisterError::Control`].
     pub fn new(mut registers: R) -> Result<Self, RegisterError> {
         let mut byte = [0];
         let (at, bit) = SET_UP_BIT;
-        registers.read(at, &mut byte)?;
+        registers.exchange(&[], at, &mut byte)?;
         registers.write(&SET_UP)?;
         registers.write(&[(at, byte[0] | bit)])?;
-        let mut flash = Self { registers, has_bulk: true };
+        let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET };
+        let mut flash = Self { registers, deadline, is_ended: false, has_bulk: true };
         let mut id = [0; 3];
         flash.transact(READ_ID, None, Data::FromFlash(id.len() as u16))?;
-        flash.registers.read(BUFFER, &mut id)?;
+        flash.read_buffer(&mut id)?;
         if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash { id }) } else { Ok(flash) }
+    }
+
+    /// When the work on it has to be over.
+    pub const fn deadline(&self) -> Deadline {
+        self.deadline
+    }
+
+    /// Holds it to a deadline that has begun before.
+    pub const fn set_deadline(&mut self, deadline: Deadline) {
+        self.deadline = deadline;
+    }
+
+    /// Gives it this long from now on.
+    pub fn set_budget(&mut self, budget: Duration) {
+        self.deadline = Deadline { at: self.registers.now() + budget, budget };
     }
 
     /// Gives the registers back.
@@ -97,24 +129,28 @@ impl<R: Registers> SpiFlash<R> {
         self.registers
     }
 
-    /// Reads a sector twice; where that differs a third time, and takes what came twice.
+    /// Reads a sector until two readings are the same, three times at most. A reading that fails counts as one.
     ///
     /// # Errors
-    /// [`RegisterError::Unstable`] where no two are the same.
+    /// [`RegisterError::Unstable`] where no two are the same; else that of the last reading.
     pub fn read_sector(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
-        let first = self.read_once(at)?;
-        let second = self.read_once(at)?;
-        if first == second {
-            return Ok(first);
+        let mut readings: Vec<Box<[u8; SECTOR_LEN]>> = Vec::with_capacity(READS);
+        let mut failure = None;
+        for _ in 0..READS {
+            match self.read_once(at) {
+                Ok(reading) if readings.contains(&reading) => return Ok(reading),
+                Ok(reading) => readings.push(reading),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => failure = Some(error),
+            }
         }
-        let third = self.read_once(at)?;
-        if third == first || third == second { Ok(third) } else { Err(RegisterError::Unstable { at }) }
+        Err(failure.unwrap_or(RegisterError::Unstable { at }))
     }
 
     fn read_once(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
         let mut bytes = Box::new([0; SECTOR_LEN]);
         self.load(at)?;
-        self.registers.read(BUFFER, &mut bytes[..])?;
+        self.read_buffer(&mut bytes[..])?;
         Ok(bytes)
     }
 
@@ -136,7 +172,7 @@ impl<R: Registers> SpiFlash<R> {
             }
             tries += 1;
             self.enable_write()?;
-            self.registers.write(&[(BUFFER, 0)])?;
+            self.write(&[(BUFFER, 0)])?;
             self.transact(WRITE_STATUS, None, Data::ToFlash(1))?;
             self.wait_while_busy("its status register", FlashAddress(0), WRITE)?;
             status = self.status()?;
@@ -173,7 +209,7 @@ impl<R: Registers> SpiFlash<R> {
         // A read that went wrong is no page that did.
         for _ in 0..2 {
             self.load(at)?;
-            self.registers.read(BUFFER, &mut found)?;
+            self.read_buffer(&mut found)?;
             if found == *page {
                 return Ok(());
             }
@@ -191,7 +227,7 @@ impl<R: Registers> SpiFlash<R> {
     pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         let mut wanted = [0; PAGE_LEN];
         self.load(at)?;
-        self.registers.read(BUFFER, &mut wanted)?;
+        self.read_buffer(&mut wanted)?;
         wanted.iter_mut().zip(page).for_each(|(byte, mask)| *byte &= mask);
         self.program(at, &wanted)
     }
@@ -199,18 +235,18 @@ impl<R: Registers> SpiFlash<R> {
     /// Puts a page into the buffer: by one bulk transfer, or, where bulk pipes hang, byte by byte.
     fn fill(&mut self, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         if self.has_bulk {
-            self.registers.write(&[(BULK_ARM, ARM_OUT)])?;
+            self.write(&[(BULK_ARM, ARM_OUT)])?;
             match self.registers.send(page) {
                 Ok(()) => return Ok(()),
                 Err(gone @ ControlError::Disconnected { .. }) => return Err(gone.into()),
                 Err(_) => {
                     self.has_bulk = false;
-                    self.registers.write(&[(BULK_ARM, DROP_OUT)])?;
+                    self.write(&[(BULK_ARM, DROP_OUT)])?;
                 }
             }
         }
         let bytes: Vec<(u16, u8)> = (BUFFER..).zip(page.iter().copied()).collect();
-        Ok(self.registers.write(&bytes)?)
+        self.write(&bytes)
     }
 
     /// Command 06. It moves no data, so that the buffer stays as it is.
@@ -221,7 +257,7 @@ impl<R: Registers> SpiFlash<R> {
     fn status(&mut self) -> Result<u8, RegisterError> {
         let mut status = [0];
         self.transact(READ_STATUS, None, Data::FromFlash(1))?;
-        self.registers.read(BUFFER, &mut status)?;
+        self.read_buffer(&mut status)?;
         Ok(status[0])
     }
 
@@ -231,9 +267,9 @@ impl<R: Registers> SpiFlash<R> {
         at: FlashAddress,
         deadline: Duration,
     ) -> Result<(), RegisterError> {
-        let until = Instant::now() + deadline;
+        let until = self.registers.now() + deadline;
         while self.status()? & BUSY != 0 {
-            if Instant::now() >= until {
+            if self.registers.now() >= until {
                 return Err(RegisterError::Busy { what, at, deadline });
             }
             thread::sleep(LOOK_AGAIN);
@@ -243,31 +279,49 @@ impl<R: Registers> SpiFlash<R> {
 
     /// One transaction, from its registers to its end.
     fn transact(&mut self, command: u8, at: Option<FlashAddress>, data: Data) -> Result<(), RegisterError> {
+        if self.registers.now() >= self.deadline.at {
+            return Err(RegisterError::OutOfTime { budget: self.deadline.budget });
+        }
         let (mode, len) = match data {
             Data::None => (0, 0),
             Data::FromFlash(len) => (0, len),
             Data::ToFlash(len) => (1, len),
         };
-        let mut writes = vec![(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)];
+        let mut writes = self.behind(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);
         writes.push((FRAME, if at.is_some() { WITH_ADDRESS } else { WITHOUT_ADDRESS }));
         if let Some(FlashAddress(at)) = at {
             writes.extend(ADDRESS.into_iter().zip(at.to_le_bytes()));
         }
         writes.extend(LENGTH.into_iter().zip(len.to_be_bytes()));
         writes.push((START, 1));
-        self.registers.write(&writes)?;
-        let until = Instant::now() + TRANSACTION;
-        loop {
-            let mut busy = [0];
-            self.registers.read(START, &mut busy)?;
-            if busy[0] & 1 == 0 {
-                break;
-            }
-            if Instant::now() >= until {
+        let mut busy = [0];
+        self.registers.exchange(&writes, START, &mut busy)?;
+        let until = self.registers.now() + TRANSACTION;
+        while busy[0] & 1 != 0 {
+            if self.registers.now() >= until {
                 return Err(RegisterError::Controller { command, deadline: TRANSACTION });
             }
+            self.registers.exchange(&[], START, &mut busy)?;
         }
-        // Four times. Source: openpilot's flasher.
-        Ok(self.registers.write(&[(MODE, 0); 4])?)
+        self.is_ended = true;
+        Ok(())
+    }
+
+    /// These writes, behind those that a transaction before them still needs: MODE cleared four times. Source: openpilot's
+    /// flasher.
+    fn behind(&mut self, writes: &[(u16, u8)]) -> Vec<(u16, u8)> {
+        let count = if std::mem::take(&mut self.is_ended) { 4 } else { 0 };
+        std::iter::repeat_n((MODE, 0), count).chain(writes.iter().copied()).collect()
+    }
+
+    fn write(&mut self, writes: &[(u16, u8)]) -> Result<(), RegisterError> {
+        let writes = self.behind(writes);
+        Ok(self.registers.write(&writes)?)
+    }
+
+    /// What the last transaction has brought.
+    fn read_buffer(&mut self, into: &mut [u8]) -> Result<(), RegisterError> {
+        let writes = self.behind(&[]);
+        Ok(self.registers.exchange(&writes, BUFFER, into)?)
     }
 }

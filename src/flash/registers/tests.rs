@@ -1,5 +1,8 @@
 //! One command of the flash at a time, on a unit whose firmware and flash controller are the chip model's.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use super::*;
 use crate::bridge::Port as _;
 use crate::firmware::FlashAddress;
@@ -61,10 +64,10 @@ fn bits_are_cleared_without_an_erase_and_nothing_else_changes() {
 fn a_flash_that_takes_its_time_is_waited_for() {
     let mut port = port("[timing]\nerase-sector-ms = 60\nprogram-page-us = 5000\n");
     let mut flash = flash(&mut port);
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     flash.erase(SECTOR).unwrap();
     flash.program(SECTOR, &page(3)).unwrap();
-    assert!(begun.elapsed() >= std::time::Duration::from_millis(65));
+    assert!(begun.elapsed() >= Duration::from_millis(65));
     assert_eq!(cells(&port, SECTOR, LEN), page(3));
 }
 
@@ -102,14 +105,92 @@ fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_a
     assert_eq!(flash(&mut always).read_sector(at).map(drop), Err(RegisterError::Unstable { at }));
 }
 
+/// E4 from the eighth on: among the data of the first reading.
+fn short_answers(times: u32) -> String {
+    format!("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4\nnth = 8\ntimes = {times}\n")
+}
+
 #[test]
-fn an_answer_that_is_short_or_never_comes_is_an_error_of_its_own() {
-    let mut short = port("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4\nnth = 8\n");
-    let error = flash(&mut short).read_sector(SECTOR).unwrap_err();
+fn a_reading_that_fails_is_one_of_three_and_no_more_than_that() {
+    let mut once = port(&short_answers(1));
+    let expected = cells(&once, FlashAddress(0x100), SECTOR_LEN);
+    assert!(flash(&mut once).read_sector(FlashAddress(0x100)).unwrap()[..] == expected);
+    let mut always = port(&short_answers(10_000));
+    let error = flash(&mut always).read_sector(SECTOR).unwrap_err();
     assert!(matches!(error, RegisterError::Control(ControlError::Short { .. })), "{error:?}");
     let mut gone = port("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE5\nnth = 40\n");
     let error = flash(&mut gone).read_sector(SECTOR).unwrap_err();
     assert!(matches!(error, RegisterError::Control(ControlError::Disconnected { .. })), "{error:?}");
+}
+
+/// A unit that takes its time for each request, by a clock of its own.
+#[derive(Debug)]
+struct Slow {
+    unit: OpenBridge,
+    a_request: Duration,
+    clock: Cell<Instant>,
+    requests: usize,
+}
+
+impl Slow {
+    fn flash(port: &mut VirtualPort, a_request: Duration) -> SpiFlash<Self> {
+        let unit = port.open_control().unwrap();
+        SpiFlash::new(Self { unit, a_request, clock: Cell::new(Instant::now()), requests: 0 }).unwrap()
+    }
+
+    fn take(&mut self, requests: usize) {
+        self.requests += requests;
+        self.clock.set(self.clock.get() + self.a_request * requests as u32);
+    }
+}
+
+impl Registers for Slow {
+    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        self.take(bytes.len() + into.len().div_ceil(255));
+        self.unit.exchange(bytes, from, into)
+    }
+
+    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
+        self.take(bytes.len());
+        self.unit.write(bytes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.take(1);
+        self.unit.send(bytes)
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.get()
+    }
+}
+
+#[test]
+fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
+    let mut port = port("");
+    // Each answer comes within its own deadline.
+    let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
+    let begun = flash.deadline().at - BUDGET;
+    let mut outcome = Ok(());
+    for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
+        outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
+    }
+    assert_eq!(outcome, Err(RegisterError::OutOfTime { budget: BUDGET }));
+    let Slow { clock, requests, .. } = flash.into_registers();
+    // What was under way when the time was over came to its end: a transaction, and what it brought.
+    assert!(clock.get() < begun + BUDGET + Duration::from_secs(4 * 40), "{requests}");
+    assert!(requests < 200, "{requests}");
+}
+
+#[test]
+fn the_time_goes_on_over_a_new_connection() {
+    let mut port = port("");
+    let deadline = Slow::flash(&mut port, Duration::from_secs(4)).deadline();
+    let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
+    flash.read_sector(SECTOR).unwrap();
+    flash.set_deadline(Deadline { at: deadline.at - BUDGET, ..deadline });
+    assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime { budget: BUDGET }));
+    assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime { budget: BUDGET }));
 }
 
 /// A unit whose bulk pipe hangs, and one whose flash is not there.
@@ -121,8 +202,8 @@ struct Broken {
 }
 
 impl Registers for Broken {
-    fn read(&mut self, from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        Registers::read(&mut self.unit, from, into)?;
+    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        self.unit.exchange(bytes, from, into)?;
         if !self.has_flash && from == 0x7000 {
             into.fill(0xFF);
         }
@@ -130,12 +211,12 @@ impl Registers for Broken {
     }
 
     fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        Registers::write(&mut self.unit, bytes)
+        self.unit.write(bytes)
     }
 
     fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
         self.sent += 1;
-        let deadline = std::time::Duration::ZERO;
+        let deadline = Duration::ZERO;
         Err(ControlError::BulkTimeout { request: "bulk".to_owned(), deadline, answers: true })
     }
 }

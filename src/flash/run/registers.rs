@@ -9,7 +9,7 @@ use crate::flash::access::{Access, read_slot};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{Event, Step};
 use crate::flash::recovery::Left;
-use crate::flash::registers::{Change, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
+use crate::flash::registers::{Change, Deadline, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
 use crate::interrupt::Interrupt;
 
 type Flash = SpiFlash<OpenBridge>;
@@ -28,8 +28,9 @@ impl Run<'_> {
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
                 Err(error) => error,
             };
+            let deadline = flash.deadline();
             drop(flash);
-            flash = match self.reconnect(port) {
+            flash = match self.reconnect(port, deadline) {
                 Some(flash) => flash,
                 None => return Err(error),
             };
@@ -40,7 +41,11 @@ impl Run<'_> {
 
     fn write_what_differs(&mut self, mut flash: Flash, port: &mut dyn Port, attempt: u32) -> Result<Flash, FlashError> {
         self.begin(Step::Compare);
-        let old = read_slot(&mut flash)?;
+        // What the backup has just read need not be read again.
+        let old = match self.slot.take() {
+            Some(slot) => slot,
+            None => read_slot(&mut flash)?,
+        };
         let [zero, one] = &self.plan.blocks;
         let new = Slot::of([&zero.new, &one.new], &self.plan.file);
         let changes = old.changes(&new, self.options.rewrite && attempt == 1);
@@ -91,12 +96,15 @@ impl Run<'_> {
         loop {
             let error = match make(&mut flash, change, new) {
                 Ok(()) => return Ok(flash),
-                Err(error) if attempt == ATTEMPTS => return Err(error.into()),
+                Err(error) if attempt == ATTEMPTS || matches!(error, RegisterError::OutOfTime { .. }) => {
+                    return Err(error.into());
+                }
                 Err(error) => error,
             };
             attempt += 1;
+            let deadline = flash.deadline();
             drop(flash);
-            flash = match self.reconnect(port) {
+            flash = match self.reconnect(port, deadline) {
                 Some(flash) => flash,
                 None => return Err(error.into()),
             };
@@ -104,8 +112,8 @@ impl Run<'_> {
         }
     }
 
-    /// Opens the unit again, where it is still the same and runs what it ran.
-    fn reconnect(&self, port: &mut dyn Port) -> Option<Flash> {
+    /// Opens the unit again, where it is still the same and runs what it ran. The time that it has goes on.
+    fn reconnect(&self, port: &mut dyn Port, deadline: Deadline) -> Option<Flash> {
         let found = match port.attached() {
             Ok(found) => found,
             // A cable that lost touch for a moment: no signal stops the wait, as none stops the write.
@@ -114,7 +122,9 @@ impl Run<'_> {
         if found != self.plan.attached {
             return None;
         }
-        SpiFlash::new(port.open_control().ok()?).ok()
+        let mut flash = SpiFlash::new(port.open_control().ok()?).ok()?;
+        flash.set_deadline(deadline);
+        Some(flash)
     }
 }
 

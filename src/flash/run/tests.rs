@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
+use super::super::registers::BUDGET;
 use super::*;
 use crate::bridge::{
     AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
@@ -284,6 +285,7 @@ fn rig(running: Option<Image>) -> Rig {
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
         rewrite: false,
+        budget: BUDGET,
     };
     Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before }, plan, options, interrupt, home }
 }

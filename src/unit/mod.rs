@@ -11,6 +11,8 @@ pub use selector::{Selector, TransportChoice};
 
 use std::sync::Arc;
 
+use tracing::info;
+
 use crate::bridge::{
     AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
 };
@@ -78,11 +80,14 @@ pub fn open(
     choice: TransportChoice,
     capture: Option<&Capture>,
 ) -> Result<Unit, OpenError> {
-    match selector {
+    let mut unit = match selector {
         Some(Selector::Virtual(dir)) => virtual_unit::open(dir.clone(), choice, capture),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
         _ => open_found(chosen(usb::discover(known)?, selector)?, choice),
-    }
+    }?;
+    let (kind, depth) = (unit.transport_kind(), unit.bridge.transport_mut().max_depth());
+    info!("{}: opened over {kind}, {depth} commands at once ({})", unit.info.location, unit.info.state);
+    Ok(unit)
 }
 
 /// A unit that runs open firmware, opened for its control requests. Dropping it gives the unit back to the system.
@@ -103,15 +108,17 @@ pub fn open_control(
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<OpenUnit, OpenError> {
-    match selector {
-        Some(Selector::Virtual(dir)) => virtual_unit::open_control(dir.clone(), capture),
-        _ if capture.is_some() => Err(OpenError::NotRecordable),
+    let unit = match selector {
+        Some(Selector::Virtual(dir)) => virtual_unit::open_control(dir.clone(), capture)?,
+        _ if capture.is_some() => return Err(OpenError::NotRecordable),
         _ => {
             let found = chosen(usb::discover(known)?, selector)?;
             let bridge = usb::control(&found)?;
-            Ok(OpenUnit { info: found.info, bridge })
+            OpenUnit { info: found.info, bridge }
         }
-    }
+    };
+    info!("{}: opened for control requests ({})", unit.info.location, unit.info.state);
+    Ok(unit)
 }
 
 /// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`open`].

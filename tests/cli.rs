@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod schemas;
+
 use std::fs;
 use std::path::Path;
 
@@ -67,4 +69,41 @@ fn transcripts_show_what_the_program_prints() {
         .env("ASMPATCH_BACKUP_DIR", "backups")
         .env("NO_COLOR", "1")
         .case("tests/cli/*.md");
+}
+
+#[test]
+fn the_json_in_the_transcripts_is_as_its_schemas_say() {
+    let mut checked = Vec::new();
+    for folder in ["tests/cli", "tests/cli/flash"] {
+        for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                checked.extend(schemas::transcript(&fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    for (words, document) in &checked {
+        schemas::check(words, document).unwrap_or_else(|faults| panic!("{words:?}: {faults}"));
+    }
+    // One that finds none has lost them.
+    assert!(checked.len() >= 16, "{checked:#?}");
+}
+
+#[test]
+fn a_schema_refuses_what_lacks_a_key_has_an_unknown_one_or_is_of_another_type_or_version() {
+    let transcript = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/reset.md")).unwrap();
+    let (words, good) = schemas::transcript(&transcript).swap_remove(0);
+    schemas::check(&words, &good).unwrap();
+    let wrong = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut document = good.clone();
+        change(&mut document);
+        schemas::check(&words, &document).is_err()
+    };
+    assert!(wrong(&|document| drop(document["after"].as_object_mut().unwrap().remove("speed"))));
+    assert!(wrong(&|document| document["after"]["colour"] = "red".into()));
+    assert!(wrong(&|document| document["after"]["speed"] = "fast".into()));
+    assert!(wrong(&|document| document["device"] = 7.into()));
+    assert!(wrong(&|document| document["schema"] = 99.into()));
+    assert!(wrong(&|document| drop(document.as_object_mut().unwrap().remove("schema"))));
+    assert!(wrong(&|document| *document = serde_json::json!([document])));
 }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod schemas;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -26,8 +28,10 @@ fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
     let words = ["doctor", "--device", "virtual:unit", "--json", "--report", "report.json", "--force"];
     let output = run(home, &words);
     let report = std::fs::read(home.join("report.json")).unwrap();
-    let page = serde_json::from_slice(&output.stdout).unwrap();
-    (output.status.code(), page, serde_json::from_slice(&report).unwrap())
+    let page = schemas::parse(&words, &output.stdout);
+    let report = serde_json::from_slice(&report).unwrap();
+    schemas::check_document("doctor-report", &report).unwrap();
+    (output.status.code(), page, report)
 }
 
 /// Every question was asked of unit and model, and both gave the same answer.

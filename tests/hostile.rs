@@ -3,6 +3,8 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod schemas;
+
 use std::fs;
 use std::io::{Cursor, Write};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -152,7 +154,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
         assert!(!printed(&output).lines().any(|line| line.starts_with("  b: ok")));
     }
     let output = run(&["verify", "--json", name]);
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = schemas::parse(&["verify"], &output.stdout);
     assert_eq!(report[0]["file"], name, "JSON says what the name is");
     printed(&run(&["verify", &format!("{name}.gone")]));
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod schemas;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -45,7 +47,7 @@ impl Rig {
     }
 
     fn json(&self, words: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.asmpatch(words)).unwrap()
+        schemas::parse(words, self.asmpatch(words).as_bytes())
     }
 
     fn flash_open(&self, options: &[&str]) -> serde_json::Value {

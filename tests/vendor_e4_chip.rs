@@ -6,6 +6,7 @@
 mod chip_images;
 #[allow(dead_code, reason = "the handler's own proofs are in tests/vendor_e4.rs")]
 mod e4;
+mod schemas;
 
 use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed};
 use asmpatch::firmware::{CodeAddress, Image};
@@ -393,7 +394,7 @@ fn exec_counts_the_same_instructions() {
                 .arg(&path)
                 .output()
                 .unwrap();
-            let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let report = schemas::parse(&["exec"], &output.stdout);
             let cost = Unit::extended(wire, Speed::Super).cost(0x50, len);
             assert_about(report["instructions"].as_u64().unwrap(), cost, &format!("{transport} {cdb}"));
             assert_eq!(report["counted"], "chip");

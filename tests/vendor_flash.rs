@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod schemas;
+
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -13,7 +15,7 @@ fn asmpatch(home: &Path, words: &[&str]) -> Output {
 }
 
 fn json(home: &Path, words: &[&str]) -> serde_json::Value {
-    serde_json::from_slice(&asmpatch(home, words).stdout).unwrap()
+    schemas::parse(words, &asmpatch(home, words).stdout)
 }
 
 #[test]

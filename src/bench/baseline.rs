@@ -3,7 +3,7 @@
 use std::fmt;
 
 use miette::Diagnostic;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::path::Path;
@@ -12,6 +12,7 @@ use crate::failure::{Exit, Failure};
 
 /// One row beside its twin of the earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
     /// The path.
     pub path: Path,
@@ -60,13 +61,21 @@ impl Failure for BaselineError {
     }
 }
 
+/// A report as `bench --json` prints it.
+#[derive(Deserialize)]
+struct Printed {
+    schema: u32,
+    #[serde(flatten)]
+    report: Report,
+}
+
 /// Reads an earlier report.
 ///
 /// # Errors
 /// [`BaselineError`].
 pub fn parse(json: &str) -> Result<Report, BaselineError> {
-    let report: Report = serde_json::from_str(json).map_err(BaselineError::Json)?;
-    if report.schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: report.schema }) }
+    let Printed { schema, report } = serde_json::from_str(json).map_err(BaselineError::Json)?;
+    if schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: schema }) }
 }
 
 /// The rows that both runs measured, in the order of the later one.

@@ -7,7 +7,7 @@ use super::error::BenchError;
 use super::measure::{Effort, Point};
 use super::path::{Path, WINDOW_AT};
 use super::pattern::{Pattern, WINDOW_LEN};
-use super::report::{Integrity, Outcome, Report, Row, SCHEMA, Unit};
+use super::report::{Integrity, Outcome, Report, Row, Unit};
 use super::run::{Plan, Progress, obstacle};
 use super::tally::{Tally, repeat};
 use super::tlp::{self, control_outcome};
@@ -74,7 +74,7 @@ pub fn run_open(
     let (integrity, rows) = outcome?;
     let verdict = verdict::judge(&rows, BridgeState::OpenFirmware, bridge.speed());
     let tool = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Report { schema: SCHEMA, tool, unit, integrity, e4_extension: false, rows, verdict })
+    Ok(Report { tool, unit, integrity, e4_extension: false, rows, verdict })
 }
 
 fn measure_all(

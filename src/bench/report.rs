@@ -11,9 +11,8 @@ pub const SCHEMA: u32 = 2;
 
 /// All that a bench found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: u32,
     /// The version of asmpatch.
     pub tool: String,
     /// The unit.
@@ -30,6 +29,7 @@ pub struct Report {
 
 /// The unit that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Unit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
@@ -50,6 +50,7 @@ pub struct Unit {
 
 /// What became of the pattern on each way. `None` is: not tried, because an earlier step failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Integrity {
     /// Writing it.
     pub write16: Option<Outcome>,
@@ -89,6 +90,7 @@ impl Integrity {
 
 /// How a path ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// Integrity: every byte came back the same.
@@ -141,6 +143,7 @@ impl Outcome {
 
 /// One path at one size and depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The path.
     pub path: Path,
@@ -179,6 +182,7 @@ impl Row {
 
 /// What was measured, over all repetitions. MB are 10^6 bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Throughput, a repetition each.
     pub mb_per_s: Spread,
@@ -205,6 +209,7 @@ pub struct Figures {
 
 /// Median and range over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The median.
     pub median: f64,

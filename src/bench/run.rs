@@ -7,7 +7,7 @@ use super::error::BenchError;
 use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
-use super::report::{Integrity, Outcome, Report, Row, SCHEMA, Unit};
+use super::report::{Integrity, Outcome, Report, Row, Unit};
 use super::{integrity, tlp, verdict};
 use crate::bridge::survey::{behind, has_e4_extension};
 use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
@@ -229,15 +229,7 @@ pub fn run<T: Transport>(
         tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
     let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
-    Ok(Report {
-        schema: SCHEMA,
-        tool: env!("CARGO_PKG_VERSION").to_owned(),
-        unit,
-        integrity,
-        e4_extension,
-        rows,
-        verdict,
-    })
+    Ok(Report { tool: env!("CARGO_PKG_VERSION").to_owned(), unit, integrity, e4_extension, rows, verdict })
 }
 
 /// What is known of a path before it is measured: that it is left out, can't be reached, or failed before. A path that

@@ -15,6 +15,7 @@ const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a
 
 /// One path's best row against what a GPU runtime sees today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Verdict {
     /// The path.
     pub path: Path,

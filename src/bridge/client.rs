@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tracing::info;
+
 use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
@@ -304,6 +306,7 @@ impl<T: Transport> Bridge<T> {
                     if sense.key == SenseKey::UNIT_ATTENTION && attentions < ATTENTIONS =>
                 {
                     attentions += 1;
+                    info!("{}: {sense}: sent again", cdb.name());
                 }
                 (status, sense) => return Err(CommandError::of_status(&cdb, status, sense)),
             }

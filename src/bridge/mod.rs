@@ -9,6 +9,7 @@ pub mod bulk_only;
 mod client;
 mod command_error;
 mod error;
+mod log;
 pub mod open;
 mod pipes;
 mod port;

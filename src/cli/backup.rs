@@ -118,15 +118,25 @@ impl Failure for NotRestorable {
 }
 
 #[derive(Serialize)]
-struct Json {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json {
+    /// The backup's folder.
     folder: PathBuf,
+    /// Whether the folder was made; `false` where a backup of the same content was there.
     new: bool,
+    /// The unit's port, as `--device` takes it.
     device: String,
+    /// VID:PID.
     usb_id: String,
+    /// Its serial number.
     serial: String,
+    /// What version it says it runs, where it can say.
     firmware_version: Option<String>,
+    /// Whether its firmware passes the chip's checks, so that the backup can be restored.
     firmware_holds: bool,
 }
+
+impl print::Document for Json {}
 
 /// Runs the subcommand.
 ///

@@ -1,6 +1,6 @@
 //! `asmpatch config`.
 
-mod get;
+pub(super) mod get;
 mod set;
 
 use miette::Diagnostic;

@@ -31,15 +31,23 @@ pub struct Context {
 
 /// A failure as `--json` prints it.
 #[derive(Serialize)]
-struct FailureJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct FailureJson {
+    /// Why there is no result.
     error: ErrorJson,
 }
 
+impl print::Document for FailureJson {}
+
 /// An error as `--json` prints it.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ErrorJson {
+    /// Its stable code.
     code: String,
+    /// What failed and where, with its causes.
     message: String,
+    /// What to do.
     help: Option<String>,
     /// The unit's port, where it is one unit's.
     unit: Option<String>,

@@ -34,11 +34,17 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Report<'a> {
+    /// The image.
     file: String,
+    /// The version in it.
     version: String,
+    /// The listing.
     lines: &'a [Line],
 }
+
+impl print::Document for Report<'_> {}
 
 /// Runs the subcommand.
 ///

@@ -56,12 +56,15 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
 }
+
+impl print::Document for Json<'_> {}
 
 /// Runs the subcommand.
 ///

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use tracing::info;
 
 use super::output::{self, OutputError};
-use super::{Context, print};
+use super::{Context, print, terminal};
 use crate::atomic;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
@@ -71,12 +72,19 @@ pub struct Args {
 
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
-struct Report<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Report<'a> {
+    /// The image's id.
     image: &'a str,
+    /// The version in it.
     version: FirmwareVersion,
+    /// The chip that it is for.
     chip: &'a str,
+    /// Bytes.
     size: u64,
+    /// Its MD5, where the manifest has it.
     md5: Option<Md5Digest>,
+    /// Its SHA-256.
     sha256: Sha256Digest,
     /// The file: OUT, or the one in the cache.
     path: &'a Path,
@@ -87,6 +95,8 @@ struct Report<'a> {
     /// Where in it the image was.
     place: Option<&'a str>,
 }
+
+impl print::Document for Report<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -104,7 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => Cache::of_user()?,
     };
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
-    let mut progress = Bar::new(context.shows_progress());
+    let mut progress = Bar { context, bar: None };
     let mut fetcher = Fetcher {
         known: &known,
         cache: &cache,
@@ -132,17 +142,27 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// A known image, as `--list --json` prints it.
 #[derive(Debug, Serialize)]
-struct KnownJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct KnownJson<'a> {
+    /// The image's id, as `asmpatch download` takes it.
     image: &'a str,
+    /// The version in it.
     version: FirmwareVersion,
+    /// The chip that it is for.
     chip: &'a str,
+    /// Bytes.
     size: u64,
+    /// Its MD5, where the manifest has it.
     md5: Option<Md5Digest>,
+    /// Its SHA-256.
     sha256: Sha256Digest,
     /// The number of places that it is fetched from.
     mirrors: usize,
+    /// What the manifest says about it.
     notes: Option<&'a str>,
 }
+
+impl print::Document for KnownJson<'_> {}
 
 fn list(known: &Manifests, json: bool) {
     let images = known.iter().map(|manifest| KnownJson {
@@ -156,7 +176,7 @@ fn list(known: &Manifests, json: bool) {
         notes: manifest.notes.as_deref(),
     });
     if json {
-        return print::json(&images.collect::<Vec<_>>());
+        return print::json_each(&images.collect::<Vec<_>>());
     }
     for image in images {
         let default = if image.image == DEFAULT_IMAGE { ", the default" } else { "" };
@@ -218,20 +238,15 @@ fn summary(manifest: &Manifest, origin: &Origin) -> String {
 }
 
 /// A transfer as a bar on stderr, or nothing at all.
-struct Bar {
-    shown: bool,
+struct Bar<'a> {
+    context: &'a Context,
     bar: Option<ProgressBar>,
 }
 
-impl Bar {
-    fn new(shown: bool) -> Self {
-        Self { shown, bar: None }
-    }
-}
-
-impl Progress for Bar {
+impl Progress for Bar<'_> {
     fn begin(&mut self, url: &str, already: u64, total: Option<u64>) {
-        if !self.shown {
+        info!("fetching {url} from byte {already} on, of {}", total.map_or("?".to_owned(), |total| total.to_string()));
+        if !self.context.shows_progress() {
             return;
         }
         let (bar, template) = match total {
@@ -241,6 +256,7 @@ impl Progress for Bar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
+        let bar = terminal::bars(self.context).add(bar);
         bar.set_message(host(url).shown().to_string());
         bar.set_position(already);
         bar.reset_eta();
@@ -254,7 +270,8 @@ impl Progress for Bar {
     }
 
     fn retry(&mut self, reason: &str) {
-        if self.shown {
+        info!("{reason}: trying again");
+        if self.context.shows_progress() {
             errln!("{}; trying again", reason.shown());
         }
     }

@@ -288,24 +288,38 @@ fn natural_length(cdb: &Cdb) -> u32 {
 }
 
 #[derive(Serialize)]
-struct Report {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Report {
+    /// The command: bytes in hexadecimal, with spaces between them.
     cdb: String,
+    /// How it ended: `good`, `check-condition`, `good-then-reset`, `queued`, `waits-for-data`, `no-answer`.
     status: &'static str,
+    /// With `check-condition`: key, ASC and ASCQ in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     sense: Option<String>,
+    /// With `good-then-reset`: the state that the chip starts over in.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_state: Option<u8>,
+    /// With `no-answer`: the firmware's status byte, IDATA 0x6A.
     #[serde(skip_serializing_if = "Option::is_none")]
     status_byte: Option<u8>,
+    /// What it brought, in hexadecimal.
     data: String,
+    /// Instructions executed.
     instructions: u64,
+    /// Where they were counted.
     counted: Counted,
+    /// The highest stack pointer.
     stack_high_water: u8,
+    /// Each access to a register, in order.
     registers: Vec<RegisterAccess>,
 }
 
+impl print::Document for Report {}
+
 /// Where the instructions were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 enum Counted {
     /// In the routines that the command was given to.
@@ -315,9 +329,13 @@ enum Counted {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct RegisterAccess {
+    /// `read` or `write`.
     kind: &'static str,
+    /// The XDATA address.
     address: String,
+    /// The byte.
     value: u8,
 }
 

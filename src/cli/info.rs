@@ -35,34 +35,58 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
+    /// The image.
     file: String,
+    /// Bytes.
     size: usize,
+    /// Its SHA-256.
     sha256: Sha256Digest,
+    /// Its MD5.
     md5: Md5Digest,
+    /// The version in it; nothing for open firmware.
     version: Option<FirmwareVersion>,
+    /// The known image that it is made from.
     image: Option<String>,
+    /// What open firmware enumerates as.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenJson>,
+    /// The patches in it; nothing where the image is unknown.
     patches: Option<Vec<PatchJson<'a>>>,
+    /// Its areas, in the order of the file.
     map: Vec<AreaJson>,
 }
 
+impl print::Document for Json<'_> {}
+
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct AreaJson {
+    /// `header`, `common`, `bank 0`, `bank 1`, `unmapped` or `trailer`.
     area: &'static str,
+    /// Its place in the file, in bytes.
     file_offset: u32,
+    /// Bytes.
     size: u32,
+    /// Its place in flash, in bytes.
     flash_address: u32,
+    /// The code address of its first byte.
     first: Option<String>,
+    /// The code address of its last byte.
     last: Option<String>,
+    /// Runs of zero bytes, 64 or more.
     free: Vec<FreeJson>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FreeJson {
+    /// The code address of its first byte.
     address: Option<String>,
+    /// Its place in the file, in bytes.
     file_offset: u32,
+    /// Bytes.
     size: u32,
 }
 

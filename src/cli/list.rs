@@ -9,7 +9,7 @@ use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
-use crate::devices::Devices;
+use crate::devices::{Devices, KnownDevice};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
@@ -57,7 +57,8 @@ pub struct Args {
 
 /// One unit of the list.
 #[derive(Debug, Serialize)]
-struct Row {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Row {
     #[serde(flatten)]
     unit: UnitInfo,
     /// What is sold under its USB ID; nothing where only the user has named the ID.
@@ -76,9 +77,16 @@ struct Row {
     notes: Vec<String>,
 }
 
+impl print::Document for Row {}
+
+impl print::Document for &KnownDevice {}
+
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct KnownAs {
+    /// The product, as its maker sells it.
     product: String,
+    /// Who makes it.
     maker: String,
 }
 
@@ -105,7 +113,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     note_shared_serials(&mut rows, &look.suffix);
     if args.json {
-        print::json(&rows);
+        print::json_each(&rows);
     } else if rows.is_empty() {
         outln!("no ASM2464PD bridge is connected");
     } else {
@@ -249,8 +257,7 @@ fn show(row: &Row) {
 /// The USB IDs of the device files.
 fn show_known(known: &Devices, json: bool) {
     if json {
-        let all: Vec<_> = known.iter().collect();
-        print::json(&all);
+        print::json_each(&known.iter().collect::<Vec<_>>());
         return;
     }
     for device in known.iter() {

@@ -27,6 +27,7 @@ mod info;
 mod input;
 mod known;
 mod list;
+mod log;
 mod man;
 mod output;
 mod patch;
@@ -37,7 +38,10 @@ mod plan;
 mod reset;
 mod restore;
 mod run;
+#[cfg(test)]
+mod schemas;
 mod table;
+mod terminal;
 mod udev;
 mod unpatch;
 mod verify;
@@ -49,6 +53,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
+use log::LogArgs;
 
 use crate::failure::{AnyFailure, Exit};
 
@@ -69,6 +74,9 @@ pub struct Cli {
     /// Print no progress.
     #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
+
+    #[command(flatten)]
+    log: LogArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -156,10 +164,17 @@ pub fn main() -> ExitCode {
         }
     };
     let context = Context::new(cli.color, cli.quiet, wants_json);
-    let exit = dispatch(cli.command, &context).unwrap_or_else(|failure| {
+    // Begun before anything is done: a file that can't be written stops it.
+    let outcome = cli.log.start().map_err(AnyFailure::from);
+    let (log, outcome) = match outcome {
+        Ok(log) => (log, dispatch(cli.command, &context)),
+        Err(failure) => (None, Err(failure)),
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
         failure.exit()
     });
+    drop(log);
     print::report_lost_output();
     ExitCode::from(exit as u8)
 }

@@ -66,14 +66,23 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
+    /// The image, in words.
     image: String,
+    /// The image before.
     input: &'a ReceiptImage,
+    /// The image after.
     output: &'a ReceiptImage,
+    /// The patches, in the order in which they are applied.
     patches: Vec<PatchJson<'a>>,
+    /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
+    /// The files that were written: image and receipt.
     written: Vec<String>,
 }
+
+impl print::Document for Json<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -123,15 +132,23 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 
 /// A known patch, as `--list --json` prints it.
 #[derive(Serialize)]
-struct KnownJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct KnownJson<'a> {
+    /// Its id, as `--patch` takes it.
     id: &'a str,
+    /// What it does, on one line.
     title: &'a str,
+    /// What it is for.
     purpose: &'a str,
+    /// Whether it is applied where no patch is named.
     default: bool,
     /// The names of the images that it changes; empty where it goes with any, as it changes the configuration alone.
     images: Vec<&'a str>,
+    /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
 }
+
+impl print::Document for KnownJson<'_> {}
 
 fn list(library: &Library, json: bool) {
     let known: Vec<KnownJson<'_>> = library
@@ -146,7 +163,7 @@ fn list(library: &Library, json: bool) {
         })
         .collect();
     if json {
-        return print::json(&known);
+        return print::json_each(&known);
     }
     for patch in &known {
         let images = if patch.images.is_empty() { "any known image".to_owned() } else { patch.images.join(", ") };

@@ -13,19 +13,30 @@ use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 
 /// The keys of a patch in `--json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PatchJson<'a> {
+    /// Its id.
     id: &'a str,
+    /// What it does, on one line.
     title: &'a str,
+    /// A digest of what it does to this image.
     digest: Sha256Digest,
+    /// The bytes that it changes.
     hunks: Vec<HunkJson>,
+    /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct HunkJson {
+    /// Its place in the file, in bytes.
     file_offset: u32,
+    /// The code address of its first byte.
     address: Option<String>,
+    /// The bytes that it replaces, in hexadecimal.
     expected: String,
+    /// The bytes that it puts there, in hexadecimal.
     new: String,
     #[serde(flatten)]
     instructions: Instructions,
@@ -53,9 +64,13 @@ impl<'a> PatchJson<'a> {
 
 /// The keys of open firmware in `--json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct OpenJson {
+    /// The product string that it enumerates with.
     product: String,
+    /// The build that it names.
     build: String,
+    /// The VID:PID that it enumerates with.
     usb_id: UsbId,
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 
+use super::{log, terminal};
 use crate::escape;
 
 /// Prints a line to stdout.
@@ -39,8 +40,37 @@ static LOST: OnceLock<io::Error> = OnceLock::new();
 /// Whether a JSON document is on stdout already: a second one would break its reader.
 static HAS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Prints a value as the run's JSON document.
-pub fn json(value: &impl Serialize) {
+/// An object that `--json` prints. docs/json.md lists them, and `schemas/` describes each.
+pub trait Document: Serialize {
+    /// The version of its form. It grows when a key goes away, or changes its type or its meaning.
+    const VERSION: u32 = 1;
+}
+
+/// A document with its version before everything else.
+#[derive(Serialize)]
+struct Versioned<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+impl<'a, T: Document> Versioned<'a, T> {
+    const fn new(document: &'a T) -> Self {
+        Self { schema: T::VERSION, document }
+    }
+}
+
+/// Prints a document as what the run found.
+pub fn json(document: &impl Document) {
+    json_text(&Versioned::new(document));
+}
+
+/// Prints an array of documents, each with its version, as what the run found.
+pub fn json_each<T: Document>(documents: &[T]) {
+    json_text(&documents.iter().map(Versioned::new).collect::<Vec<_>>());
+}
+
+fn json_text(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
             HAS_JSON.store(true, Ordering::Relaxed);
@@ -58,22 +88,35 @@ pub fn has_json() -> bool {
 
 /// Writes to stdout; remembers the first failure for [`report_lost_output`].
 pub fn out(text: fmt::Arguments<'_>) {
-    if let Err(error) = write(&mut anstream::stdout().lock(), text) {
+    log::settle();
+    if let Err(error) = write(anstream::stdout, text) {
         let _ = LOST.set(error);
     }
 }
 
 /// Writes to stderr. Where that fails there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
-    let _ = write(&mut anstream::stderr().lock(), text);
+    log::settle();
+    let _ = write(anstream::stderr, text);
+}
+
+/// Writes a line of the log to stderr.
+///
+/// # Errors
+/// The system's.
+pub fn log(line: &str) -> io::Result<()> {
+    write(anstream::stderr, format_args!("{line}"))
 }
 
 /// In one call for the whole text: lines of several threads do not mix.
-fn write(stream: &mut impl Write, text: fmt::Arguments<'_>) -> io::Result<()> {
+fn write<S: Write>(stream: impl FnOnce() -> S, text: fmt::Arguments<'_>) -> io::Result<()> {
     // Values from outside are escaped where they are put into the text; here it is made sure.
     let text = escape::printed(&text.to_string());
-    stream.write_all(text.as_bytes())?;
-    stream.flush()
+    terminal::among_bars(|| {
+        let mut stream = stream();
+        stream.write_all(text.as_bytes())?;
+        stream.flush()
+    })
 }
 
 /// Tells on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.

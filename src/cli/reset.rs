@@ -5,6 +5,7 @@ use std::time::Duration;
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
+use tracing::info;
 
 use super::deadlines::Deadlines;
 use super::known::DeviceIds;
@@ -82,11 +83,17 @@ impl Failure for ResetError {
 
 /// A unit before or after.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Seen {
+    /// VID:PID.
     usb_id: String,
+    /// What runs on it.
     state: BridgeState,
+    /// Its serial number.
     serial: String,
+    /// Its product string.
     product: String,
+    /// The speed of its link.
     speed: Speed,
 }
 
@@ -98,11 +105,17 @@ impl Seen {
 }
 
 #[derive(Serialize)]
-struct Json {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json {
+    /// The unit's port now: a link that is trained anew may be on the connector's other port.
     device: String,
+    /// The unit before.
     before: Seen,
+    /// The unit after.
     after: Seen,
 }
+
+impl print::Document for Json {}
 
 /// Runs the subcommand.
 ///
@@ -145,6 +158,7 @@ pub(super) fn restart(
         Ok(()) | Err(CommandError::Transport(_)) => {}
         Err(refused) => return Err(refused.into()),
     }
+    info!("{device}: CPU reset sent");
     // Given back only after it has left: see `flash`.
     let deadline = Deadlines::of_this_run().come_back;
     let back = port.wait_for_return(deadline, interrupt);

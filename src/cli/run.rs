@@ -116,38 +116,59 @@ pub(super) enum Kind {
 }
 
 #[derive(Serialize)]
-struct Report {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Report {
+    /// The image.
     file: String,
+    /// The version in it.
     version: String,
     /// What it enumerated as.
     state: Option<BridgeState>,
+    /// The product string that it enumerated with.
     product: Option<String>,
     /// How the run ended, in words; `None` where all went well.
     stopped: Option<String>,
     /// Where the CPU is.
     at: Option<String>,
+    /// Instructions executed since power-on.
     instructions: u64,
+    /// The highest stack pointer.
     stack_high_water: u8,
+    /// What came out of the serial port.
     uart: String,
+    /// Bytes of the serial port that were lost.
     uart_lost: u64,
+    /// The commands of --cdb.
     commands: Vec<CommandReport>,
+    /// The registers that the model does not know, each with its first access.
     unknown_registers: Vec<UnknownReport>,
     /// The addresses of --until, where none was executed.
     not_reached: Vec<String>,
 }
 
+impl print::Document for Report {}
+
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct CommandReport {
+    /// The command: bytes in hexadecimal, with spaces between them.
     cdb: String,
+    /// Its status, in words.
     status: String,
+    /// What it brought: bytes in hexadecimal, with spaces between them.
     data: String,
+    /// Instructions executed for it.
     instructions: u64,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct UnknownReport {
+    /// The XDATA address.
     at: String,
+    /// `read` or `write`.
     kind: &'static str,
+    /// Where the CPU was.
     pc: String,
 }
 

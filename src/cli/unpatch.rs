@@ -41,13 +41,21 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
+    /// The known image, in words.
     image: &'a str,
+    /// The patched image's SHA-256.
     input_sha256: Sha256Digest,
+    /// The original's SHA-256.
     output_sha256: Sha256Digest,
+    /// The patches that were taken out, by id.
     undone: Vec<&'a str>,
+    /// The file.
     written: String,
 }
+
+impl print::Document for Json<'_> {}
 
 /// Runs the subcommand.
 ///

@@ -88,37 +88,61 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
+    /// The file.
     file: String,
+    /// Whether everything that was asked for holds.
     ok: bool,
+    /// Its SHA-256.
     sha256: Sha256Digest,
+    /// The version in it; nothing for open firmware and for what is no image.
     version: Option<FirmwareVersion>,
+    /// The known image that it is made from.
     image: Option<String>,
+    /// What open firmware enumerates as.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenJson>,
+    /// The patches in it.
     patches: Vec<PatchJson<'a>>,
+    /// What is wrong with it.
     findings: Vec<FindingJson>,
+    /// The bytes that differ from what they should be, where an original is at hand.
     differences: Vec<DifferenceJson>,
+    /// With --execute: what it answers to a list of commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     executed: Option<execution::Json>,
+    /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<booting::Json>,
+    /// With --device: whether the unit's flash holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<unit::Json>,
 }
 
+impl print::Document for Json<'_> {}
+
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FindingJson {
+    /// The stable code of what is wrong.
     code: String,
+    /// What is wrong, in words.
     message: String,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct DifferenceJson {
+    /// Its place in the file, in bytes.
     file_offset: u32,
+    /// Its place in flash, in bytes.
     flash_address: u32,
+    /// Its code address.
     address: Option<String>,
+    /// The byte that should be there.
     expected: Option<u8>,
+    /// The byte that is there.
     found: Option<u8>,
 }
 
@@ -185,7 +209,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
     }
     if args.json {
-        print::json(&reports);
+        print::json_each(&reports);
     }
     Ok(exit)
 }

@@ -42,13 +42,21 @@ pub struct Args {
 }
 
 #[derive(Serialize)]
-struct Json {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json {
+    /// The image that was written.
     file: String,
+    /// The form of the file with the code.
     format: CodeFormat,
+    /// Bytes of the image.
     size: usize,
+    /// Parts of the flash that it takes: 1 or 2.
     parts: usize,
+    /// The image's SHA-256.
     sha256: Sha256Digest,
 }
+
+impl print::Document for Json {}
 
 /// Runs the subcommand.
 ///

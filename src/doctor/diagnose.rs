@@ -22,6 +22,7 @@ const POWER: &str = "power: unplug the unit and its supply, wait five seconds, p
 
 /// How it stands with one thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// As it should be.
@@ -36,6 +37,7 @@ pub enum Verdict {
 
 /// One line of the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
     /// What was looked at.
     pub topic: &'static str,
@@ -50,6 +52,7 @@ pub struct Line {
 
 /// The page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diagnosis {
     /// Line by line.
     pub lines: Vec<Line>,

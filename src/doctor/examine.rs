@@ -43,6 +43,7 @@ pub struct Options {
 
 /// Something that went wrong, as its error tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The error's code.
     pub code: String,
@@ -69,6 +70,7 @@ impl Problem {
 
 /// What the bulk pipes do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Pipes {
     /// Data moved.
@@ -83,6 +85,7 @@ pub enum Pipes {
 
 /// How long requests of one kind took, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timing {
     /// The request, in words.
     pub what: String,

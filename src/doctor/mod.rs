@@ -13,4 +13,4 @@ mod tests;
 pub use diagnose::{Diagnosis, Line, Verdict, diagnose};
 pub use examine::{Examination, Options, Pipes, Problem, Timing, examine};
 pub use questions::{Exchange, Question};
-pub use report::{Report, hashed};
+pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};

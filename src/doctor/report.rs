@@ -13,7 +13,7 @@ use crate::flash::identity::is_nobodys;
 use crate::pcie::{Link, Survey};
 
 /// The version of the report's form.
-const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
 /// Shorter ones are part of too many words to be taken out of them.
@@ -21,7 +21,9 @@ const SHORTEST_SERIAL: usize = 4;
 
 /// The report.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Report {
+    /// [`SCHEMA`].
     schema: u32,
     tool: &'static str,
     system: String,
@@ -43,6 +45,7 @@ pub struct Report {
 }
 
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Unit {
     usb_id: String,
     state: BridgeState,

@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure};
 
 /// The form of a file with code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeFormat {
     /// The bytes of the code from address 0 on.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use tracing::info;
 
 use crate::firmware::{BlockIndex, Part};
 
@@ -99,6 +100,7 @@ impl Observer for () {
 
 /// A step and how it ended, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepReport {
     /// The step, in words.
     pub step: String,
@@ -120,15 +122,18 @@ impl<'a> Recorder<'a> {
     }
 
     pub(super) fn begin(&mut self, step: Step) {
+        info!("{step}");
         self.observer.event(Event::Begin(step));
     }
 
     pub(super) fn end(&mut self, step: Step, result: &str) {
+        info!("{step}: {result}");
         self.keep(step, result, true);
         self.observer.event(Event::End(step, result));
     }
 
     pub(super) fn trouble(&mut self, step: Step, what: &str) {
+        info!("{step}: {what}");
         self.keep(step, what, false);
         self.observer.event(Event::Trouble(step, what));
     }

@@ -19,6 +19,7 @@ use crate::shell;
 
 /// What state a unit is in after a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
     /// Nothing was written.
@@ -97,6 +98,7 @@ pub enum Origin {
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Action {
     /// What for.
     pub purpose: &'static str,

@@ -14,6 +14,7 @@ use crate::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
 
 /// What one line of a listing holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LineKind {
     /// An instruction.
@@ -54,17 +55,26 @@ impl fmt::Display for Line {
 }
 
 /// The keys of a line in `--json`.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Line"))]
+pub(crate) struct Keys<'a> {
+    /// Where it stands: area or bank, and the CPU's address.
+    address: String,
+    /// Where it stands in the file, in bytes.
+    file_offset: u32,
+    /// Its bytes: two hexadecimal digits each, with spaces between them.
+    bytes: String,
+    /// What it holds.
+    kind: LineKind,
+    /// The line in assembly.
+    text: &'a str,
+    /// Where it leads, where that has a name.
+    note: Option<&'a str>,
+}
+
 impl Serialize for Line {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        #[derive(Serialize)]
-        struct Keys<'a> {
-            address: String,
-            file_offset: u32,
-            bytes: String,
-            kind: LineKind,
-            text: &'a str,
-            note: Option<&'a str>,
-        }
         let bytes = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
         Keys {
             address: self.at.to_string(),

@@ -21,6 +21,8 @@ mod xdata;
 
 pub use chip_registers::ChipRegisters;
 pub use code_space::CodeSpace;
+#[cfg(test)]
+pub(crate) use disasm::Keys;
 pub use disasm::{Line, LineKind, disassemble, disassemble_in, listing};
 pub use error::RunError;
 pub use firmware_cpu::{DEFAULT_BUDGET, FirmwareCpu, Reply, Wire};

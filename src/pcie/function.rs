@@ -20,6 +20,7 @@ pub(super) const HEADER_DWORDS: u16 = 16;
 
 /// A bridge's bus numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Buses {
     /// The bus above it.
     pub primary: u8,
@@ -31,6 +32,7 @@ pub struct Buses {
 
 /// A bridge's window: what addresses it forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Window {
     /// First address.
     pub base: u64,
@@ -40,6 +42,7 @@ pub struct Window {
 
 /// What a header's type decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Header {
     /// Type 0.
@@ -67,6 +70,7 @@ pub enum Header {
 
 /// A function, as its configuration space tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
     /// Its place.
     pub at: Bdf,

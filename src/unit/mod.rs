@@ -11,6 +11,8 @@ pub use selector::{Selector, TransportChoice};
 
 use std::sync::Arc;
 
+use tracing::info;
+
 use crate::bridge::{
     AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
 };
@@ -99,10 +101,13 @@ impl Chosen {
     /// # Errors
     /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
     pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
-        match self.0 {
+        let mut unit = match self.0 {
             Place::Virtual(unit) => unit.open(choice),
             Place::Usb(found) => open_found(found, choice),
-        }
+        }?;
+        let (kind, depth) = (unit.transport_kind(), unit.bridge.transport_mut().max_depth());
+        info!("{}: opened over {kind}, {depth} commands at once ({})", unit.info.location, unit.info.state);
+        Ok(unit)
     }
 
     /// Opens it for the open firmware's control requests.
@@ -110,13 +115,15 @@ impl Chosen {
     /// # Errors
     /// [`OpenError`]; nothing is sent to a unit that runs anything else.
     pub fn open_control(self) -> Result<OpenUnit, OpenError> {
-        match self.0 {
-            Place::Virtual(unit) => unit.open_control(),
+        let unit = match self.0 {
+            Place::Virtual(unit) => unit.open_control()?,
             Place::Usb(found) => {
                 let bridge = usb::control(&found)?;
-                Ok(OpenUnit { info: found.info, bridge })
+                OpenUnit { info: found.info, bridge }
             }
-        }
+        };
+        info!("{}: opened for control requests ({})", unit.info.location, unit.info.state);
+        Ok(unit)
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
 
+use tracing::info;
+
 use super::awake::Awake;
 use super::discovery::Found;
 use super::error::{UsbError, pipe_error};
@@ -62,6 +64,7 @@ impl Device {
         let awake = Awake::of(port);
         // Only where a driver is bound: libusb would else bind one at release where there was none.
         if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
+            info!("{port}: taken from the kernel's driver");
             handle
                 .set_auto_detach_kernel_driver(true)
                 .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
@@ -71,6 +74,7 @@ impl Device {
         let (state, alternates) = (found.info.state, layout.alternates);
         let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake };
         device.select_alternate()?;
+        info!("{port}: interface claimed, alternate setting {alternate}");
         Ok(device)
     }
 
@@ -113,6 +117,7 @@ impl Device {
     /// Port reset of a unit in its boot loader, and the time that it needs after that. `false` where the unit is
     /// enumerated anew, and this device is of no more use.
     pub(super) fn reset_boot_loader(&self) -> Result<bool, UsbError> {
+        info!("{}: port reset of the boot loader, {} s to settle", self.port, BOOT_LOADER_SETTLES.as_secs());
         stay_away_at_the_end();
         let outcome = self.handle.reset();
         thread::sleep(BOOT_LOADER_SETTLES);

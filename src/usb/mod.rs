@@ -28,6 +28,8 @@ pub use hotplug::Watch;
 pub use port::UsbPort;
 pub use rules::{RULES_PATH, udev_rules};
 
+use tracing::info;
+
 use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use crate::firmware::BridgeState;
 use transfers::Transfers;
@@ -49,7 +51,10 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
                     return Ok(Box::new(engine));
                 }
             }
-            Err(device) => return bulk_only(device.on_alternate(found.bulk_only()?)?),
+            Err(device) => {
+                info!("{}: the system gives no streams: Bulk-Only", found.port);
+                return bulk_only(device.on_alternate(found.bulk_only()?)?);
+            }
         }
     }
     bulk_only(Device::open(found, found.bulk_only()?)?)

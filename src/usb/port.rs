@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::{debug, info};
+
 use super::boot_loader;
 use super::device::Device;
 use super::discovery::{Found, find_at, find_in};
@@ -91,9 +93,10 @@ impl UsbPort {
             self.is_disk_checked = disk.is_checked();
             match try_open(self) {
                 // What passes when udev and the kernel's driver are done with a unit that has just come.
-                Err(UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. })
+                Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
                     if Instant::now() < until =>
                 {
+                    debug!("{error}: trying again");
                     std::thread::sleep(TICK);
                 }
                 other => return Ok(other?),
@@ -110,6 +113,12 @@ fn attached(info: UnitInfo) -> Attached {
         manufacturer: info.manufacturer,
         product: info.product,
     }
+}
+
+/// The same of a unit that has come back.
+fn back(info: UnitInfo) -> Attached {
+    info!("{}: {} is attached ({})", info.location, info.id, info.state);
+    attached(info)
 }
 
 impl Port for UsbPort {
@@ -132,15 +141,19 @@ impl Port for UsbPort {
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
-        self.open_when_settled(Self::try_open)
+        let bridge = self.open_when_settled(Self::try_open)?;
+        info!("{}: opened over Bulk-Only", self.port);
+        Ok(bridge)
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
-        self.open_when_settled(|port| {
+        let bridge = self.open_when_settled(|port| {
             let found = find_at(&port.port, &port.known)?.ok_or_else(|| port.gone())?;
             port.seen = Some(found.address());
             super::control(&found)
-        })
+        })?;
+        info!("{}: opened for control requests", self.port);
+        Ok(bridge)
     }
 
     fn is_disk_checked(&self) -> bool {
@@ -166,16 +179,20 @@ impl Port for UsbPort {
         let mut left = false;
         loop {
             match find_in(watch.context(), &self.port, &self.known)? {
-                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(attached(found.info))),
+                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(back(found.info))),
                 Some(_) => {}
-                None => left = true,
+                None if !left => {
+                    info!("{}: left the bus", self.port);
+                    left = true;
+                }
+                None => {}
             }
             if left
                 && let Some(peer) = &peer
                 && let Some(found) = find_in(watch.context(), peer, &self.known)?
             {
                 (self.port, self.seen) = (peer.clone(), Some(found.address()));
-                return Ok(Some(attached(found.info)));
+                return Ok(Some(back(found.info)));
             }
             let rest = until.saturating_duration_since(Instant::now());
             if interrupt.is_requested() || rest.is_zero() {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use miette::Diagnostic;
 use thiserror::Error;
+use tracing::info;
 
 use super::handle::SharedBridge;
 use super::open::OpenError;
@@ -221,11 +222,14 @@ impl Port for VirtualPort {
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
         let transport = self.transport()?;
         let state = self.unit.lock().descriptors().state;
+        info!("{}: opened over Bulk-Only ({state})", self.device);
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
-        Ok(self.control()?)
+        let bridge = self.control()?;
+        info!("{}: opened for control requests ({})", self.device, BridgeState::OpenFirmware);
+        Ok(bridge)
     }
 
     fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
@@ -250,7 +254,9 @@ impl Port for VirtualPort {
             let is_back = came_back && unit.is_attached();
             drop(unit);
             if is_back {
-                return self.attached().map(Some);
+                let attached = self.attached()?;
+                info!("{}: {} is attached ({})", self.device, attached.usb_id, attached.state);
+                return Ok(Some(attached));
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || interrupt.is_requested() {

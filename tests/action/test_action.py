@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ["ASMPATCH_BIN"])
@@ -104,6 +105,8 @@ class Verify(ActionTest):
         self.assertEqual(done.output["ok"], "true")
         report = json.loads(Path(done.output["report"]).read_text())
         self.assertEqual([entry["file"] for entry in report], ["patched.bin", "stock.bin"])
+        schema = json.loads((ROOT / "schemas/verify.v1.json").read_text())
+        Draft202012Validator(schema).validate(report)
 
     def test_a_damaged_image_is_annotated_and_the_others_are_verified_still(self) -> None:
         work = self.images()

@@ -19,6 +19,9 @@ mod play;
 #[cfg(unix)]
 mod process;
 #[cfg(unix)]
+#[path = "../schemas/mod.rs"]
+mod schemas;
+#[cfg(unix)]
 mod tally;
 #[cfg(unix)]
 mod told;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::check::{self, Around, Goals, Verb};
 use crate::history::{Config, History, Job, Output, Start, Trouble};
 use crate::process::{self, End, Ended, Place, quoted};
+use crate::schemas;
 use crate::told::Told;
 use crate::watchdog::Watchdog;
 use crate::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
@@ -213,6 +214,10 @@ impl Player<'_> {
         let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
+        // A process that is killed, or whose output is lost, prints part of one.
+        if let Ok(document) = serde_json::from_str(&ended.out) {
+            schemas::check(&next.line.to_string_lossy().split(' ').skip(1).collect::<Vec<_>>(), &document)?;
+        }
         let told = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
         let after = self.flash()?;
         let is_first = self.processes == 1 && next.by == By::Again;

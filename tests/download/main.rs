@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod process;
+#[path = "../schemas/mod.rs"]
+mod schemas;
 mod server;
 
 use std::fs;

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
+use crate::schemas;
 use crate::server::{Server, send, send_file};
 use crate::{files, image, manifest, nothing_is_kept, zip_of};
 
@@ -50,7 +51,7 @@ fn a_download_prints_where_the_image_is() {
     assert_eq!(output.stdout, b"out.bin\n");
     assert_eq!(fs::read(folder.path().join("out.bin")).unwrap(), image());
     let output = download(folder.path(), &["--offline", "--json"]);
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = schemas::parse(&["download"], &output.stdout);
     assert_eq!((report["image"].as_str(), report["origin"].as_str()), (Some("test"), Some("cache")));
 }
 

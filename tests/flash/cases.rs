@@ -19,6 +19,8 @@ use asmpatch::practice;
 use asmpatch::virtual_bridge::{OpenError, VirtualPort};
 use serde_json::json;
 
+use super::schemas;
+
 /// A unit in a folder, and a place for its backups.
 pub struct Rig {
     pub home: tempfile::TempDir,
@@ -267,7 +269,7 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
     write_image(home, &patched());
     let output = asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
     assert_eq!(output.status.code(), Some(4));
-    let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let units = schemas::parse(&["flash"], &output.stdout);
     assert_eq!(units[0]["error"]["left"], "incomplete");
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
 
@@ -297,7 +299,7 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
         let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
         let output = asmpatch(home, &words);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-        let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let units = schemas::parse(&["flash"], &output.stdout);
         (units[0]["runs"].clone(), units[0]["needs"].clone(), units[0]["after"].is_null())
     };
     assert_eq!(flash("factory = 'erased'\n", false, &["--no-backup"]), (json!(null), json!("power"), true));
@@ -306,7 +308,7 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
     assert_eq!(flash("", false, &[]), (json!("unknown"), json!("power"), false));
 }
 
-fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
+pub fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
     fs::write(home.join("patched.bin"), image.to_file()).unwrap();
     fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
 }
@@ -379,7 +381,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
 fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
     let output = asmpatch(rig.home.path(), words);
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
-    let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let units = schemas::parse(&["flash"], &output.stdout);
     assert_eq!(units[0]["changed"], true);
     let actions = units[0]["error"]["recovery"].as_array().unwrap();
     actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
@@ -391,7 +393,7 @@ fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
     let output = asmpatch(rig.home.path(), &words);
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{command}: {told}");
-    serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()[0].clone()
+    schemas::parse(&words, &output.stdout)[0].clone()
 }
 
 #[test]
@@ -428,15 +430,14 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
     fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
     let before = rig.cells();
     let words = ["flash", "practice.bin", "--device", "virtual:unit"];
-    let unit: serde_json::Value = serde_json::from_slice(&asmpatch(home, &words).stdout).unwrap();
+    let unit = schemas::parse(&words, &asmpatch(home, &words).stdout);
     assert_eq!((&unit[0]["ok"], &unit[0]["changed"]), (&true.into(), &false.into()));
     assert!(unit[0].get("backup").is_none() && !home.join("backups").exists());
-    let dry: serde_json::Value =
-        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force", "--dry-run"]].concat()).stdout).unwrap();
+    let json = |more: &[&str]| schemas::parse(&words, &asmpatch(home, &[&words[..], more].concat()).stdout);
+    let dry = json(&["--force", "--dry-run"]);
     assert_eq!((&dry[0]["changed"], &dry[0]["plan"]["write"]), (&false.into(), &true.into()));
     assert!(!home.join("backups").exists());
-    let forced: serde_json::Value =
-        serde_json::from_slice(&asmpatch(home, &[&words[..], &["--force"]].concat()).stdout).unwrap();
+    let forced = json(&["--force"]);
     assert_eq!(forced[0]["changed"], true);
     assert!(forced[0]["backup"].as_str().unwrap().starts_with("backups"));
     assert!(rig.cells() == before);
@@ -457,7 +458,7 @@ fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there()
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
         command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
-        let units: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let units = schemas::parse(&["flash"], &output.stdout);
         (output.status.code(), units)
     };
     let code = |unit: &serde_json::Value| unit["error"]["code"].as_str().unwrap_or_default().to_owned();

@@ -4,13 +4,14 @@ use asmpatch::firmware::ConfigField;
 use serde_json::Value;
 
 use super::cases::{Rig, asmpatch};
+use super::schemas;
 
 /// Runs `config set` and gives what it says of the unit.
 fn set(rig: &Rig, fields: &[&str]) -> Value {
     let mut words = vec!["config", "set", "--device", "virtual:unit"];
     words.extend(fields);
     let output = asmpatch(rig.home.path(), &words);
-    serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].clone()
+    schemas::parse(&words, &output.stdout)[0].clone()
 }
 
 /// Where two flashes differ.
@@ -97,7 +98,7 @@ fn a_block_that_the_chip_ignores_is_not_filled_with_what_serves_any_unit() {
     cells[0x80 + 0x10] ^= 1;
     std::fs::write(rig.home.path().join("unit/flash.bin"), &cells).unwrap();
     let output = asmpatch(rig.home.path(), &["config", "set", "serial=LAB-07", "--device", "virtual:unit"]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = schemas::parse(&["config", "set"], &output.stdout);
     assert_eq!(told["error"]["code"], "asmpatch::config::checksum", "{told}");
     assert!(told["error"]["message"].as_str().unwrap().contains("configuration block 1"), "{told}");
     assert_eq!(output.status.code(), Some(3));

@@ -4,7 +4,11 @@
 
 mod cases;
 mod config;
+#[cfg(unix)]
+mod log;
 mod registers;
+#[path = "../schemas/mod.rs"]
+mod schemas;
 
 /// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.
 #[test]

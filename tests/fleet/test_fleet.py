@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jsonschema import Draft202012Validator
+
 BINARY = os.environ["ASMPATCH_BIN"]
 # One of 22 hosts loses a unit's power half-way; another gives its units serial numbers of their own.
 HOSTS = [f"host{number:02}" for number in range(1, 23)]
@@ -125,6 +127,8 @@ class WholeFleet(unittest.TestCase):
         cls.units = json.loads(
             subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout
         )
+        schema = Path(__file__).resolve().parents[2] / "schemas/list.v1.json"
+        Draft202012Validator(json.loads(schema.read_text())).validate(cls.units)
 
     def test_check_mode_tells_what_would_change_and_writes_nothing(self) -> None:
         self.assertEqual(self.check.status, 0, self.check.out)

@@ -11,7 +11,10 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use tracing::debug;
+
 use super::error::TransportError;
+use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
@@ -259,10 +262,13 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         while let Some(job) = workload.next(&mut self.buffer(Part::Data)[..len]) {
             let job = job.clamped(len);
             let started = Instant::now();
-            let completion = self.command(&job.cdb, job.data, timeout)?;
+            let completion =
+                self.command(&job.cdb, job.data, timeout).inspect_err(|error| debug!("{}: {error}", job.cdb))?;
+            let elapsed = started.elapsed();
+            log::answered(&job, &completion, self.buffer(Part::Data), elapsed);
             let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
             let data = &self.buffer(Part::Data)[..brought];
-            if !workload.complete(&job, &completion, data, started.elapsed()) {
+            if !workload.complete(&job, &completion, data, elapsed) {
                 break;
             }
         }

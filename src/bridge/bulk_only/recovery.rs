@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tracing::info;
+
 use super::{BulkOnly, Deadline};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
@@ -17,6 +19,7 @@ impl<P: Pipes> BulkOnly<P> {
     /// The command's transfers are taken back first: what is still on a pipe would move when its halt is cleared, and
     /// data would arrive where the device waits for a wrapper.
     pub(super) fn reset_recovery(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        info!("{}: reset recovery: Bulk-Only reset, both pipes' halts cleared", cdb.name());
         let by_class = self
             .withdraw_all()
             .and_then(|()| self.pipes.mass_storage_reset(RESET_TIMEOUT))
@@ -30,6 +33,7 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        info!("{}: port reset", cdb.name());
         // What could not be taken back before comes back with the reset.
         self.pipes.reset_port().and_then(|()| self.withdraw_all()).map_err(|error| match error {
             PipeError::Disconnected => TransportError::Disconnected { command: cdb.name() },

@@ -18,6 +18,8 @@ pub use error::ControlError;
 pub use queue::{MAX_DEPTH, OpenJob, OpenWorkload};
 pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 
+use tracing::info;
+
 use self::queue::Queue;
 use self::work::{Bulk, Reads, Tlps, Writes, WritesThenReads};
 use super::pipes::ControlPipes;
@@ -278,6 +280,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn reset_port(&mut self) -> Result<(), ControlError> {
+        info!("port reset");
         let request = || "a reset of the port".to_owned();
         self.queue.pipes.reset_port().map_err(|source| ControlError::of_request(request(), source, self.timeout))
     }

@@ -1,10 +1,14 @@
 //! Control requests and bulk transfers in order, with many in flight.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::mem::discriminant;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use tracing::debug;
+
+use super::super::log;
 use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
 use super::SRAM_STATUS;
 use super::command::{OpenCommand, TLP_LEN};
@@ -95,6 +99,19 @@ struct Flight {
     transfer: TransferId,
     job: OpenJob,
     submitted: Instant,
+}
+
+/// A job in words: bulk data are named by the control request that was sent last.
+struct Name(OpenJob, Option<OpenCommand>);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (OpenJob::Control(command), _) | (_, Some(command)) => command.fmt(f),
+            (OpenJob::BulkOut(_), None) => f.write_str("bulk data to the unit"),
+            (OpenJob::BulkIn(_), None) => f.write_str("bulk data from the unit"),
+        }
+    }
 }
 
 /// The transfers of one unit.
@@ -209,24 +226,21 @@ impl Queue {
         let moved = outcome.map_err(|error| self.failed(job, error, timeout))?;
         let elapsed = submitted.elapsed();
         if moved != job.len() {
-            return Err(ControlError::Short { request: self.name(job), expected: job.len(), found: moved });
+            return Err(ControlError::Short {
+                request: Name(job, self.armed_by).to_string(),
+                expected: job.len(),
+                found: moved,
+            });
         }
         let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
+        log::moved(&Name(job, self.armed_by), job, data, elapsed);
         work.complete(job, data, elapsed)
-    }
-
-    /// The job in words.
-    fn name(&self, job: OpenJob) -> String {
-        match (job, self.armed_by) {
-            (OpenJob::Control(command), _) | (_, Some(command)) => command.to_string(),
-            (OpenJob::BulkOut(_), None) => "bulk data to the unit".to_owned(),
-            (OpenJob::BulkIn(_), None) => "bulk data from the unit".to_owned(),
-        }
     }
 
     /// What the failure of a job means. Takes back what is in flight.
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
-        let request = self.name(job);
+        let request = Name(job, self.armed_by).to_string();
+        debug!("{request}: {source}");
         let deadline = job.deadline(timeout);
         self.take_back();
         match source {

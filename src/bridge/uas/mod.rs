@@ -12,6 +12,8 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use tracing::debug;
+
 use super::error::TransportError;
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{Transport, TransportKind};
@@ -335,7 +337,10 @@ impl<P: Pipes> Transport for Uas<P> {
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
         match self.run_queue(workload, depth.clamp(1, self.depth), timeout) {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.failed(error)),
+            Err(error) => {
+                debug!("{error}");
+                Err(self.failed(error))
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::slot::Busy;
 use super::{Uas, lost};
 use crate::bridge::error::TransportError;
+use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::workload::{Completion, JobData, Workload};
 
@@ -88,7 +89,9 @@ impl<P: Pipes> Uas<P> {
         let completion = Completion { transferred: moved, status, sense };
         let buffer = self.pipes.buffer(self.slots[at].data);
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
-        workload.complete(&job, &completion, data, started.elapsed())
+        let elapsed = started.elapsed();
+        log::answered(&job, &completion, buffer, elapsed);
+        workload.complete(&job, &completion, data, elapsed)
     }
 
     fn next_deadline(&self) -> Option<Instant> {

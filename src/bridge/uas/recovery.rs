@@ -5,6 +5,8 @@
 
 use std::time::{Duration, Instant};
 
+use tracing::info;
+
 use super::slot::Pending;
 use super::{PROBE_TIMEOUT, Uas, depth_with, lost};
 use crate::bridge::error::TransportError;
@@ -39,6 +41,7 @@ impl<P: Pipes> Uas<P> {
     }
 
     fn reset(&mut self) -> Result<(), TransportError> {
+        info!("UAS: {} commands in flight: port reset", self.in_flight);
         let resetting = |error| lost("resetting the port".to_owned(), error);
         self.pipes.reset_port().map_err(resetting)?;
         // What was not given back before comes back with the reset.

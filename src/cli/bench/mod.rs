@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use indicatif::ProgressBar;
+use indicatif::{HumanDuration, ProgressBar};
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, input, output, print};
+use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, Integrity, Path, Plan, Progress, Report, Row, Unit, svg};
@@ -202,11 +202,17 @@ impl Failure for CheckFailed {
 
 /// The report and, with a baseline, what changed: the JSON of `--json`.
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Json<'a> {
     #[serde(flatten)]
     report: &'a Report,
+    /// With --baseline: each row that both runs measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a [Change]>,
+}
+
+impl print::Document for Json<'_> {
+    const VERSION: u32 = bench::SCHEMA;
 }
 
 impl Args {
@@ -255,7 +261,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let chosen = args.device.choose(recording.capture())?;
     let state = chosen.info().state;
     bench::runs_firmware(state)?;
-    let bar = if context.shows_progress() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+    let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {
         BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
@@ -284,7 +290,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<Report, AnyFailure> {
     let mut unit = chosen.open_control()?;
     let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
-    Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| show(bar, progress))?)
+    Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
+        show(bar, plan.effort, progress)
+    })?)
 }
 
 fn vendor_firmware(
@@ -298,7 +306,7 @@ fn vendor_firmware(
     let mut is_initialised = false;
     let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress| {
         is_initialised |= progress == Progress::Initialising;
-        show(bar, progress);
+        show(bar, plan.effort, progress);
     });
     // What is virtual loses its power with this process.
     let is_left_initialised = is_initialised && !unit.info().is_virtual();
@@ -335,12 +343,15 @@ fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
     Ok(baseline::parse(&text)?)
 }
 
-fn show(bar: &ProgressBar, progress: Progress) {
+fn show(bar: &ProgressBar, effort: Effort, progress: Progress) {
     match progress {
         Progress::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
         Progress::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
         Progress::Row { index, of, point: Point { path, size, depth } } => {
-            bar.set_message(format!("{}/{of}: {path}, {size} bytes, {depth} in flight", index + 1));
+            let Effort { warm_up, repetition, repetitions, .. } = effort;
+            let rows = u32::try_from(of - index).unwrap_or(u32::MAX);
+            let left = HumanDuration((warm_up + repetition * repetitions).saturating_mul(rows));
+            bar.set_message(format!("{}/{of}: {path}, {size} bytes, {depth} in flight, {left} left", index + 1));
         }
     }
 }

@@ -230,6 +230,7 @@ mod tests {
             commands: 1,
             mismatches: 0,
             compared: true,
+            predicted: None,
         };
         let row =
             |path: &Path| Row { path: *path, size: 524_288, depth: 32, outcome: Outcome::Measured(figures.clone()) };

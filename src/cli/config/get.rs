@@ -50,15 +50,23 @@ fn parse_field(name: &str) -> Result<ConfigField, String> {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct Json<'a> {
+    /// The unit's port, as `--device` takes it.
     device: String,
+    /// VID:PID.
     usb_id: String,
+    /// What runs on it.
     state: BridgeState,
+    /// The fields of configuration block 0 by name.
     fields: BTreeMap<&'a str, Value>,
 }
 
+impl print::Document for Json<'_> {}
+
 /// A field's value: numbers as numbers, unknown bytes as hexadecimal digits.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum Value {
     Text(String),

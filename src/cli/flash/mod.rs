@@ -3,9 +3,8 @@
 mod ask;
 mod screen;
 mod session;
-mod show;
+pub(super) mod show;
 mod source;
-mod terminal;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::terminal;
-use crate::cli::Context;
+use crate::cli::{Context, terminal};
 use crate::escape::Escape as _;
 use crate::flash::progress::{Event, Observer};
 
@@ -43,7 +42,7 @@ impl Screen {
     /// begins with its unit.
     pub fn start(context: &Context, says_steps: bool, names_units: bool) -> Self {
         let printer = Printer {
-            all: MultiProgress::with_draw_target(terminal::draw_target(context.shows_progress())),
+            all: terminal::bars(context),
             says_steps: says_steps && !context.is_quiet(),
             names_units,
             bars: Vec::new(),
@@ -108,7 +107,7 @@ impl Drop for UnitProgress {
 
 /// The thread's side.
 struct Printer {
-    all: MultiProgress,
+    all: &'static MultiProgress,
     says_steps: bool,
     names_units: bool,
     bars: Vec<(usize, String, ProgressBar)>,
@@ -132,11 +131,11 @@ impl Printer {
             Message::Moved { unit, bytes } => self.on(unit, |_, bar| bar.inc(bytes)),
             Message::Result { unit, text } if self.says_steps => self.on(unit, |device, _| {
                 let text = if self.names_units { format!("{device}: {text}") } else { text };
-                self.all.suspend(|| outln!("{text}"));
+                outln!("{text}");
             }),
             Message::Result { .. } => {}
             Message::Ask { unit, text } => self.on(unit, |device, bar| {
-                self.all.suspend(|| errln!("{device}: what was written starts with the unit's power: {text}"));
+                errln!("{device}: what was written starts with the unit's power: {text}");
                 bar.set_message(text);
             }),
             Message::End { unit } => self.on(unit, |_, bar| bar.finish_and_clear()),

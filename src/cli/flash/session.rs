@@ -10,9 +10,9 @@ use std::time::Duration;
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::Port;
-use crate::cli::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::pcap::Recording;
+use crate::cli::{Context, log};
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
@@ -189,7 +189,9 @@ impl<'a> Session<'a> {
             let plan = make(&seen)?;
             Ok((seen, plan))
         };
+        let several = self.ports.len() > 1;
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
+            log::about(several.then_some(&device));
             let (port, seen) = match found {
                 Ok(mut port) => {
                     let seen = fenced(|| look_at(&mut *port)).unwrap_or_else(|panic| Err(panic.into()));
@@ -285,7 +287,8 @@ impl<'a> Session<'a> {
                  takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
             );
         });
-        let screen = Screen::start(self.context, !self.args.json, writing.len() > 1);
+        let several = writing.len() > 1;
+        let screen = Screen::start(self.context, !self.args.json, several);
         let writing = writing.into_iter().enumerate().map(|(index, unit)| {
             let progress = screen.unit(index, unit.device.clone());
             (unit, progress)
@@ -295,6 +298,7 @@ impl<'a> Session<'a> {
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
         let rewrite = self.args.force;
         at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
+            log::about(several.then_some(&unit.device));
             if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
                 let work = (job, &unit.carried);
                 let outcome =

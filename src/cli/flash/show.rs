@@ -181,21 +181,30 @@ fn power_words(report: &Report) -> Option<&'static str> {
 }
 
 #[derive(Serialize)]
-struct UnitJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct UnitJson<'a> {
+    /// The unit's port, as `--device` takes it.
     device: &'a str,
+    /// Whether it is as it was wanted.
     ok: bool,
     /// Whether anything was written to the unit.
     changed: bool,
+    /// There where --dry-run was given.
     #[serde(skip_serializing_if = "is_false")]
     dry_run: bool,
+    /// The unit before.
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<IdentityJson<'a>>,
+    /// What is behind the bridge, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind: Option<String>,
+    /// What would be or was written; nothing where the unit could not be looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<PlanJson<'a>>,
+    /// The unit after, once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<IdentityJson<'a>>,
+    /// The version that it runs now, as it says itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     /// Whether it runs what was written.
@@ -204,12 +213,17 @@ struct UnitJson<'a> {
     /// What the unit needs before it runs what was written for certain.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
+    /// Its backup's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     backup: Option<&'a PathBuf>,
+    /// What was done, in order.
     steps: &'a [StepReport],
+    /// Why it is not as it was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<UnitErrorJson<'a>>,
 }
+
+impl print::Document for UnitJson<'_> {}
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
 const fn is_false(value: &bool) -> bool {
@@ -217,30 +231,46 @@ const fn is_false(value: &bool) -> bool {
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct IdentityJson<'a> {
+    /// VID:PID.
     usb_id: String,
+    /// What runs on it, in words.
     state: String,
+    /// The firmware, as far as it shows.
     firmware: String,
+    /// Its serial number.
     serial: &'a str,
+    /// Its product string.
     product: &'a str,
 }
 
 /// What would be or was written; nothing of it where the unit holds it already.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PlanJson<'a> {
+    /// Whether anything has to be written.
     write: bool,
+    /// The firmware, in words.
     firmware: String,
+    /// The VID:PID that it comes back with; nothing for the chip's own.
     usb_id: Option<String>,
+    /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
+    /// What nobody has seen work.
     unproven: Vec<String>,
+    /// What the user may want to do otherwise.
     notes: Vec<String>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct UnitErrorJson<'a> {
     #[serde(flatten)]
     error: ErrorJson,
+    /// What state the unit was left in.
     left: Left,
+    /// What brings it on, or back, in the order in which to try it.
     recovery: &'a [Action],
 }
 
@@ -258,7 +288,7 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 ///
 /// `declined` is why those that were to be written were not: the answer to the question.
 pub fn json(units: &[Unit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
-    print::json(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
+    print::json_each(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
 }
 
 fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {

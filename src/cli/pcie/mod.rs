@@ -1,18 +1,19 @@
 //! `asmpatch pcie`.
 
 mod open;
-mod show;
+pub(super) mod show;
 mod tree;
 
 use std::thread;
 use std::time::{Duration, Instant};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
 use super::device::DeviceArgs;
-use super::{Context, print};
+use super::{Context, print, terminal};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
@@ -241,14 +242,16 @@ impl Reached<'_, '_> {
 ///
 /// # Errors
 /// No unit, one with an SSD or without firmware, no link, a request that failed.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match &args.action {
         None => open::with_engine(&args.show.unit.device, false, &mut |reached| show_tree(&args.show, reached)),
         Some(Action::Reset(ResetArgs { show })) => {
             open::with_engine(&show.unit.device, true, &mut |reached| show_tree(show, reached))
         }
-        Some(Action::Read(args)) => open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached)),
+        Some(Action::Read(args)) => {
+            open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached, context))
+        }
         Some(Action::Write(args)) => open::with_engine(&args.unit.device, false, &mut |reached| write(args, reached)),
     }
 }
@@ -280,26 +283,38 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFa
 
 /// What was read, or written.
 #[derive(Serialize)]
-struct MemoryJson<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct MemoryJson<'a> {
+    /// The unit's port, as `--device` takes it.
     device: &'a str,
+    /// The address of the first byte on the PCIe side.
     address: u64,
+    /// The bytes that were read or written, in hexadecimal.
     bytes: String,
 }
+
+impl print::Document for MemoryJson<'_> {}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
     let mut bytes = vec![0; args.len];
+    let bar = terminal::bars(context).add(ProgressBar::new(args.len as u64));
+    if let Ok(style) = ProgressStyle::with_template("[{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left") {
+        bar.set_style(style);
+    }
     // In pieces, so that Ctrl-C ends a long one.
     let mut address = args.address;
     for piece in bytes.chunks_mut(256) {
         reached.interrupt.check()?;
         reached.pcie.memory_read(address, piece)?;
         address = address.wrapping_add(piece.len() as u64);
+        bar.inc(piece.len() as u64);
     }
+    bar.finish_and_clear();
     if args.unit.json {
         print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: hex(&bytes) });
     } else {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{Reached, hex, tree};
 use crate::bridge::open::Supply;
+use crate::cli::print;
 use crate::escape::Escape as _;
 use crate::file;
 use crate::firmware::BridgeState;
@@ -22,8 +23,11 @@ const IDS_MAX: usize = 16 << 20;
 
 /// What the board measures of its supply.
 #[derive(Debug, Clone, Copy, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SupplyJson {
+    /// Millivolts.
     voltage_mv: u16,
+    /// Milliamperes.
     current_ma: i16,
 }
 
@@ -50,31 +54,48 @@ pub(super) struct Shown<'a, 'b, 'c> {
 }
 
 #[derive(Serialize)]
-struct Json<'a> {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct Json<'a> {
+    /// The unit's port, as `--device` takes it.
     device: &'a str,
+    /// What runs on it.
     firmware: BridgeState,
+    /// What its board measures of the supply, where it does.
     supply: Option<SupplyJson>,
+    /// The link below the bridge.
     link: Link,
+    /// The functions, each behind the bridge above it.
     functions: Vec<FunctionJson<'a>>,
+    /// What was written.
     changes: &'a [Change],
+    /// What is not as it should be.
     notes: Vec<NoteJson<'a>>,
 }
 
+impl print::Document for Json<'_> {}
+
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct FunctionJson<'a> {
     #[serde(flatten)]
     function: &'a Function,
+    /// Its class, in words.
     class_name: Option<&'static str>,
+    /// Its vendor, where it is known.
     vendor_name: Option<&'a str>,
+    /// Its device, where it is known.
     device_name: Option<&'a str>,
+    /// With --hex: its configuration space, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct NoteJson<'a> {
     #[serde(flatten)]
     note: &'a Note,
+    /// The note, in words.
     text: String,
 }
 
@@ -83,7 +104,7 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
 }
 
 impl Shown<'_, '_, '_> {
-    pub(super) fn json(&self) -> impl Serialize {
+    pub(super) fn json(&self) -> impl print::Document {
         let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
             function,
             class_name: class_name(function.class),

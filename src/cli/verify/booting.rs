@@ -11,18 +11,30 @@ use crate::patch::Verification;
 pub(super) struct Booting(Option<BootReport>);
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Booted"))]
 pub(super) struct Json {
+    /// Whether every check holds.
     ok: bool,
+    /// What it enumerates as.
     state: Option<BridgeState>,
+    /// The checks, in order.
     checks: Vec<CheckJson>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "BootCheck"))]
 struct CheckJson {
+    /// The transport on which it was made.
     wire: Wire,
+    /// What was checked.
     what: &'static str,
+    /// Whether it holds.
     ok: bool,
+    /// What came of it, in words.
     found: String,
+    /// Instructions executed since power-on, at its end.
     instructions: u64,
 }
 

@@ -14,18 +14,30 @@ const E4_LENGTH_16: &str = "e4-length-16";
 pub(super) struct Execution(Option<Vec<Checked>>);
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Executed"))]
 pub(super) struct Json {
+    /// Whether every command is answered as it must be.
     ok: bool,
+    /// The commands, in order.
     checks: Vec<CheckJson>,
 }
 
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "ExecutionCheck"))]
 struct CheckJson {
+    /// What is checked.
     what: &'static str,
+    /// The command: bytes in hexadecimal, with spaces between them.
     cdb: String,
+    /// Whether it holds.
     ok: bool,
+    /// What it must answer, in words.
     expected: String,
+    /// What it answered, in words.
     found: String,
+    /// Instructions executed for it.
     instructions: u64,
 }
 

@@ -27,12 +27,19 @@ pub struct Difference {
 
 /// The key of `--json`.
 #[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "UnitFlash"))]
 pub struct Json {
+    /// The unit's port, as `--device` takes it.
     device: String,
+    /// Whether its flash holds the image.
     holds: bool,
+    /// How many bytes differ.
     differing_bytes: usize,
+    /// The first of them: its place in the file, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_file_offset: Option<u32>,
+    /// The first of them: its place in flash, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_flash_address: Option<u32>,
 }

@@ -2,15 +2,34 @@
 
 use std::env;
 use std::io;
+use std::sync::OnceLock;
 
 use console::Term;
-use indicatif::{ProgressDrawTarget, TermLike};
+use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
+
+use super::Context;
 
 /// How often a second bars are drawn: indicatif's own rate.
 const HZ: u8 = 20;
 
-/// Where bars are drawn: stderr, unless nothing can be drawn there.
-pub fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
+/// All bars of the process.
+static BARS: OnceLock<MultiProgress> = OnceLock::new();
+
+/// Where a bar is added to be drawn. The first context that asks decides whether any is.
+pub fn bars(context: &Context) -> &'static MultiProgress {
+    BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(context.shows_progress())))
+}
+
+/// Prints something where the bars stand, and draws them again below it. `print` may not do the same.
+pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
+    match BARS.get() {
+        Some(bars) => bars.suspend(print),
+        None => print(),
+    }
+}
+
+/// Stderr, unless nothing can be drawn there.
+fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_wanted && !is_dumb { Unfailing(Term::buffered_stderr()).into_target() } else { ProgressDrawTarget::hidden() }
 }
@@ -20,11 +39,11 @@ pub fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
 /// indicatif panics where a line is printed among its bars and the terminal is gone, and once more when the bars are
 /// dropped, which ends the process in the middle of a write.
 #[derive(Debug)]
-pub struct Unfailing<T>(pub T);
+struct Unfailing<T>(T);
 
 impl<T: TermLike + 'static> Unfailing<T> {
     /// As a place for bars.
-    pub fn into_target(self) -> ProgressDrawTarget {
+    fn into_target(self) -> ProgressDrawTarget {
         ProgressDrawTarget::term_like_with_hz(Box::new(self), HZ)
     }
 }

@@ -1,0 +1,105 @@
+//! What `-vv` tells of each command and each control request: what was asked, how it ended, its first bytes, its time.
+
+use std::fmt;
+use std::time::Duration;
+
+use tracing::debug;
+
+use super::open::OpenJob;
+use super::workload::{Completion, Job, JobData};
+use crate::scsi::ScsiStatus;
+
+/// The most bytes of data that are shown.
+const SHOWN: usize = 16;
+
+/// A command that was answered. `buffer` begins with its data.
+pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapsed: Duration) {
+    let Completion { transferred, status, sense } = *completion;
+    let data = buffer.get(..transferred).unwrap_or_default();
+    debug!("{}: {}, {}, {}", job.cdb, Status(status, sense), Moved(Way::of(job), data), Milliseconds(elapsed));
+}
+
+/// A control request or a bulk transfer that ended well. `name` is what it is, or belongs to.
+pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed: Duration) {
+    let (way, len) = match job {
+        OpenJob::Control(command) if !command.is_read() => (Way::Out, command.len()),
+        OpenJob::Control(_) | OpenJob::BulkIn(_) => (Way::In, data.len()),
+        OpenJob::BulkOut(len) => (Way::Out, len),
+    };
+    match way {
+        Way::Out => debug!("{name}: {len} bytes out, {}", Milliseconds(elapsed)),
+        way => debug!("{name}: {}, {}", Moved(way, data), Milliseconds(elapsed)),
+    }
+}
+
+/// Which way data went.
+#[derive(Clone, Copy)]
+enum Way {
+    None,
+    In,
+    Out,
+}
+
+impl Way {
+    const fn of(job: &Job) -> Self {
+        match job.data {
+            JobData::None => Self::None,
+            JobData::In(_) => Self::In,
+            JobData::Out(_) => Self::Out,
+        }
+    }
+}
+
+struct Status(ScsiStatus, Option<crate::scsi::Sense>);
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (ScsiStatus::Good, _) => f.write_str("GOOD"),
+            (ScsiStatus::CheckCondition, Some(sense)) => write!(f, "CHECK CONDITION {sense}"),
+            (ScsiStatus::CheckCondition, None) => f.write_str("CHECK CONDITION without sense data"),
+            (ScsiStatus::Busy, _) => f.write_str("BUSY"),
+            (ScsiStatus::Other(status), _) => write!(f, "status {status:#04x}"),
+        }
+    }
+}
+
+struct Moved<'a>(Way, &'a [u8]);
+
+impl fmt::Display for Moved<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(way, data) = *self;
+        match way {
+            Way::None => return f.write_str("no data"),
+            Way::In => write!(f, "{} bytes in", data.len())?,
+            Way::Out => write!(f, "{} bytes out", data.len())?,
+        }
+        for (index, byte) in data.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{byte:02x}", if index == 0 { ": " } else { " " })?;
+        }
+        if data.len() > SHOWN { f.write_str(" ...") } else { Ok(()) }
+    }
+}
+
+struct Milliseconds(Duration);
+
+impl fmt::Display for Milliseconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.3} ms", self.0.as_secs_f64() * 1e3)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_data_the_first_bytes_are_shown() {
+        assert_eq!(Moved(Way::None, &[]).to_string(), "no data");
+        assert_eq!(Moved(Way::In, &[0xAB, 1]).to_string(), "2 bytes in: ab 01");
+        assert_eq!(Moved(Way::In, &[]).to_string(), "0 bytes in");
+        let shown = Moved(Way::Out, &[7; 65_536]).to_string();
+        assert_eq!(shown, format!("65536 bytes out: {} ...", ["07"; SHOWN].join(" ")));
+        assert_eq!(Milliseconds(Duration::from_micros(1234)).to_string(), "1.234 ms");
+    }
+}

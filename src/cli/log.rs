@@ -1,0 +1,349 @@
+//! `-v`, `-vv` and `--log-file`: what is done, as the library's `tracing` events tell it, on stderr or in a file.
+//!
+//! A thread writes the lines. Those that work with units only queue them: a file that is full, or a terminal that takes
+//! no text, costs lines and never holds up a unit.
+
+mod time;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use miette::Diagnostic;
+use thiserror::Error;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+use super::print;
+use crate::escape::Escape as _;
+use crate::failure::{Exit, Failure};
+use crate::file;
+
+/// Bytes that may wait to be written; lines beyond them are dropped.
+const BACKLOG: usize = 16 << 20;
+/// How long the end of a command waits for its log, and a line of its own for those before it.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+/// What its events' targets begin with: other crates' are left out.
+const OURS: &str = env!("CARGO_CRATE_NAME");
+
+/// What of a run is logged, and where.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Output")]
+pub struct LogArgs {
+    /// Tell on stderr what is done: units opened, steps, resets, retries. -vv tells each command and its answer, too.
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    /// Tell it to FILE, with times, and not on stderr; without -v all that -vv tells. It goes behind what is there.
+    #[arg(long, global = true, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+}
+
+/// The log can't be begun.
+#[derive(Debug, Error, Diagnostic)]
+#[error("cannot log to {}", path.display())]
+#[diagnostic(
+    code(asmpatch::log::file),
+    help("nothing was done; name a regular file in a folder that you may write to")
+)]
+pub struct LogError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Failure for LogError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// A run's log. Its end says what is missing in it.
+pub struct Log {
+    queue: Arc<Queue>,
+    path: Option<PathBuf>,
+}
+
+/// The queue of lines that go to stderr, where what is printed waits for them.
+static ON_STDERR: OnceLock<Arc<Queue>> = OnceLock::new();
+
+impl LogArgs {
+    /// Begins the log, where one is asked for.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub fn start(&self) -> Result<Option<Log>, LogError> {
+        let level = match (self.verbose, &self.log_file) {
+            (0, None) => return Ok(None),
+            (1, _) => LevelFilter::INFO,
+            _ => LevelFilter::DEBUG,
+        };
+        let sink = match &self.log_file {
+            Some(path) => {
+                let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
+                Sink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
+            }
+            None => Sink::Stderr,
+        };
+        let queue = Arc::new(Queue::default());
+        let has_times = matches!(sink, Sink::File(_));
+        if !has_times {
+            let _ = ON_STDERR.set(Arc::clone(&queue));
+        }
+        let writer = Arc::clone(&queue);
+        // Without a thread there is no log; the work goes on.
+        if thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(sink)).is_ok() {
+            let _ = tracing::subscriber::set_global_default(Lines { queue: Arc::clone(&queue), level, has_times });
+        }
+        Ok(Some(Log { queue, path: self.log_file.clone() }))
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let (lost, failure) = self.queue.finish();
+        if lost > 0 {
+            let place =
+                self.path.as_deref().map_or_else(|| "stderr".to_owned(), |path: &Path| path.shown().to_string());
+            errln!("asmpatch: the log lacks {lost} lines: cannot write to {place}: {failure}");
+        }
+    }
+}
+
+thread_local! {
+    /// The unit that this thread works on, beside others.
+    static UNIT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Says which of several units the thread works on: its lines begin with it.
+pub fn about(unit: Option<&String>) {
+    UNIT.set(unit.cloned());
+}
+
+/// Waits until the lines that were logged before are on stderr, so that what is printed next stands behind them.
+pub fn settle() {
+    if let Some(queue) = ON_STDERR.get() {
+        queue.settle();
+    }
+}
+
+/// Where lines go.
+enum Sink {
+    Stderr,
+    File(File),
+}
+
+impl Sink {
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        match self {
+            Self::Stderr => print::log(line),
+            Self::File(file) => file.write_all(line.as_bytes()),
+        }
+    }
+}
+
+/// The lines that wait for the thread.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<State>,
+    /// There is a line to write, or the run is over.
+    filled: Condvar,
+    /// Everything is written.
+    emptied: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<String>,
+    /// Bytes in them.
+    waiting: usize,
+    is_writing: bool,
+    lost: u64,
+    failure: Option<String>,
+    is_over: bool,
+    /// The sink takes nothing: nobody waits for it any more.
+    is_stuck: bool,
+}
+
+impl State {
+    fn has_more(&self) -> bool {
+        self.is_writing || !self.lines.is_empty()
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: String) {
+        let mut state = self.lock();
+        if state.is_over || state.failure.is_some() || state.waiting + line.len() > BACKLOG {
+            state.lost += 1;
+            return;
+        }
+        state.waiting += line.len();
+        state.lines.push_back(line);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Writes lines until the run is over, or the sink fails.
+    fn write(&self, mut sink: Sink) {
+        loop {
+            let waited = self.filled.wait_while(self.lock(), |state| state.lines.is_empty() && !state.is_over);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+            let Some(line) = state.lines.pop_front() else { return };
+            state.waiting -= line.len();
+            state.is_writing = true;
+            drop(state);
+            let outcome = sink.write(&line);
+            let mut state = self.lock();
+            state.is_writing = false;
+            if let Err(error) = outcome {
+                state.lost += 1 + state.lines.len() as u64;
+                state.lines.clear();
+                state.failure = Some(error.to_string());
+            }
+            if !state.has_more() {
+                self.emptied.notify_all();
+            }
+        }
+    }
+
+    fn settle(&self) {
+        let waited = self
+            .emptied
+            .wait_timeout_while(self.lock(), LAST_WRITE, |state| state.has_more() && !state.is_stuck)
+            .unwrap_or_else(PoisonError::into_inner);
+        let (mut state, timeout) = waited;
+        state.is_stuck |= timeout.timed_out();
+    }
+
+    /// Writes what waits, for five seconds at most; gives the lines that were lost, and why.
+    fn finish(&self) -> (u64, String) {
+        self.settle();
+        let mut state = self.lock();
+        state.is_over = true;
+        self.filled.notify_all();
+        let unwritten = state.lines.len() as u64 + u64::from(state.is_writing);
+        let failure = state.failure.take().unwrap_or_else(|| "it is too slow".to_owned());
+        (state.lost + unwritten, failure)
+    }
+}
+
+/// Makes lines of events.
+struct Lines {
+    queue: Arc<Queue>,
+    level: LevelFilter,
+    has_times: bool,
+}
+
+impl Subscriber for Lines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && *metadata.level() <= self.level && metadata.target().starts_with(OURS)
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(self.level)
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = String::new();
+        if self.has_times {
+            // Writing into a String can't fail.
+            let _ = write!(line, "{} ", time::Utc(SystemTime::now()));
+        }
+        let level = if *event.metadata().level() <= LevelFilter::INFO { "info" } else { "debug" };
+        let _ = write!(line, "{level}: ");
+        UNIT.with_borrow(|unit| {
+            if let Some(unit) = unit {
+                let _ = write!(line, "{}: ", unit.shown());
+            }
+        });
+        let mut message = Message(String::new());
+        event.record(&mut message);
+        let _ = writeln!(line, "{}", message.0.shown());
+        self.queue.push(line);
+    }
+
+    // There are no spans.
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// An event's message: the events have no other fields.
+struct Message(String);
+
+impl Visit for Message {
+    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
+        let _ = write!(self.0, "{value:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_sink_that_takes_nothing_costs_lines_and_holds_up_nobody() {
+        let queue = Arc::new(Queue::default());
+        // Nobody writes: what does not fit is lost, and counted.
+        for _ in 0..20 {
+            queue.push("x".repeat(1 << 20));
+        }
+        let state = queue.lock();
+        assert_eq!((state.lines.len(), state.lost), (16, 4));
+    }
+
+    #[test]
+    fn text_from_outside_forges_no_line_and_other_crates_have_none() {
+        let queue = Arc::new(Queue::default());
+        let lines = Lines { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
+        tracing::subscriber::with_default(lines, || {
+            about(Some(&"virtual:a\nb".to_owned()));
+            tracing::info!("{}", "x\ninfo: forged\x1b[2J");
+            tracing::info!(target: "hyper", "not ours");
+            tracing::debug!("of -vv");
+        });
+        assert_eq!(queue.lock().lines, ["info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n"]);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_ends_the_log_and_says_so() {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let queue = Arc::new(Queue::default());
+        let writer = Arc::clone(&queue);
+        let (ended, has_ended) = mpsc::channel();
+        thread::spawn(move || {
+            writer.write(Sink::File(full));
+            ended.send(())
+        });
+        queue.push("one\n".to_owned());
+        queue.settle();
+        queue.push("two\n".to_owned());
+        let (lost, failure) = queue.finish();
+        assert_eq!(lost, 2);
+        assert!(failure.contains("No space left"), "{failure}");
+        has_ended.recv_timeout(Duration::from_secs(5)).unwrap();
+    }
+}

@@ -1,0 +1,223 @@
+//! `schemas/`: what `--json` prints, derived from the types that are printed.
+//!
+//! After a wanted change of an output, `SCHEMAS=overwrite cargo test --lib schemas` writes its schema anew: read the
+//! difference before committing it. A key that goes away, or changes its type or its meaning, takes a new
+//! [`Document::VERSION`], and with it a new file.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::{env, fs};
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::print::Document;
+use super::{
+    backup, bench, config, context, disasm, doctor, download, exec, flash, info, list, patch, pcie, reset, run,
+    unpatch, verify, wrap,
+};
+use crate::devices::KnownDevice;
+use crate::digest::{Md5Digest, Sha256Digest};
+use crate::firmware::{FirmwareVersion, UsbId};
+use crate::mcu::{Keys, Line};
+use crate::patch::ConfigEdits;
+use crate::pcie::Bdf;
+
+/// A type that is printed as text of a certain form.
+macro_rules! text {
+    ($type:ident, $pattern:literal, $description:literal) => {
+        impl JsonSchema for $type {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": $pattern, "description": $description })
+            }
+        }
+    };
+}
+
+text!(Sha256Digest, "^[0-9a-f]{64}$", "A SHA-256 in hexadecimal.");
+text!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
+text!(UsbId, "^[0-9A-F]{4}:[0-9A-F]{4}$", "idVendor and idProduct in hexadecimal.");
+text!(FirmwareVersion, r"^[0-9a-f]{6}(\.[0-9a-f]{2}){3}$", "A firmware's version: its date, then its line.");
+text!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
+
+impl JsonSchema for Line {
+    fn schema_name() -> Cow<'static, str> {
+        Keys::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Keys::json_schema(generator)
+    }
+}
+
+impl JsonSchema for ConfigEdits {
+    fn schema_name() -> Cow<'static, str> {
+        "ConfigEdits".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "integer"] },
+            "description": "Fields of configuration block 0 by name: texts, numbers, bytes in hexadecimal."
+        })
+    }
+}
+
+/// The schema of one document: `text` says what prints it.
+fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    let mut parts = BTreeSet::new();
+    find_parts(&schema, &mut parts);
+    close(&mut schema, true, &parts);
+    reword(&mut schema);
+    let Value::Object(mut schema) = schema else { panic!("{name}: a schema is an object") };
+    let properties = schema["properties"].as_object_mut().unwrap();
+    properties.insert("schema".into(), json!({ "const": version, "description": "The version of this schema." }));
+    let required = schema.entry("required").or_insert_with(|| json!([]));
+    let required = required.as_array_mut().unwrap();
+    required.retain(|key| key != "schema");
+    required.insert(0, "schema".into());
+    schema.insert("$id".into(), format!("urn:asmpatch:{name}:{version}").into());
+    schema.insert("title".into(), name.into());
+    schema.insert("description".into(), text.into());
+    schema
+}
+
+/// The schema of an array of such documents.
+fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
+    let mut array = Map::new();
+    for key in ["$schema", "$id", "title", "description", "$defs"] {
+        array.extend(document.remove_entry(key));
+    }
+    array.insert("type".into(), "array".into());
+    array.insert("items".into(), document.into());
+    array
+}
+
+/// Turns doc comments into descriptions: on one line, in JSON's words.
+fn reword(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            for (key, value) in object {
+                match value {
+                    Value::String(text) if key == "description" => {
+                        *text = text
+                            .replace("\n\n", " ")
+                            .replace('\n', " ")
+                            .replace("`None`", "nothing")
+                            .replace("[`", "`")
+                            .replace("`]", "`");
+                    }
+                    other => reword(other),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(reword),
+        _ => {}
+    }
+}
+
+/// The definitions that describe some keys of an object beside others: `$ref` beside `properties`.
+fn find_parts(schema: &Value, parts: &mut BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            if let (Some(Value::String(reference)), true) = (object.get("$ref"), object.contains_key("properties")) {
+                parts.extend(reference.strip_prefix("#/$defs/").map(str::to_owned));
+            }
+            object.values().for_each(|inner| find_parts(inner, parts));
+        }
+        Value::Array(values) => values.iter().for_each(|inner| find_parts(inner, parts)),
+        _ => {}
+    }
+}
+
+/// Says of each object with known keys that it has no others. `is_whole` is false for what describes only some of its keys,
+/// as the definitions in `parts` do.
+fn close(schema: &mut Value, is_whole: bool, parts: &BTreeSet<String>) {
+    let Some(object) = schema.as_object_mut() else { return };
+    let has_keys = object.contains_key("properties");
+    let in_parts = ["oneOf", "anyOf", "allOf", "$ref"].iter().any(|key| object.contains_key(*key));
+    if has_keys && is_whole {
+        object.remove("additionalProperties");
+        object.insert(if in_parts { "unevaluatedProperties" } else { "additionalProperties" }.into(), false.into());
+    }
+    for (key, value) in object {
+        match (key.as_str(), value) {
+            ("$defs", Value::Object(inner)) => {
+                inner.iter_mut().for_each(|(name, inner)| close(inner, !parts.contains(name), parts));
+            }
+            ("properties", Value::Object(inner)) => inner.values_mut().for_each(|inner| close(inner, true, parts)),
+            ("oneOf" | "anyOf" | "allOf", Value::Array(inner)) => {
+                inner.iter_mut().for_each(|inner| close(inner, is_whole && !has_keys, parts));
+            }
+            ("prefixItems", Value::Array(inner)) => inner.iter_mut().for_each(|inner| close(inner, true, parts)),
+            ("items" | "additionalProperties", inner) => close(inner, true, parts),
+            _ => {}
+        }
+    }
+}
+
+/// Compares a schema with its file, or writes it.
+fn is_committed(schema: &Map<String, Value>, version: u32) -> bool {
+    let name = schema["title"].as_str().unwrap();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("schemas/{name}.v{version}.json"));
+    let text = format!("{:#}\n", Value::Object(schema.clone()));
+    if env::var_os("SCHEMAS").is_some_and(|wish| wish == "overwrite") {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, &text).unwrap();
+    }
+    fs::read_to_string(&path).is_ok_and(|there| there == text)
+}
+
+#[test]
+fn the_schemas_are_those_of_the_types_that_are_printed() {
+    let mut stale = Vec::new();
+    let mut check = |schema: Map<String, Value>, version: u32| {
+        if !is_committed(&schema, version) {
+            stale.push(schema["title"].clone());
+        }
+    };
+    macro_rules! one {
+        ($name:literal, $type:ty, $text:literal) => {
+            check(document::<$type>($name, <$type>::VERSION, $text), <$type>::VERSION);
+        };
+    }
+    macro_rules! each {
+        ($name:literal, $type:ty, $text:literal) => {
+            check(array_of(document::<$type>($name, <$type>::VERSION, $text)), <$type>::VERSION);
+        };
+    }
+    one!("error", context::FailureJson, "What any command prints with --json where it fails before it has a result.");
+    one!("backup", backup::Json, "asmpatch backup --json");
+    one!("bench", bench::Json<'_>, "asmpatch bench --json");
+    one!("config", config::get::Json<'_>, "asmpatch config get --json");
+    each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
+    one!("disasm", disasm::Report<'_>, "asmpatch disasm --json");
+    one!("doctor", doctor::Json<'_>, "asmpatch doctor --json");
+    one!("download", download::Report<'_>, "asmpatch download --json");
+    one!("exec", exec::Report, "asmpatch exec --json");
+    each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
+    each!("images", download::KnownJson<'_>, "asmpatch download --list --json: an element an image");
+    one!("info", info::Json<'_>, "asmpatch info --json");
+    each!("list", list::Row, "asmpatch list --json: an element a unit");
+    one!("patch", patch::Json<'_>, "asmpatch patch --json");
+    each!("patches", patch::KnownJson<'_>, "asmpatch patch --list --json: an element a patch");
+    one!("pcie", pcie::show::Json<'_>, "asmpatch pcie and pcie reset --json");
+    one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
+    one!("reset", reset::Json, "asmpatch reset --json");
+    one!("run", run::Report, "asmpatch run --json");
+    one!("unpatch", unpatch::Json<'_>, "asmpatch unpatch --json");
+    each!("verify", verify::Json<'_>, "asmpatch verify --json: an element a file");
+    one!("wrap", wrap::Json, "asmpatch wrap --json");
+    let report = crate::doctor::REPORT_SCHEMA;
+    check(document::<crate::doctor::Report>("doctor-report", report, "The file of asmpatch doctor --report"), report);
+    assert!(stale.is_empty(), "SCHEMAS=overwrite cargo test --lib schemas, and read the difference: {stale:?}");
+}

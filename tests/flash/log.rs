@@ -1,0 +1,102 @@
+//! `-v`, `-vv` and `--log-file` while a unit is written: what can go wrong with a log costs the log alone.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output};
+
+use asmpatch::bridge::Port as _;
+use asmpatch::firmware::UsbId;
+
+use super::cases::{Rig, patched, write_image};
+
+/// What a shell does before it becomes the command, and the words of the log.
+fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_asmpatch")]);
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups");
+    command.args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]).args(log).output().unwrap()
+}
+
+fn is_written(rig: &Rig) -> bool {
+    rig.port().attached().unwrap().usb_id == UsbId::PATCHED
+}
+
+fn rig() -> Rig {
+    let rig = Rig::new("");
+    write_image(rig.home.path(), &patched());
+    rig
+}
+
+#[test]
+fn a_log_file_has_every_command_and_step_with_its_time_behind_what_was_there() {
+    let rig = rig();
+    let home = rig.home.path();
+    fs::write(home.join("log"), "earlier\n").unwrap();
+    let output = flash(home, "", &["--log-file", "log"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let log = fs::read_to_string(home.join("log")).unwrap();
+    let lines: Vec<&str> = log.strip_prefix("earlier\n").unwrap().lines().collect();
+    for line in &lines {
+        let (time, rest) = line.split_once("Z ").unwrap();
+        assert!(time.len() == 23 && time.starts_with("20") && time.as_bytes()[10] == b'T', "{line}");
+        assert!(rest.starts_with("info: ") || rest.starts_with("debug: "), "{line}");
+    }
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(has("info: write firmware part 1: "), "{log}");
+    // The data of a write are shown by their first bytes.
+    assert!(has("debug: e3 50 00 00 ff 00: GOOD, 65280 bytes out: ") && has(" ..., "), "{log}");
+    assert!(lines.iter().all(|line| line.len() < 300), "{log}");
+}
+
+#[test]
+fn a_log_that_is_full_or_gone_costs_its_lines_and_no_write() {
+    // A limit on the size of files stands in for a full disk; the unit's own files are smaller.
+    const LIMIT: u64 = 8 << 20;
+    let rig = rig();
+    let home = rig.home.path();
+    File::create(home.join("log")).unwrap().set_len(LIMIT - 100).unwrap();
+    let limit = format!("trap '' XFSZ; ulimit -f {};", LIMIT / 512);
+    let output = flash(home, &limit, &["--log-file", "log"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(told.contains("asmpatch: the log lacks ") && told.contains(" lines: cannot write to log: "), "{told}");
+    assert!(is_written(&rig));
+
+    for shell in ["exec 2>/dev/full;", "exec 2>&-;"] {
+        let rig = self::rig();
+        let output = flash(rig.home.path(), shell, &["-vv"]);
+        assert!(output.status.success() && is_written(&rig), "{shell}");
+    }
+}
+
+#[test]
+fn what_can_be_no_log_file_is_refused_before_anything_is_done() {
+    let rig = rig();
+    let home = rig.home.path();
+    let before = rig.cells();
+    let fifo = Command::new("mkfifo").arg(home.join("fifo")).status().unwrap();
+    assert!(fifo.success());
+    for name in ["fifo", "unit", "gone/log", "/dev/null"] {
+        let output = flash(home, "", &["--log-file", name]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{name}: {told}");
+        assert!(told.contains("asmpatch::log::file"), "{name}: {told}");
+    }
+    assert!(rig.cells() == before && !home.join("backups").exists());
+}
+
+#[test]
+fn units_that_are_written_at_once_have_their_names_on_their_lines() {
+    let rig = rig();
+    let home = rig.home.path();
+    fs::create_dir(home.join("other")).unwrap();
+    fs::write(home.join("other/bridge.toml"), "serial = 'OTHER001'\n").unwrap();
+    let output = flash(home, "", &["--all", "--device", "virtual:other", "-v"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    for name in ["virtual:unit", "virtual:other"] {
+        assert!(told.contains(&format!("\ninfo: {name}: write firmware part 1\n")), "{told}");
+    }
+    assert!(!told.contains("debug: "), "{told}");
+}

@@ -28,7 +28,9 @@ use crate::unit::{self, Selector};
 /// for bus numbers that it gives to PCIe bridges that have none; they last as long as the power. Ends with status 0 only
 /// where a GPU runtime could start.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom")]
+#[command(
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
+)]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out.

@@ -32,7 +32,9 @@ use crate::unit::{self, OpenError, Selector};
 /// driver holds, or, with --probe, of every unit whose disk nothing uses. A device whose USB ID is not known as a
 /// unit's is neither listed nor opened: --usb-id names one more.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known\n  asmpatch list --prometheus /var/lib/prometheus/node-exporter/asmpatch.prom")]
+#[command(
+    after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known\n  asmpatch list --prometheus /var/lib/prometheus/node-exporter/asmpatch.prom"
+)]
 pub struct Args {
     /// Take units from their kernel driver for a moment to read their firmware.
     #[arg(long)]

@@ -57,10 +57,10 @@ impl PrometheusArgs {
     ///
     /// # Errors
     /// The command's. A FILE that must not be replaced, before anything is done; one that can't be written.
-    pub fn record(
+    pub fn record<'a>(
         &self,
         command: &'static str,
-        device: &str,
+        device: &'a str,
         context: &Context,
         run: impl FnOnce(&mut Exposition) -> Result<Exit, AnyFailure>,
     ) -> Result<Exit, AnyFailure> {
@@ -71,11 +71,10 @@ impl PrometheusArgs {
         if result.is_err() {
             metrics = Exposition::default();
         }
-        let of_run = |sample: Sample<'static>| [sample.with("command", command)];
-        let of_run = |sample| of_run(sample).map(|sample| sample.with("device", device));
+        let of_run = |sample: Sample<'a>| [sample.with("command", command).with("device", device)];
         metrics.gauge(
             "asmpatch_last_run_success",
-            "Whether the last run could look: 0 where it failed, and tells nothing else.",
+            "1 if the last run looked at the system, 0 if it failed.",
             of_run(Sample::from(result.is_ok())),
         );
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();

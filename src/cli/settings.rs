@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_the_file_sets_holds_for_every_command_that_has_the_option_until_the_command_line_says_otherwise() {
         let settings = parse("usb-id = [\"1234:ABCD\", \"1234:abce\"]\ndownload-timeout = 90\n").unwrap();
-        for line in ["asmpatch list", "asmpatch flash x", "asmpatch config get", "asmpatch pcie tree"] {
+        for line in ["asmpatch list", "asmpatch flash x", "asmpatch config get", "asmpatch pcie"] {
             assert_eq!(value(&settings, line, "usb_ids"), ["1234:ABCD", "1234:ABCE"], "{line}");
         }
         assert_eq!(value(&settings, "asmpatch list --usb-id 174C:2464", "usb_ids"), ["174C:2464"]);

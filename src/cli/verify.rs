@@ -252,7 +252,8 @@ impl<'a> Originals<'a> {
         if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
             return Some(image.clone());
         }
-        let cached = || Image::parse(&known::cache(self.context).ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
+        let cached =
+            || Image::parse(&known::cache(self.context).ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
         Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
     }
 }

@@ -238,7 +238,8 @@ mod tests {
         let text = sample().to_string().replace("format = 1", "format = 2\nsigned-by = \"me\"");
         let error = Receipt::parse("out.toml", &text).unwrap_err();
         assert!(matches!(&error, ReceiptError::Format { found: 2, .. }), "{error}");
-        let expected = format!("out.toml is a receipt of format 2, written by \"asmpatch \\\"x\\\"\"; {TOOL} reads format 1");
+        let expected =
+            format!("out.toml is a receipt of format 2, written by \"asmpatch \\\"x\\\"\"; {TOOL} reads format 1");
         assert_eq!(error.to_string(), expected);
         for format in ["0", "-1", "9223372036854775807"] {
             let text = text.replace("format = 2", &format!("format = {format}"));

@@ -13,7 +13,7 @@ pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis
     );
     metrics.gauge(
         "asmpatch_doctor_check",
-        "The verdict on one thing that a GPU runtime needs: 1 for the one that holds, 0 for the others.",
+        "Verdict on each thing that a GPU runtime needs: 1 for the one that holds, 0 for the others.",
         checks(&diagnosis.lines).into_iter().flat_map(|(check, found)| {
             Verdict::ALL.map(|verdict| {
                 let sample = Sample::from(verdict == found).with("device", device);

@@ -35,7 +35,7 @@ pub fn add(metrics: &mut Exposition, rows: &[Row]) {
     );
     metrics.gauge(
         "asmpatch_unit_firmware_read",
-        "Whether what runs on the bridge could be read; a kernel driver that holds it keeps that from a run without --probe.",
+        "Whether what runs on the bridge could be read.",
         of_unit(|row| Some(f64::from(u8::from(row.firmware_unread.is_none())))),
     );
     metrics.gauge(

@@ -29,7 +29,7 @@ class Metrics(unittest.TestCase):
         """What a command writes: for each metric its values by their labels."""
         file = self.folder / "asmpatch.prom"
         command = [BINARY, *words, "--prometheus", file]
-        done = subprocess.run(command, cwd=self.folder, stdout=subprocess.DEVNULL)
+        done = subprocess.run(command, cwd=self.folder, capture_output=True)
         self.assertEqual(done.returncode, status)
         text = file.read_text()
         self.assertEqual(file.stat().st_mode & 0o444, 0o444, "node_exporter is another user")

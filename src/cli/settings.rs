@@ -16,7 +16,7 @@ use super::context::ColorChoice;
 use super::input::{self, InputError};
 use crate::failure::AnyFailure;
 use crate::firmware::UsbId;
-use crate::toml_file;
+use crate::toml_file::{self, TomlError};
 
 /// Which of these is set decides about colours, and the file does not.
 const COLOR_VARIABLES: [&str; 3] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"];
@@ -26,7 +26,7 @@ const COLOR_VARIABLES: [&str; 3] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"];
 #[command(next_help_heading = "Configuration file")]
 pub struct ConfigFile {
     /// Read the values of options from this TOML file instead of asmpatch/config.toml in the platform's configuration
-    /// folder. Options and environment variables take precedence over it.
+    /// folder. Options and environment variables take precedence over it. docs/formats.md describes its keys.
     #[arg(id = "config_file", long = "config", global = true, value_name = "FILE", env = "ASMPATCH_CONFIG")]
     #[arg(value_parser = OsStringValueParser::new())]
     file: Option<OsString>,
@@ -103,14 +103,14 @@ impl Settings {
             },
         };
         match input::read_text(&path) {
-            Ok(text) => Ok(Self::parse(&path, &text)?),
+            Ok(text) => Ok(Self::parse(&path, &text).map_err(|error| *error)?),
             Err(error) if may_be_missing && is_missing(&path, &error) => Ok(Self::default()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, toml_file::TomlError> {
-        let mut settings: Self = toml_file::parse(&path.display().to_string(), text).map_err(|error| *error)?;
+    fn parse(path: &Path, text: &str) -> Result<Self, Box<TomlError>> {
+        let mut settings: Self = toml_file::parse(&path.display().to_string(), text)?;
         let base = path.parent().unwrap_or(Path::new(""));
         let lists = [&mut settings.devices_dir, &mut settings.patch_dir, &mut settings.manifest_dir];
         let single = [&mut settings.backup_dir, &mut settings.cache_dir];
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    fn parse(text: &str) -> Result<Settings, toml_file::TomlError> {
+    fn parse(text: &str) -> Result<Settings, Box<TomlError>> {
         Settings::parse(Path::new("/etc/lab/config.toml"), text)
     }
 

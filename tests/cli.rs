@@ -54,6 +54,8 @@ fn transcripts_show_what_the_program_prints() {
     for folder in ["wrap.in", "doctor.in"] {
         write(&cli.join(folder).join("open.bin"), &practice::open_image().to_file());
     }
+    // One byte more than is read of any text.
+    write(&cli.join("configuration-file.in/oversized.toml"), &vec![b' '; (1 << 20) + 1]);
     // Its reset vector jumps to itself.
     let mut stuck = practice::image();
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
@@ -67,6 +69,7 @@ fn transcripts_show_what_the_program_prints() {
     trycmd::TestCases::new()
         .env("ASMPATCH_CACHE_DIR", "cache")
         .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
         .env("NO_COLOR", "1")
         .case("tests/cli/*.md");
 }

@@ -1,4 +1,5 @@
-//! Replays the fuzzers' corpus: every input that ever showed something, through the same checks.
+//! Replays the fuzzers' corpus: every input that ever showed something, through the same checks. It is here and not in
+//! `fuzz/`, a package of its own that links to it, so that the crate has it.
 
 mod wire_checks;
 
@@ -6,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 fn replay(target: &str, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(target);
     let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut count = 0;
     for entry in entries {

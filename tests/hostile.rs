@@ -29,7 +29,12 @@ fn workspace() -> tempfile::TempDir {
 
 fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
-    command.current_dir(folder).env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").args(arguments);
+    command
+        .current_dir(folder)
+        .env("ASMPATCH_CACHE_DIR", "cache")
+        .env("ASMPATCH_CONFIG", "")
+        .env("NO_COLOR", "1")
+        .args(arguments);
     command.output().unwrap()
 }
 
@@ -245,6 +250,7 @@ fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
     make_fifo(&fifo);
     let mut child = Command::new(PROGRAM)
         .current_dir(folder.path())
+        .env("ASMPATCH_CONFIG", "")
         .args(["download", "--from", "fifo", "--cache-dir", "cache"])
         .stderr(Stdio::null())
         .spawn()
@@ -265,7 +271,13 @@ fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_
          '{PROGRAM}' backup --device virtual:unit -o units/before && \
          '{PROGRAM}' flash patched.bin --device virtual:unit --backup-dir units --yes"
     );
-    let output = Command::new("sh").arg("-c").arg(script).current_dir(folder.path()).output().unwrap();
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .current_dir(folder.path())
+        .env("ASMPATCH_CONFIG", "")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
     for name in ["units", "units/before", "unit"] {

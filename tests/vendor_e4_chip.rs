@@ -392,6 +392,7 @@ fn exec_counts_the_same_instructions() {
             let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
                 .args(["exec", "--json", "--transport", transport, "--cdb", cdb, "--xdata", "0xf000=c0de"])
                 .arg(&path)
+                .env("ASMPATCH_CONFIG", "")
                 .output()
                 .unwrap();
             let report = schemas::parse(&["exec"], &output.stdout);

@@ -119,6 +119,20 @@ pub enum Speed {
     SuperPlus,
 }
 
+impl Speed {
+    /// The signalling rate in bits a second; that of 10 Gbit/s for all from there up.
+    pub const fn bits_per_second(self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::Low => Some(1_500_000),
+            Self::Full => Some(12_000_000),
+            Self::High => Some(480_000_000),
+            Self::Super => Some(5_000_000_000),
+            Self::SuperPlus => Some(10_000_000_000),
+        }
+    }
+}
+
 impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -57,8 +57,8 @@ pub struct Args {
 /// Where the folders of backups go.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BackupPlace {
-    /// Where the backup's folder goes; by default asmpatch/backups in the platform's data folder, or what
-    /// ASMPATCH_BACKUP_DIR names.
+    /// Where the backup's folder goes; by default what ASMPATCH_BACKUP_DIR or the configuration file
+    /// names, or asmpatch/backups in the platform's data folder.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
 }
@@ -72,16 +72,19 @@ impl BackupPlace {
         Some(option)
     }
 
-    /// The folder: what the option names, else the environment, else the one of this system's user.
+    /// The folder: what the option names, else the environment, the configuration file, or the one of this system's user.
     ///
     /// # Errors
     /// Where the system names no data folder.
-    pub fn folder(&self) -> Result<PathBuf, NoBackupPlace> {
+    pub fn folder(&self, context: &Context) -> Result<PathBuf, NoBackupPlace> {
         if let Some(folder) = &self.backup_dir {
             return Ok(folder.clone());
         }
         if let Some(folder) = env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty()) {
             return Ok(folder.into());
+        }
+        if let Some(folder) = context.settings().backup_dir() {
+            return Ok(folder.to_owned());
         }
         let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
         Ok(strategy.data_dir().join("asmpatch").join("backups"))
@@ -158,7 +161,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     screen.finish();
     let folder = match &args.output {
         Some(folder) => folder.clone(),
-        None => args.place.folder()?.join(backup.folder_name()),
+        None => args.place.folder(context)?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
     let firmware = backup.firmware();

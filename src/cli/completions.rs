@@ -1,23 +1,58 @@
 //! `asmpatch completions`.
 
-use super::Context;
-use crate::failure::{AnyFailure, Exit};
+use std::io;
+use std::path::PathBuf;
 
-/// Print a completion script for a shell.
+use clap_complete::{Generator as _, Shell};
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::Context;
+use crate::atomic;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::file;
+
+/// Print a completion script for a shell, or write it into a folder.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch completions bash > /etc/bash_completion.d/asmpatch")]
+#[command(
+    after_help = "Examples:\n  asmpatch completions bash ~/.local/share/bash-completion/completions\n  asmpatch completions zsh > /usr/share/zsh/site-functions/_asmpatch"
+)]
 pub struct Args {
     /// The shell.
-    shell: clap_complete::Shell,
+    shell: Shell,
+
+    /// Write the script into this folder, under the name that the shell looks for. The folder is made where it is missing.
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Error, Diagnostic)]
+#[error("cannot make the folder {}", dir.display())]
+#[diagnostic(code(asmpatch::completions::folder), help("name a folder that you may write to"))]
+struct FolderError {
+    dir: PathBuf,
+    source: io::Error,
+}
+
+impl Failure for FolderError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
 }
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// None.
+/// Where the folder can't be made or written to.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "asmpatch", &mut script);
-    out!("{}", String::from_utf8_lossy(&script));
+    match &args.dir {
+        Some(dir) => {
+            file::make_folder(dir).map_err(|source| FolderError { dir: dir.clone(), source })?;
+            atomic::write(&dir.join(args.shell.file_name("asmpatch")), &script)?;
+        }
+        None => out!("{}", String::from_utf8_lossy(&script)),
+    }
     Ok(Exit::Done)
 }

@@ -1,18 +1,20 @@
 //! What every subcommand knows of its surroundings: colours, quiet, and how to report a failure.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::harmless::Harmless;
 use super::print;
+use super::settings::Settings;
 use crate::failure::AnyFailure;
 
 /// When to colour the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set.
     Auto,
@@ -22,11 +24,22 @@ pub enum ColorChoice {
     Never,
 }
 
+impl Display for ColorChoice {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        })
+    }
+}
+
 /// The surroundings of one run.
 #[derive(Debug)]
 pub struct Context {
     quiet: bool,
     json: bool,
+    settings: Settings,
 }
 
 /// A failure as `--json` prints it.
@@ -78,15 +91,20 @@ impl ErrorJson {
 
 impl Context {
     /// Settles the colour choice for the whole process: everything is printed through `anstream`. `json` is whether the
-    /// result is printed as JSON.
-    pub fn new(color: ColorChoice, quiet: bool, json: bool) -> Self {
+    /// result is printed as JSON, `settings` what the configuration file says.
+    pub fn new(color: ColorChoice, quiet: bool, json: bool, settings: Settings) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { quiet, json }
+        Self { quiet, json, settings }
+    }
+
+    /// What the configuration file says.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Whether to draw progress: not when asked to be quiet, and not into a pipe.

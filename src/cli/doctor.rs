@@ -1,5 +1,7 @@
 //! `asmpatch doctor`.
 
+mod metrics;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -7,6 +9,7 @@ use serde::Serialize;
 
 use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
+use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
@@ -15,6 +18,7 @@ use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::interrupt;
+use crate::prometheus::Exposition;
 use crate::shell;
 use crate::unit::{self, Selector};
 
@@ -24,7 +28,9 @@ use crate::unit::{self, Selector};
 /// for bus numbers that it gives to PCIe bridges that have none; they last as long as the power. Ends with status 0 only
 /// where a GPU runtime could start.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json")]
+#[command(
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
+)]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out.
@@ -50,6 +56,9 @@ pub struct Args {
     #[command(flatten)]
     pcap: PcapArgs,
 
+    #[command(flatten)]
+    prometheus: PrometheusArgs,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -69,8 +78,14 @@ impl print::Document for Json<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, several and no choice, a report that can't be written, Ctrl-C. What is wrong with the unit is on the page.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+/// No unit, several and no choice, a report or metrics that can't be written, Ctrl-C. What is wrong with the unit is on the
+/// page.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let named = args.device.as_ref().map(ToString::to_string).unwrap_or_default();
+    args.prometheus.record("doctor", &named, context, |metrics| examined(args, metrics))
+}
+
+fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::check_new(path, args.force)?;
@@ -85,6 +100,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let diagnosis = diagnose(&seen, &device);
+    metrics::add(metrics, &device, &seen, &diagnosis);
     if args.json {
         print::json(&Json { unit: &seen.unit, diagnosis: &diagnosis });
     } else {

@@ -1,6 +1,7 @@
 //! `asmpatch download`.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use crate::fetch::{Cache, DEFAULT_IMAGE, Fetcher, Limits, Manifest, Manifests, O
 use crate::file;
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
+
+/// For how long a server may be silent, in seconds.
+pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
 
 /// Download a vendor image and verify it.
 ///
@@ -62,7 +66,7 @@ pub struct Args {
     offline: bool,
 
     /// Give up on a server that is silent for so long.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(TIMEOUT_S))]
     timeout: u64,
 
     /// Print what was fetched as JSON.

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::input;
+use super::{Context, input};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::fetch::{Cache, CacheError, Manifests};
@@ -87,13 +87,15 @@ impl DeviceIds {
     }
 }
 
-/// The cache that `asmpatch download` fills without `--cache-dir`.
+/// The cache that `asmpatch download` fills without `--cache-dir`: what the environment says, the configuration file, or the
+/// platform's.
 ///
 /// # Errors
 /// Where the system names no cache folder.
-pub fn cache() -> Result<Cache, CacheError> {
-    match env::var_os("ASMPATCH_CACHE_DIR") {
-        Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
+pub fn cache(context: &Context) -> Result<Cache, CacheError> {
+    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings().cache_dir()) {
+        (Some(folder), _) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
+        (_, Some(folder)) => Ok(Cache::at(folder)),
         _ => Cache::of_user(),
     }
 }

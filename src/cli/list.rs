@@ -1,5 +1,7 @@
 //! `asmpatch list`.
 
+mod metrics;
+
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -7,6 +9,7 @@ use serde::Serialize;
 use super::flash::SSD_LOST;
 use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
+use super::prometheus::PrometheusArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
 use crate::devices::{Devices, KnownDevice};
@@ -29,14 +32,16 @@ use crate::unit::{self, OpenError, Selector};
 /// driver holds, or, with --probe, of every unit whose disk nothing uses. A device whose USB ID is not known as a
 /// unit's is neither listed nor opened: --usb-id names one more.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known")]
+#[command(
+    after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known\n  asmpatch list --prometheus /var/lib/prometheus/node-exporter/asmpatch.prom"
+)]
 pub struct Args {
     /// Take units from their kernel driver for a moment to read their firmware.
     #[arg(long)]
     probe: bool,
 
     /// Show the USB IDs that are known as ASM2464PD units' instead, and what is known of each.
-    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
+    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap", "prometheus"])]
     known: bool,
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
@@ -49,6 +54,9 @@ pub struct Args {
 
     #[command(flatten)]
     pcap: PcapArgs,
+
+    #[command(flatten)]
+    prometheus: PrometheusArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -93,13 +101,28 @@ struct KnownAs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where USB can't be used, a named unit is not there, or a device file is wrong.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let known = args.ids.load()?;
+/// Where USB can't be used, a named unit is not there, a device file is wrong, or metrics can't be written.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.known {
-        show_known(&known, args.json);
+        show_known(&*args.ids.load()?, args.json);
         return Ok(Exit::Done);
     }
+    args.prometheus.record("list", "", context, |metrics| {
+        let rows = rows(args)?;
+        metrics::add(metrics, &rows);
+        if args.json {
+            print::json_each(&rows);
+        } else if rows.is_empty() {
+            outln!("no ASM2464PD bridge is connected");
+        } else {
+            rows.iter().for_each(show);
+        }
+        Ok(Exit::Done)
+    })
+}
+
+fn rows(args: &Args) -> Result<Vec<Row>, AnyFailure> {
+    let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
@@ -112,14 +135,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         rows.push(look.at(unit));
     }
     note_shared_serials(&mut rows, &look.suffix);
-    if args.json {
-        print::json_each(&rows);
-    } else if rows.is_empty() {
-        outln!("no ASM2464PD bridge is connected");
-    } else {
-        rows.iter().for_each(show);
-    }
-    Ok(Exit::Done)
+    Ok(rows)
 }
 
 /// How the units are looked at.

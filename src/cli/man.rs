@@ -9,19 +9,20 @@ use thiserror::Error;
 use super::Context;
 use crate::atomic;
 use crate::failure::{AnyFailure, Exit, Failure};
+use crate::file;
 
-/// Write the man pages, one a subcommand.
+/// Write the man pages, one a subcommand, into a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch man ~/.local/share/man/man1")]
 pub struct Args {
-    /// The folder that they go into.
+    /// The folder; it is made where it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot write the man pages into {}", dir.display())]
-#[diagnostic(code(asmpatch::man::write), help("name an existing folder that you may write to"))]
+#[diagnostic(code(asmpatch::man::write), help("name a folder that you may write to"))]
 struct ManError {
     dir: PathBuf,
     source: io::Error,
@@ -36,12 +37,10 @@ impl Failure for ManError {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the folder can't be written to.
+/// Where the folder can't be made or written to.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let failed = |source| ManError { dir: args.dir.clone(), source };
-    if !args.dir.is_dir() {
-        return Err(failed(io::ErrorKind::NotADirectory.into()).into());
-    }
+    file::make_folder(&args.dir).map_err(failed)?;
     let mut command = super::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();

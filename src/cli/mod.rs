@@ -35,11 +35,13 @@ mod patch_elf;
 mod pcap;
 mod pcie;
 mod plan;
+mod prometheus;
 mod reset;
 mod restore;
 mod run;
 #[cfg(test)]
 mod schemas;
+mod settings;
 mod table;
 mod terminal;
 mod udev;
@@ -55,6 +57,7 @@ pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
 use log::LogArgs;
 
+use self::settings::{ConfigFile, Settings};
 use crate::failure::{AnyFailure, Exit};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
@@ -77,6 +80,9 @@ pub struct Cli {
 
     #[command(flatten)]
     log: LogArgs,
+
+    #[command(flatten)]
+    config_file: ConfigFile,
 
     #[command(subcommand)]
     command: Command,
@@ -151,19 +157,40 @@ pub fn command() -> clap::Command {
 
 /// Parses the process's arguments, runs the command, reports its failure, and gives the exit status.
 pub fn main() -> ExitCode {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
-        let wants_json = wants_json(&matches);
-        Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
+    let exit = parse(Cli::command()).and_then(|(cli, wants_json)| match Settings::load(&cli.config_file) {
+        Ok(settings) if settings.is_empty() => Ok(run_reported(cli, wants_json, settings)),
+        // The file's values are the options' defaults: the command line is read once more with them.
+        Ok(settings) => {
+            let (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
+            Ok(run_reported(cli, wants_json, settings))
+        }
+        Err(failure) => {
+            Context::new(cli.color, cli.quiet, wants_json, Settings::default()).report_end(&failure);
+            Ok(failure.exit())
+        }
     });
-    let (cli, wants_json) = match parsed {
-        Ok(parsed) => parsed,
+    let exit = match exit {
+        Ok(exit) => exit as u8,
         Err(error) => {
             // clap prints help and version to stdout with status 0, errors to stderr with status 2.
             let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8));
+            u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8)
         }
     };
-    let context = Context::new(cli.color, cli.quiet, wants_json);
+    print::report_lost_output();
+    ExitCode::from(exit)
+}
+
+/// Parses the process's arguments. Gives them, and whether the result is wanted as JSON.
+fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
+    let matches = command.try_get_matches()?;
+    let wants_json = wants_json(&matches);
+    Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
+}
+
+/// Runs the command and reports its failure.
+fn run_reported(cli: Cli, wants_json: bool, settings: Settings) -> Exit {
+    let context = Context::new(cli.color, cli.quiet, wants_json, settings);
     // Begun before anything is done: a file that can't be written stops it.
     let outcome = cli.log.start().map_err(AnyFailure::from);
     let (log, outcome) = match outcome {
@@ -175,8 +202,7 @@ pub fn main() -> ExitCode {
         failure.exit()
     });
     drop(log);
-    print::report_lost_output();
-    ExitCode::from(exit as u8)
+    exit
 }
 
 /// Whether the subcommand, or the one below it, has a `--json` and was given it.

@@ -88,7 +88,7 @@ impl print::Document for Json<'_> {}
 ///
 /// # Errors
 /// A file that is no image, patches that don't fit it or each other, an OUT that is there or can't be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = Manifests::load(&[])?;
     let library = args.patches.load(&manifests)?;
     if args.list {
@@ -96,7 +96,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     if let ElfArgs { elf: Some(elf), site: Some(site) } = &args.elf {
-        return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library);
+        return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library, context);
     }
     // clap lets FILE be missing only beside --elf and --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };

@@ -6,7 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
-use super::known;
+use super::{Context, known};
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape;
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -59,6 +59,7 @@ pub fn run(
     image: Option<&Path>,
     manifests: &Manifests,
     library: &Library,
+    context: &Context,
 ) -> Result<Exit, AnyFailure> {
     let (image, sha256) = match image {
         Some(path) => {
@@ -72,7 +73,7 @@ pub fn run(
         }
         None => {
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = known::cache()?.load(manifest)?.ok_or(NoImage)?;
+            let bytes = known::cache(context)?.load(manifest)?.ok_or(NoImage)?;
             (Image::parse(&bytes)?, manifest.sha256)
         }
     };

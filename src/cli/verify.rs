@@ -156,7 +156,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = args.patches.load(&manifests)?;
     let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
-    let originals = Originals::read(&args.original, &manifests)?;
+    let originals = Originals::read(&args.original, &manifests, context)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
     let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
@@ -225,7 +225,7 @@ fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
 
 fn read_receipt(path: &Path) -> Result<Receipt, AnyFailure> {
     let text = input::read_text(path)?;
-    Receipt::parse(&path.display().to_string(), &text).map_err(|error| (*error).into())
+    Ok(Receipt::parse(&path.display().to_string(), &text)?)
 }
 
 #[derive(Debug, thiserror::Error, Diagnostic)]
@@ -257,16 +257,17 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
 struct Originals<'a> {
     named: Vec<(Sha256Digest, Image)>,
     manifests: &'a Manifests,
+    context: &'a Context,
 }
 
 impl<'a> Originals<'a> {
-    fn read(paths: &[PathBuf], manifests: &'a Manifests) -> Result<Self, AnyFailure> {
+    fn read(paths: &[PathBuf], manifests: &'a Manifests, context: &'a Context) -> Result<Self, AnyFailure> {
         let mut named = Vec::new();
         for path in paths {
             let file = input::ImageFile::read(path)?;
             named.push((file.sha256, file.image));
         }
-        Ok(Self { named, manifests })
+        Ok(Self { named, manifests, context })
     }
 
     /// Asked for only where something is wrong with a file, so nothing is read or built for the others. A cache that
@@ -275,7 +276,8 @@ impl<'a> Originals<'a> {
         if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
             return Some(image.clone());
         }
-        let cached = || Image::parse(&known::cache().ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
+        let cached =
+            || Image::parse(&known::cache(self.context).ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
         Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
     }
 }

@@ -20,8 +20,8 @@ const ACCELERATOR: u8 = 0x12;
 /// What brings a unit back whose bulk pipes hang. Source: owners' reports.
 const POWER: &str = "power: unplug the unit and its supply, wait five seconds, plug both in again. Nothing else helps";
 
-/// How it stands with one thing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// How it stands with one thing, from the best to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -29,10 +29,25 @@ pub enum Verdict {
     Good,
     /// A runtime can start all the same.
     Note,
-    /// A runtime can't start.
-    Bad,
     /// Nothing tells.
     Unknown,
+    /// A runtime can't start.
+    Bad,
+}
+
+impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Good, Self::Note, Self::Unknown, Self::Bad];
+
+    /// Its name in JSON and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Note => "note",
+            Self::Unknown => "unknown",
+            Self::Bad => "bad",
+        }
+    }
 }
 
 /// One line of the page.

@@ -43,6 +43,12 @@ struct Manifest {
     file: Vec<FileEntry>,
 }
 
+/// What the manifests of every layout have.
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct FileEntry {
@@ -260,11 +266,14 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         path: path.clone(),
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
+    // Another format may have keys that are unknown here.
+    if let Ok(Head { format }) = toml::from_str(&text)
+        && format != FORMAT
+    {
+        return Err(BackupFolderError::Format { path, found: format });
+    }
     let manifest: Manifest = toml::from_str(&text)
         .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
-    if manifest.format != FORMAT {
-        return Err(BackupFolderError::Format { path, found: manifest.format });
-    }
 
     let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();
     let with = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];

@@ -2,15 +2,60 @@
 
 use std::fmt;
 
+use miette::Diagnostic;
 use serde::Deserialize;
+use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::set::PatchSet;
 use crate::digest::Sha256Digest;
 use crate::escape;
+use crate::failure::{Exit, Failure};
 use crate::firmware::{FirmwareVersion, Image};
 use crate::toml_file::{self, TomlError};
+
+/// What writes receipts now.
+const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
+/// The format's version that is read and written.
+const FORMAT: u32 = 1;
+
+/// Why a receipt can't be used.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ReceiptError {
+    /// TOML that is no receipt.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// A receipt of another version of asmpatch.
+    #[error("{origin} is a receipt of format {found}, written by {tool:?}; {TOOL} reads format {FORMAT}")]
+    #[diagnostic(
+        code(asmpatch::receipt::format),
+        help("use the version of asmpatch that wrote it, or patch the original image again with this one")
+    )]
+    Format {
+        /// The receipt.
+        origin: String,
+        /// Its format.
+        found: i64,
+        /// What it says wrote it.
+        tool: String,
+    },
+}
+
+impl Failure for ReceiptError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// What receipts of every format have. The rest of another format's would be unknown keys.
+#[derive(Deserialize)]
+struct Head {
+    format: i64,
+    #[serde(default)]
+    tool: String,
+}
 
 /// What a receipt says. It holds no times, paths or names of machines: the same inputs give the same receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
@@ -42,15 +87,15 @@ impl TryFrom<u32> for Format {
 
     fn try_from(number: u32) -> Result<Self, String> {
         match number {
-            1 => Ok(Self),
-            _ => Err(format!("receipt format {number} is not known to this version of asmpatch, expected 1")),
+            FORMAT => Ok(Self),
+            _ => Err(format!("format {number}, expected {FORMAT}")),
         }
     }
 }
 
 impl From<Format> for u32 {
     fn from(_: Format) -> Self {
-        1
+        FORMAT
     }
 }
 
@@ -94,7 +139,7 @@ impl Receipt {
         let entry = |patch: &&Patch| ReceiptPatch { id: patch.id().to_owned(), digest: patch.digest(&digest) };
         Self {
             format: Format,
-            tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")).to_owned(),
+            tool: TOOL.to_owned(),
             input,
             output: ReceiptImage::of(output),
             patches: set.patches().iter().map(entry).collect(),
@@ -105,9 +150,14 @@ impl Receipt {
     /// Reads a receipt. `origin` names it in errors.
     ///
     /// # Errors
-    /// Unknown keys, missing keys and bad values, each at its place.
-    pub fn parse(origin: &str, text: &str) -> Result<Self, Box<TomlError>> {
-        toml_file::parse(origin, text)
+    /// A receipt of another format; unknown keys, missing keys and bad values, each at its place.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, ReceiptError> {
+        match toml::from_str(text) {
+            Ok(Head { format, tool }) if format != i64::from(FORMAT) => {
+                Err(ReceiptError::Format { origin: origin.to_owned(), found: format, tool })
+            }
+            _ => Ok(toml_file::parse(origin, text)?),
+        }
     }
 }
 
@@ -116,7 +166,7 @@ impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |text: &str| escape::toml(text);
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
-        writeln!(f, "format = 1\ntool = {}", text(&self.tool))?;
+        writeln!(f, "format = {FORMAT}\ntool = {}", text(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
@@ -169,7 +219,7 @@ mod tests {
     fn a_receipt_is_read_strictly() {
         let text = sample().to_string();
         for (from, to, expected) in [
-            ("format = 1", "format = 2", "receipt format 2 is not known"),
+            ("format = 1", "format = \"1\"", "invalid type: string"),
             ("tool", "tools", "unknown field `tools`"),
             ("size", "length", "unknown field `length`"),
             ("digest = ", "sha256 = ", "unknown field `sha256`"),
@@ -180,6 +230,21 @@ mod tests {
             assert!(text.contains(from), "{from}");
             let message = Receipt::parse("out.toml", &text.replace(from, to)).unwrap_err().to_string();
             assert!(message.starts_with("out.toml: ") && message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_of_another_version_is_told_from_a_wrong_one() {
+        // Another format may have other keys.
+        let text = sample().to_string().replace("format = 1", "format = 2\nsigned-by = \"me\"");
+        let error = Receipt::parse("out.toml", &text).unwrap_err();
+        assert!(matches!(&error, ReceiptError::Format { found: 2, .. }), "{error}");
+        let expected =
+            format!("out.toml is a receipt of format 2, written by \"asmpatch \\\"x\\\"\"; {TOOL} reads format 1");
+        assert_eq!(error.to_string(), expected);
+        for format in ["0", "-1", "9223372036854775807"] {
+            let text = text.replace("format = 2", &format!("format = {format}"));
+            assert!(matches!(Receipt::parse("r", &text), Err(ReceiptError::Format { .. })), "{format}");
         }
     }
 

@@ -258,7 +258,12 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
-    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
+    command
+        .current_dir(home)
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
+        .args(words)
+        .args(["--yes", "--json"]);
     command.output().unwrap()
 }
 
@@ -325,7 +330,12 @@ fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
         // A pipe's status is asmpatch's, not that of its reader.
         let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
         let binary = env!("CARGO_BIN_EXE_asmpatch");
-        std::process::Command::new("sh").current_dir(home).args(["-c", &line, binary]).status().unwrap();
+        std::process::Command::new("sh")
+            .current_dir(home)
+            .env("ASMPATCH_CONFIG", "")
+            .args(["-c", &line, binary])
+            .status()
+            .unwrap();
         assert_eq!(fs::read_to_string(home.join("status")).unwrap().trim(), "0", "{lost}");
         let file = patched.image.to_file();
         assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
@@ -342,7 +352,13 @@ pub fn flashing(rig: &Rig) -> std::process::Child {
     let before = rig.cells()[0x100..0x104].to_vec();
     write_image(home, &patched());
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    command.current_dir(home).env("ASMPATCH_CONFIG", "").args([
+        "flash",
+        "patched.bin",
+        "--device",
+        "virtual:unit",
+        "--yes",
+    ]);
     let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The cells are in the file from the erase's first moment on.
     let has_begun = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before;
@@ -456,7 +472,13 @@ fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there()
     let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
     let run = |more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
+        command
+            .current_dir(home)
+            .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("ASMPATCH_CONFIG", "")
+            .args(&words)
+            .arg("--json")
+            .args(more);
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         let units = schemas::parse(&["flash"], &output.stdout);
         (output.status.code(), units)
@@ -483,7 +505,11 @@ fn backups_go_to_the_data_folder_unless_another_is_named() {
     let home = rig.home.path();
     let backup = |variable: Option<&str>, words: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
+        command
+            .current_dir(home)
+            .env_remove("ASMPATCH_BACKUP_DIR")
+            .env("ASMPATCH_CONFIG", "")
+            .env("XDG_DATA_HOME", home.join("data"));
         command.args(["backup", "--device", "virtual:unit"]).args(words);
         if let Some(folder) = variable {
             command.env("ASMPATCH_BACKUP_DIR", folder);
@@ -496,6 +522,47 @@ fn backups_go_to_the_data_folder_unless_another_is_named() {
     assert!(backup(Some("variable"), &[]).contains("variable/asmpatch-backup-"));
     assert!(backup(Some("variable"), &["--backup-dir", "option"]).contains("option/asmpatch-backup-"));
     assert!(backup(Some("variable"), &["-o", "mine"]).contains("backup    mine"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_configuration_file_at_the_platforms_place_is_read_unless_another_or_none_is_wanted() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let file = home.join("xdg/asmpatch/config.toml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let backup = |config: Option<&str>, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env_remove("ASMPATCH_CONFIG");
+        command.env("XDG_DATA_HOME", home.join("data")).env("XDG_CONFIG_HOME", home.join("xdg"));
+        config.map(|file| command.env("ASMPATCH_CONFIG", file));
+        let output = command.args(["backup", "--device", "virtual:unit"]).args(words).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let goes_to = |(status, told): (Option<i32>, String), folder: &str| {
+        assert!(status == Some(0) && told.contains(&format!("{folder}/asmpatch-backup-")), "{folder}: {told}");
+    };
+    goes_to(backup(None, &[]), "data/asmpatch/backups");
+    fs::write(&file, "backup-dir = 'kept'\n").unwrap();
+    fs::write(home.join("other.toml"), "backup-dir = 'other'\n").unwrap();
+    goes_to(backup(None, &[]), "xdg/asmpatch/kept");
+    goes_to(backup(Some("other.toml"), &[]), "other");
+    goes_to(backup(Some("other.toml"), &["--config", file.to_str().unwrap()]), "xdg/asmpatch/kept");
+    goes_to(backup(None, &["--backup-dir", "mine"]), "mine");
+    assert!(backup(None, &["-o", "this"]).1.contains("backup    this"));
+
+    fs::write(&file, "backup-folder = 'kept'\n").unwrap();
+    let (status, told) = backup(None, &["-o", "never"]);
+    assert!(status == Some(3) && told.contains("unknown field `backup-folder`"), "{told}");
+    assert!(!home.join("never").exists());
+    goes_to(backup(None, &["--no-config"]), "data/asmpatch/backups");
+    goes_to(backup(Some(""), &[]), "data/asmpatch/backups");
+    let (status, told) = backup(Some("missing.toml"), &[]);
+    assert!(status == Some(3) && told.contains("cannot read missing.toml"), "{told}");
+    // A folder in the place of the file is somebody's mistake.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert_eq!(backup(None, &[]).0, Some(3));
 }
 
 #[test]

@@ -48,6 +48,22 @@ class Contents(FolderTest):
         pages = {file.stem for file in (self.folder / "man").iterdir()}
         self.assertLessEqual({"asmpatch", "asmpatch-flash", "asmpatch-reset"}, pages)
 
+    def test_the_crate_has_every_file_that_its_code_and_tests_name(self) -> None:
+        packed = set(printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=ROOT).split("\n"))
+        tracked = set(printed("git", "ls-files", "-z", cwd=ROOT).split("\0")) - {""}
+        below: dict[str, set[str]] = {}
+        for file in tracked:
+            for path in (file, *map(str, Path(file).parents)):
+                below.setdefault(path, set()).add(file)
+        named: set[str] = set()
+        for source in (file for file in packed if file.endswith(".rs")):
+            for text in re.findall(r'"((?:\.\./)*\w[^"\\\n*]+)', (ROOT / source).read_text()):
+                for base in ("", os.path.dirname(source)):
+                    named |= below.get(os.path.normpath(os.path.join(base, text)), set())
+        self.assertEqual(named - packed, set())
+        # The corpus, the transcripts, and the data in the binary at the least.
+        self.assertGreater(len(named), 300)
+
     def test_the_licences_are_those_of_the_lock_file(self) -> None:
         now = printed(ROOT / "packaging/licences")
         kept = (ROOT / "THIRD-PARTY-LICENSES.md").read_text()

@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         let capture = recording.capture();
         let backup_into = match args.no_backup {
             true => None,
-            false => Some(args.backup_place.folder()?),
+            false => Some(args.backup_place.folder(context)?),
         };
         let there = |port: Box<dyn Port>| (port.device(), Ok(port));
         let mut ports: Vec<Found> = match (args.device.as_slice(), choice.all) {

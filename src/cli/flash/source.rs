@@ -39,7 +39,7 @@ impl Source {
         let read = ImageFile::read(file)?;
         let beside = receipt_beside(file);
         let receipt = match args.receipt.as_deref().or(beside.as_deref().filter(|path| path.is_file())) {
-            Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?).map_err(|e| *e)?),
+            Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?)?),
             None => None,
         };
         let library = args.patches.load(&Manifests::load(&[])?)?;

@@ -61,7 +61,10 @@ fn a_manifest_is_read_strictly() {
         fs::write(&path, text).unwrap();
         load(&folder).unwrap_err()
     };
-    assert!(matches!(with(good.replace("format = 1", "format = 2")), BackupFolderError::Format { found: 2, .. }));
+    assert!(matches!(
+        with(good.replace("format = 1", "format = 2\nsigned-by = \"me\"")),
+        BackupFolderError::Format { found: 2, .. }
+    ));
     assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
     assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
     assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));

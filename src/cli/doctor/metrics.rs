@@ -1,0 +1,77 @@
+//! `doctor --prometheus`: docs/monitoring.md.
+
+use crate::doctor::{Diagnosis, Examination, Line, Verdict};
+use crate::prometheus::{Exposition, Sample};
+
+/// Adds what the page says of the unit at `device`.
+pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis: &Diagnosis) {
+    let of_unit = |value: f64| [Sample::new(value).with("device", device)];
+    metrics.gauge(
+        "asmpatch_doctor_runtime_can_start",
+        "Whether a GPU runtime could start on the bridge.",
+        [Sample::from(diagnosis.runtime.is_some()).with("device", device)],
+    );
+    metrics.gauge(
+        "asmpatch_doctor_check",
+        "Verdict on each thing that a GPU runtime needs: 1 for the one that holds, 0 for the others.",
+        checks(&diagnosis.lines).into_iter().flat_map(|(check, found)| {
+            Verdict::ALL.map(|verdict| {
+                let sample = Sample::from(verdict == found).with("device", device);
+                sample.with("check", check).with("verdict", verdict.name())
+            })
+        }),
+    );
+    if let Some(Ok(Some(supply))) = &seen.supply {
+        metrics.gauge(
+            "asmpatch_doctor_supply_volts",
+            "Voltage of the bridge's 12 V supply.",
+            of_unit(f64::from(supply.voltage_mv) / 1e3),
+        );
+        metrics.gauge(
+            "asmpatch_doctor_supply_amperes",
+            "Current of the bridge's 12 V supply.",
+            of_unit(f64::from(supply.current_ma) / 1e3),
+        );
+    }
+    let of_requests = |microseconds: fn(&crate::doctor::Timing) -> u64| {
+        seen.timings.iter().map(move |timing| {
+            Sample::new(microseconds(timing) as f64 / 1e6).with("device", device).with("request", &timing.what)
+        })
+    };
+    metrics.gauge(
+        "asmpatch_doctor_request_median_seconds",
+        "Median time of one request, of those that doctor sends one after the other.",
+        of_requests(|timing| timing.median_us),
+    );
+    metrics.gauge(
+        "asmpatch_doctor_request_max_seconds",
+        "Longest time of one request, of those that doctor sends one after the other.",
+        of_requests(|timing| timing.longest_us),
+    );
+}
+
+/// Each topic of the page once, with the worst of its lines' verdicts.
+fn checks(lines: &[Line]) -> Vec<(&'static str, Verdict)> {
+    let mut checks: Vec<(&'static str, Verdict)> = Vec::new();
+    for line in lines {
+        match checks.iter_mut().find(|(topic, _)| *topic == line.topic) {
+            Some((_, worst)) => *worst = line.verdict.max(*worst),
+            None => checks.push((line.topic, line.verdict)),
+        }
+    }
+    checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topic_with_several_lines_counts_once_with_the_worst_of_them() {
+        let line = |topic, verdict| Line { topic, verdict, found: String::new(), advice: None };
+        let lines = [line("GPU", Verdict::Good), line("bench", Verdict::Good), line("bench", Verdict::Bad)];
+        assert_eq!(checks(&lines), [("GPU", Verdict::Good), ("bench", Verdict::Bad)]);
+        let lines = [line("GPU", Verdict::Unknown), line("GPU", Verdict::Note), line("GPU", Verdict::Good)];
+        assert_eq!(checks(&lines), [("GPU", Verdict::Unknown)]);
+    }
+}

@@ -1,0 +1,46 @@
+//! `list --prometheus`: docs/monitoring.md.
+
+use super::Row;
+use crate::prometheus::{Exposition, Sample};
+
+/// Adds what the list shows of every unit.
+pub fn add(metrics: &mut Exposition, rows: &[Row]) {
+    let devices: Vec<String> = rows.iter().map(|row| row.unit.location.to_string()).collect();
+    let ids: Vec<String> = rows.iter().map(|row| row.unit.id.to_string()).collect();
+    let states: Vec<String> = rows.iter().map(|row| row.unit.state.to_string()).collect();
+    let of_unit = |value: fn(&Row) -> Option<f64>| {
+        let units = rows.iter().zip(&devices);
+        units.filter_map(move |(row, device)| Some(Sample::new(value(row)?).with("device", device)))
+    };
+    metrics.gauge("asmpatch_units", "Bridges on the system.", [Sample::new(rows.len() as f64)]);
+    metrics.gauge(
+        "asmpatch_unit_info",
+        "A bridge: where it is, who it says it is, what runs on it.",
+        rows.iter().zip(devices.iter().zip(ids.iter().zip(&states))).map(|(row, (device, (id, state)))| {
+            Sample::new(1.0)
+                .with("device", device)
+                .with("usb_id", id)
+                .with("serial", row.unit.serial.as_deref().unwrap_or_default())
+                .with("state", state)
+                .with("runs", &row.runs)
+                .with("firmware", row.firmware.as_deref().unwrap_or_default())
+                .with("behind", row.behind.as_deref().unwrap_or_default())
+                .with("driver", row.unit.driver.as_deref().unwrap_or_default())
+        }),
+    );
+    metrics.gauge(
+        "asmpatch_unit_link_speed_bytes_per_second",
+        "Signalling rate of the USB link: 6e7 is 480 Mbit/s, 6.25e8 is 5 Gbit/s, 1.25e9 is 10 Gbit/s and up.",
+        of_unit(|row| row.unit.speed.bits_per_second().map(|bits| bits as f64 / 8.0)),
+    );
+    metrics.gauge(
+        "asmpatch_unit_firmware_read",
+        "Whether what runs on the bridge could be read.",
+        of_unit(|row| Some(f64::from(u8::from(row.firmware_unread.is_none())))),
+    );
+    metrics.gauge(
+        "asmpatch_unit_notes",
+        "Notes on the bridge: a slow link, a shared serial number, an SSD behind it.",
+        of_unit(|row| Some(row.notes.len() as f64)),
+    );
+}

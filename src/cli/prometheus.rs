@@ -1,0 +1,112 @@
+//! `--prometheus`.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::{Context, output};
+use crate::atomic;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::prometheus::{Exposition, Sample};
+
+/// Where metrics go.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PrometheusArgs {
+    /// Also write metrics to FILE for node_exporter's textfile collector, which reads names that end in .prom. Earlier
+    /// metrics are replaced, and a run that fails says so. docs/monitoring.md describes them.
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+}
+
+/// Why no metrics are written there.
+#[derive(Debug, Error, Diagnostic)]
+enum TargetError {
+    #[error("{} does not end in .prom", .0.display())]
+    #[diagnostic(
+        code(asmpatch::prometheus::name),
+        help("node_exporter's textfile collector reads no other files; name one as in asmpatch.prom")
+    )]
+    Name(PathBuf),
+    #[error("cannot read {}", path.display())]
+    #[diagnostic(code(asmpatch::prometheus::read), help("check that you may read and write it, or name a new file"))]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{} is there already, and does not hold asmpatch's metrics", .0.display())]
+    #[diagnostic(
+        code(asmpatch::prometheus::foreign),
+        help("name a new file, or earlier metrics of asmpatch, which are replaced")
+    )]
+    Foreign(PathBuf),
+}
+
+impl Failure for TargetError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Name(_) => Exit::Usage,
+            Self::Read { .. } => Exit::BadInput,
+            Self::Foreign(_) => Exit::Refused,
+        }
+    }
+}
+
+impl PrometheusArgs {
+    /// Runs the command, and writes what it measured, or that it failed. `device` is what `--device` says.
+    ///
+    /// # Errors
+    /// The command's. A FILE that must not be replaced, before anything is done; one that can't be written.
+    pub fn record<'a>(
+        &self,
+        command: &'static str,
+        device: &'a str,
+        context: &Context,
+        run: impl FnOnce(&mut Exposition) -> Result<Exit, AnyFailure>,
+    ) -> Result<Exit, AnyFailure> {
+        let mut metrics = Exposition::default();
+        let Some(path) = &self.prometheus else { return run(&mut metrics) };
+        check(path)?;
+        let result = run(&mut metrics);
+        if result.is_err() {
+            metrics = Exposition::default();
+        }
+        let of_run = |sample: Sample<'a>| [sample.with("command", command).with("device", device)];
+        metrics.gauge(
+            "asmpatch_last_run_success",
+            "1 if the last run looked at the system, 0 if it failed.",
+            of_run(Sample::from(result.is_ok())),
+        );
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        metrics.gauge(
+            "asmpatch_last_run_timestamp_seconds",
+            "When the last run ended, in seconds since 1970.",
+            of_run(Sample::new(now as f64)),
+        );
+        match (result, atomic::write(path, metrics.as_str().as_bytes())) {
+            (result, Ok(())) => result,
+            (Ok(_), Err(error)) => Err(error.into()),
+            (Err(failure), Err(error)) => {
+                context.report_diagnostic(&error);
+                Err(failure)
+            }
+        }
+    }
+}
+
+/// Checks that FILE may be written: its name, and what stands there.
+fn check(path: &Path) -> Result<(), AnyFailure> {
+    if path.extension().is_none_or(|extension| extension != "prom") {
+        return Err(TargetError::Name(path.to_owned()).into());
+    }
+    output::must_be_regular(path)?;
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(Exposition::START.len() as u64).read_to_end(&mut start));
+    match read {
+        Ok(0) => Ok(()),
+        Ok(_) if start == Exposition::START.as_bytes() => Ok(()),
+        Ok(_) => Err(TargetError::Foreign(path.to_owned()).into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(TargetError::Read { path: path.to_owned(), source }.into()),
+    }
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tracing::debug;
+use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
 use super::workload::{Completion, Job, JobData};
@@ -14,6 +14,9 @@ const SHOWN: usize = 16;
 
 /// A command that was answered. `buffer` begins with its data.
 pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapsed: Duration) {
+    if !enabled!(Level::DEBUG) {
+        return;
+    }
     let Completion { transferred, status, sense } = *completion;
     let data = buffer.get(..transferred).unwrap_or_default();
     debug!("{}: {}, {}, {}", job.cdb, Status(status, sense), Moved(Way::of(job), data), Milliseconds(elapsed));
@@ -21,14 +24,22 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
 
 /// A control request or a bulk transfer that ended well. `name` is what it is, or belongs to.
 pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed: Duration) {
-    let (way, len) = match job {
-        OpenJob::Control(command) if !command.is_read() => (Way::Out, command.len()),
-        OpenJob::Control(_) | OpenJob::BulkIn(_) => (Way::In, data.len()),
-        OpenJob::BulkOut(len) => (Way::Out, len),
-    };
-    match way {
-        Way::Out => debug!("{name}: {len} bytes out, {}", Milliseconds(elapsed)),
-        way => debug!("{name}: {}, {}", Moved(way, data), Milliseconds(elapsed)),
+    if !enabled!(Level::DEBUG) {
+        return;
+    }
+    let time = Milliseconds(elapsed);
+    match job {
+        OpenJob::Control(command) => {
+            let sent = command.data().unwrap_or_default();
+            let moved = match (command.is_read(), command.len()) {
+                (true, _) => Moved(Way::In, data),
+                (false, 0) => Moved(Way::None, &[]),
+                (false, len) => Moved(Way::Out, sent.get(..len).unwrap_or_default()),
+            };
+            debug!("{name}, setup {}: {moved}, {time}", Bytes(&command.setup()));
+        }
+        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", Moved(Way::In, data)),
+        OpenJob::BulkOut(len) => debug!("{name}: {len} bytes out, {time}"),
     }
 }
 
@@ -74,10 +85,19 @@ impl fmt::Display for Moved<'_> {
             Way::In => write!(f, "{} bytes in", data.len())?,
             Way::Out => write!(f, "{} bytes out", data.len())?,
         }
-        for (index, byte) in data.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{byte:02x}", if index == 0 { ": " } else { " " })?;
+        if data.is_empty() { Ok(()) } else { write!(f, ": {}", Bytes(data)) }
+    }
+}
+
+/// The first bytes in hexadecimal.
+struct Bytes<'a>(&'a [u8]);
+
+impl fmt::Display for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{byte:02x}", if index == 0 { "" } else { " " })?;
         }
-        if data.len() > SHOWN { f.write_str(" ...") } else { Ok(()) }
+        if self.0.len() > SHOWN { f.write_str(" ...") } else { Ok(()) }
     }
 }
 

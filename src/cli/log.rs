@@ -248,7 +248,7 @@ struct Lines {
 
 impl Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && *metadata.level() <= self.level && metadata.target().starts_with(OURS)
+        *metadata.level() <= self.level && metadata.target().starts_with(OURS)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

@@ -241,14 +241,15 @@ impl Player<'_> {
         Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
     }
 
-    /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed.
+    /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed. Most log
+    /// everything: where the output is lost, so is the log, and nothing else.
     fn answered(&self, next: &Next, trouble: &Trouble) -> OsString {
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
         let mut line = next.line.as_bytes().to_vec();
         if next.verb != Verb::Reads {
             let options = match (is_asked, self.history.json) {
-                (true, _) => "",
-                (false, true) => " --yes --json",
+                (true, _) => " -vv",
+                (false, true) => " --yes --json -vv",
                 (false, false) => " --yes",
             };
             // After the subcommand: what follows may be operands alone.

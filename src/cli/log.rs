@@ -155,7 +155,7 @@ struct Queue {
     state: Mutex<State>,
     /// There is a line to write, or the run is over.
     filled: Condvar,
-    /// Everything is written.
+    /// A line was written, or lost.
     emptied: Condvar,
 }
 
@@ -164,18 +164,14 @@ struct State {
     lines: VecDeque<String>,
     /// Bytes in them.
     waiting: usize,
-    is_writing: bool,
+    /// Lines that were queued, and how many of them were written or lost.
+    queued: u64,
+    done: u64,
     lost: u64,
     failure: Option<String>,
     is_over: bool,
     /// The sink takes nothing: nobody waits for it any more.
     is_stuck: bool,
-}
-
-impl State {
-    fn has_more(&self) -> bool {
-        self.is_writing || !self.lines.is_empty()
-    }
 }
 
 impl Queue {
@@ -190,6 +186,7 @@ impl Queue {
             return;
         }
         state.waiting += line.len();
+        state.queued += 1;
         state.lines.push_back(line);
         drop(state);
         self.filled.notify_one();
@@ -202,28 +199,29 @@ impl Queue {
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
             let Some(line) = state.lines.pop_front() else { return };
             state.waiting -= line.len();
-            state.is_writing = true;
             drop(state);
             let outcome = sink.write(&line);
             let mut state = self.lock();
-            state.is_writing = false;
+            state.done += 1;
             if let Err(error) = outcome {
-                state.lost += 1 + state.lines.len() as u64;
+                state.lost += 1 + state.queued - state.done;
+                state.done = state.queued;
                 state.lines.clear();
                 state.failure = Some(error.to_string());
             }
-            if !state.has_more() {
-                self.emptied.notify_all();
-            }
+            drop(state);
+            self.emptied.notify_all();
         }
     }
 
+    /// Waits for the lines that are queued by now.
     fn settle(&self) {
-        let waited = self
+        let state = self.lock();
+        let queued = state.queued;
+        let (mut state, timeout) = self
             .emptied
-            .wait_timeout_while(self.lock(), LAST_WRITE, |state| state.has_more() && !state.is_stuck)
+            .wait_timeout_while(state, LAST_WRITE, |state| state.done < queued && !state.is_stuck)
             .unwrap_or_else(PoisonError::into_inner);
-        let (mut state, timeout) = waited;
         state.is_stuck |= timeout.timed_out();
     }
 
@@ -233,7 +231,7 @@ impl Queue {
         let mut state = self.lock();
         state.is_over = true;
         self.filled.notify_all();
-        let unwritten = state.lines.len() as u64 + u64::from(state.is_writing);
+        let unwritten = state.queued - state.done;
         let failure = state.failure.take().unwrap_or_else(|| "it is too slow".to_owned());
         (state.lost + unwritten, failure)
     }

@@ -28,6 +28,7 @@ pub mod pcie;
 pub mod practice;
 pub mod scsi;
 pub mod shell;
+pub mod tiny_gpu;
 pub mod toml_file;
 pub mod unit;
 pub mod usb;

@@ -10,6 +10,7 @@ mod isa;
 pub mod kernels;
 mod machine;
 mod memory;
+pub mod registers;
 #[cfg(test)]
 mod tests;
 

@@ -200,11 +200,10 @@ impl TinyGpu {
         let mut registers = vec![PROGRAM, words as u32, DATA, u32::from(job.threads), limit];
         if let Some(send) = &job.send {
             let halves = |address: u64| [address as u32, (address >> 32) as u32];
-            let entry = send.entry.unwrap_or(Entry { to: 0, bytes: [0; 16] });
             registers.extend([DATA + u32::from(send.from), send.len]);
-            registers.extend(halves(send.to).into_iter().chain(halves(entry.to)));
-            let dwords = entry.bytes.chunks_exact(4);
-            registers.extend(dwords.map(|dword| u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]])));
+            registers.extend(halves(send.to).into_iter().chain(halves(send.entry.map_or(0, |entry| entry.to))));
+            let entry = send.entry.iter().flat_map(|entry| entry.bytes.chunks_exact(4));
+            registers.extend(entry.map(|dword| u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]])));
         }
         let bytes: Vec<u8> = registers.iter().flat_map(|register| register.to_le_bytes()).collect();
         pcie.memory_write(self.registers + u64::from(PROGRAM_AT), &bytes)?;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::chip_unit::{ChipUnit, Course};
+use super::chip_unit::{ChipUnit, Course, Work};
 use super::descriptors::Descriptors;
 use super::native::{Disk, NativeUnit};
 use super::nor::NorFlash;
@@ -440,6 +440,11 @@ impl VirtualBridge {
             Some(chip) => chip.data_buffer_mut(),
             None => &mut [],
         }
+    }
+
+    /// What the firmware has done since the unit came up; nothing where no chip runs.
+    pub fn work(&mut self) -> Work {
+        self.chip.as_mut().map_or(Work::default(), |chip| chip.work())
     }
 
     /// Where the firmware has taken the unit.

@@ -6,7 +6,10 @@
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
+use super::fabric::HostMemory as _;
 use super::halts::is_halted;
+use super::host_memory::Targets;
+use super::peripherals::Peripherals;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
 
@@ -132,21 +135,14 @@ impl<F: SpiFlash> Chip<F> {
         InReply::Packet(packet)
     }
 
-    /// What the PCIe side writes into the bridge: SRAM from 0x00200000 on, and the NVMe completion queue.
-    pub fn pcie_write(&mut self, addr: u64, data: &[u8]) {
-        const SRAM: u64 = 0x0020_0000;
+    /// What the PCIe side writes into the bridge: SRAM from 0x00200000 on, or the NVMe completion queue. `false` where it
+    /// has no place.
+    pub fn pcie_write(&mut self, addr: u64, data: &[u8]) -> bool {
         let (peripherals, memory) = self.bus.xdata.parts();
-        if let Some(released) = peripherals.nvme.pcie_write(addr, data, memory) {
-            peripherals.dma.release(released);
-        }
-        let sram = peripherals.sram.bytes_mut();
-        for (index, byte) in data.iter().enumerate() {
-            let offset = (addr + index as u64).checked_sub(SRAM).and_then(|offset| usize::try_from(offset).ok());
-            if let Some(cell) = offset.and_then(|offset| sram.get_mut(offset)) {
-                *cell = *byte;
-            }
-        }
+        let Peripherals { sram, nvme, dma, .. } = peripherals;
+        let is_taken = Targets { memory, sram, nvme, dma, is_written: false }.write(addr, data);
         self.changed();
+        is_taken
     }
 
     /// The host resets the port: a hot reset at SuperSpeed. The link comes up at `speed` again. A control transfer that
@@ -191,7 +187,7 @@ impl<F: SpiFlash> Chip<F> {
     }
 }
 
-impl<F: SpiFlash> super::peripherals::Peripherals<F> {
+impl<F: SpiFlash> Peripherals<F> {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
         if let Some(slot) = slot.filter(|_| self.msc.is_uas()) {

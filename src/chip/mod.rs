@@ -32,6 +32,7 @@ mod fabric;
 mod flash;
 mod halts;
 mod host;
+mod host_memory;
 mod idle;
 mod interrupts;
 mod link;
@@ -58,8 +59,8 @@ pub use cost::instructions;
 pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
-    Address, Answers, Bar, Completion, DeviceSpec, Fabric, Function, LinkSpec, MemoryFunction, Place, Request,
-    TreeError,
+    Address, Answers, Bar, Completion, DeviceSpec, Engine, Fabric, Function, HostMemory, LinkSpec, MemoryFunction,
+    Place, Request, TreeError,
 };
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;

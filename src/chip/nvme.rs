@@ -63,8 +63,11 @@ impl Nvme {
         before != self.events
     }
 
+    /// Bytes of the queue.
+    pub(super) const QUEUE_LEN: usize = ENTRIES * ENTRY_LEN;
+
     /// Where the queue stands in the PCIe side's view.
-    fn base(memory: &XdataMemory) -> u64 {
+    pub(super) fn base(memory: &XdataMemory) -> u64 {
         let at = usize::from(QUEUE);
         let page = memory.main();
         let stored = u16::from_be_bytes([page[at], page[at + 1]]);

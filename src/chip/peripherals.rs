@@ -5,6 +5,7 @@ use super::dma::{self, Dma};
 use super::ep0::Ep0;
 use super::fabric::Fabric;
 use super::flash::FlashController;
+use super::host_memory::Targets;
 use super::interrupts::Lines;
 use super::link::{self, Link};
 use super::map::Block;
@@ -196,7 +197,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
             Block::Dma => self.dma_write(addr, value, memory),
             Block::Nvme => self.nvme.write(addr, value),
-            Block::Tlp => self.tlp.write(addr, value, &mut self.fabric, memory),
+            Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
                 let did = self.link.write(addr, value);
                 self.attention |= self.link.is_reset() || self.link.is_off_bus();
@@ -252,6 +253,17 @@ impl<F: SpiFlash> Peripherals<F> {
         }
         self.attention |= did;
         did
+    }
+
+    fn tlp_write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
+        let Self { tlp, fabric, sram, nvme, dma, attention, .. } = self;
+        tlp.write(addr, value, memory, |request, memory| {
+            let mut targets = Targets { memory, sram, nvme, dma, is_written: false };
+            let completion = fabric.carry(request, &mut targets);
+            // Data that waited for an entry may go now.
+            *attention |= targets.is_written;
+            completion
+        })
     }
 
     fn dma_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {

@@ -1,6 +1,6 @@
 //! The PCIe TLP engine: one request at a time, to what is behind the bridge.
 
-use super::fabric::{Address, Completion, Fabric, Request};
+use super::fabric::{Address, Completion, Request};
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
@@ -56,8 +56,14 @@ impl Tlp {
         if addr == STATUS { self.status } else { stored }
     }
 
-    /// `true` where the write did something.
-    pub(super) fn write(&mut self, addr: u16, value: u8, fabric: &mut Fabric, memory: &mut XdataMemory) -> bool {
+    /// `true` where the write did something. `carry` carries a request out.
+    pub(super) fn write(
+        &mut self,
+        addr: u16,
+        value: u8,
+        memory: &mut XdataMemory,
+        carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>,
+    ) -> bool {
         match addr {
             STATUS => {
                 let cleared = self.status & value;
@@ -65,7 +71,7 @@ impl Tlp {
                 cleared != 0
             }
             FIRE if value == SEND => {
-                self.send(fabric, memory);
+                self.send(memory, carry);
                 true
             }
             FIRE => {
@@ -76,8 +82,8 @@ impl Tlp {
         }
     }
 
-    fn send(&mut self, fabric: &mut Fabric, memory: &mut XdataMemory) {
-        let page = memory.main_mut();
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>) {
+        let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);
             u32::from_be_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
@@ -101,7 +107,8 @@ impl Tlp {
             }
         };
         self.status |= GONE;
-        let Some(completion) = fabric.request(request) else { return };
+        let Some(completion) = carry(request, memory) else { return };
+        let page = memory.main_mut();
         let (status, data) = match completion {
             Completion::Data(value) => (0, Some(value)),
             Completion::Done => (0, None),
@@ -136,17 +143,17 @@ fn byte_count(enables: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fabric::{MemoryFunction, Place};
+    use super::super::fabric::{Fabric, MemoryFunction, Place};
     use super::*;
 
     fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
-        tlp.write(STATUS, 0x07, fabric, memory);
+        tlp.write(STATUS, 0x07, memory, |_, _| None);
         let page = memory.main_mut();
         page[usize::from(HEADER)] = format;
         page[usize::from(BYTE_ENABLES)] = 0x0F;
         page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
         page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());
-        tlp.write(FIRE, SEND, fabric, memory);
+        tlp.write(FIRE, SEND, memory, |request, _| fabric.request(request));
         tlp.read(STATUS, 0)
     }
 

@@ -7,7 +7,7 @@ use owo_colors::OwoColorize as _;
 use super::Context;
 use crate::atomic::StagedFolder;
 use crate::bench::{self, Outcome};
-use crate::demo::{Demo, DemoError, Downloaded, IMAGE_ID, Verified};
+use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, Verified};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Origin;
@@ -15,11 +15,12 @@ use crate::file;
 use crate::flash::{plan, run as flash_run};
 use crate::interrupt;
 use crate::patch::{Library, PatchSet, Patched};
+use crate::virtual_bridge::Counts;
 
 /// Show the whole trip with nothing attached and no network.
 ///
 /// asmpatch's own practice image comes from a local server, is patched, verified, flashed to a virtual bridge and
-/// measured, by the calls that the commands make. Each step says what it is for, and which command does it.
+/// measured, and a GPU behind it multiplies matrices, by the calls that the commands make. Each step says what it is for, and which command does it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo")]
 pub struct Args {
@@ -80,6 +81,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     begin(6, "Bench", "A pattern must come back unchanged before anything is timed.");
     command("bench --device virtual:unit");
     measured(&demo.bench(&mut port, after)?);
+
+    begin(7, "Compute", "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back itself.");
+    command("pcie --assign --device virtual:unit");
+    computed(&demo.compute(&mut port)?);
 
     next(args.keep.as_deref());
     Ok(Exit::Done)
@@ -169,6 +174,22 @@ fn measured(report: &bench::Report) {
         }
     }
     remark("these figures measure this machine and a virtual bridge, not a chip");
+}
+
+fn computed(computed: &Computed) {
+    let work = |work: Counts| {
+        let (commands, instructions) = (work.commands as usize, work.instructions as usize);
+        let plural = if commands == 1 { "command" } else { "commands" };
+        format!("{} {plural}, {} instructions of the 8051", thousands(commands), thousands(instructions))
+    };
+    let Computed { at, product: [c0, c1, c2, c3], cycles, job, by_sram, by_reads } = computed;
+    let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = Demo::MATRICES;
+    done(&format!("tiny-gpu at {at}: program and matrices written and started by {}", work(*job)));
+    done(&format!(
+        "[{a0} {a1}; {a2} {a3}] x [{b0} {b1}; {b2} {b3}] = [{c0} {c1}; {c2} {c3}] in {cycles} GPU cycles: the host's own product"
+    ));
+    done(&format!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram)));
+    done(&format!("the same by a memory read of the GPU: {}", work(*by_reads)));
 }
 
 fn next(kept: Option<&Path>) {

@@ -27,8 +27,10 @@ use crate::flash::registers::BUDGET;
 use crate::flash::{plan, run};
 use crate::interrupt::Interrupt;
 use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
+use crate::pcie::{Bdf, DmaWrite, Job, Patience, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
 use crate::practice;
-use crate::virtual_bridge::VirtualPort;
+use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use crate::virtual_bridge::{Counts, VirtualPort};
 use mirror::Mirror;
 
 /// What the demo's manifest calls the practice image.
@@ -98,7 +100,34 @@ pub struct Verified {
     pub refused_because: String,
 }
 
+/// What computing gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Computed {
+    /// Where the GPU was found.
+    pub at: Bdf,
+    /// The product, which is the host's own, too.
+    pub product: [u8; 4],
+    /// GPU cycles that it took.
+    pub cycles: u32,
+    /// What the firmware did to bring program and data in, and to let the GPU send the product.
+    pub job: Counts,
+    /// What it did to bring the product from the SRAM.
+    pub by_sram: Counts,
+    /// What it did to bring it from the GPU's memory.
+    pub by_reads: Counts,
+}
+
+/// No device here needs time.
+struct NoTime;
+
+impl Patience for NoTime {
+    fn wait(&mut self, _: u64) {}
+}
+
 impl<'a> Demo<'a> {
+    /// The matrices that [`Demo::compute`] multiplies, row by row.
+    pub const MATRICES: [[u8; 4]; 2] = [[1, 2, 3, 4], [5, 6, 7, 8]];
+
     /// A demo that works in this folder, which must be empty or new.
     pub fn new(folder: &Path, interrupt: Interrupt<'a>) -> Self {
         Self { folder: folder.to_owned(), interrupt }
@@ -195,7 +224,7 @@ impl<'a> Demo<'a> {
         let folder = self.unit_folder();
         let setup = |source| DemoError::Setup { doing: "make the virtual bridge's folder", source };
         file::make_folder(&folder).map_err(setup)?;
-        atomic::write(&folder.join("bridge.toml"), b"behind = \"gpu\"\nserial = \"DEMO0001\"\n")?;
+        atomic::write(&folder.join("bridge.toml"), b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\n")?;
         let mut port = VirtualPort::open_dir(&folder)?;
         let attached = port.attached()?;
         Ok((port, attached))
@@ -270,6 +299,56 @@ impl<'a> Demo<'a> {
         }
         Ok(report)
     }
+
+    /// A matrix product on the GPU behind the bridge: in over USB and PCIe, back by the GPU's own write into the SRAM,
+    /// and by memory reads.
+    ///
+    /// # Errors
+    /// What the way to the GPU can end in, and [`DemoError::Check`] where the product is not the host's.
+    pub fn compute(&self, port: &mut VirtualPort) -> Result<Computed, AnyFailure> {
+        let Some(uas) = port.uas()? else {
+            return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());
+        };
+        let unit = port.unit().clone();
+        let mut bridge = Bridge::new(uas);
+        let mut patience = NoTime;
+        let mut pcie = Pcie::new(VendorTlp::new(&mut bridge), &mut patience);
+        let mut survey = pcie.survey(Scope::USUAL)?;
+        pcie.assign(&mut survey)?;
+        let Some(gpu) = TinyGpu::open(&mut pcie, &survey)? else {
+            return Err(DemoError::Check("the GPU behind the bridge was not found".to_owned()).into());
+        };
+        let [a, b] = Self::MATRICES;
+        let job = Job {
+            program: &MATMUL,
+            data: &[a, b].concat(),
+            threads: PRODUCT_THREADS,
+            caches: false,
+            cycle_limit: 10_000,
+            send: Some(DmaWrite { from: PRODUCT_AT as u8, len: 4, to: SRAM_ADDRESS, entry: None }),
+        };
+        let mut marks = [Counts::default(); 4];
+        marks[0] = unit.lock().counts();
+        let cycles = gpu.run(&mut pcie, &job)?;
+        marks[1] = unit.lock().counts();
+        let mut product = [0; 4];
+        pcie.sram_read(0, &mut product)?;
+        marks[2] = unit.lock().counts();
+        let mut again = [0; 4];
+        gpu.read(&mut pcie, PRODUCT_AT as u8, &mut again)?;
+        marks[3] = unit.lock().counts();
+        let host = host_product(a, b);
+        if product != host || again != host {
+            let what =
+                format!("the GPU's product is {product:?} in the SRAM and {again:?} in its memory, not {host:?}");
+            return Err(DemoError::Check(what).into());
+        }
+        let [job, by_sram, by_reads] = [0, 1, 2].map(|at| Counts {
+            commands: marks[at + 1].commands - marks[at].commands,
+            instructions: marks[at + 1].instructions - marks[at].instructions,
+        });
+        Ok(Computed { at: gpu.at(), product, cycles, job, by_sram, by_reads })
+    }
 }
 
 fn zip(image: &[u8]) -> io::Result<Vec<u8>> {
@@ -304,6 +383,9 @@ mod tests {
         assert_eq!(report.version, plan.version);
         let bench = demo.bench(&mut port, &after).unwrap();
         assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
+        let computed = demo.compute(&mut port).unwrap();
+        assert_eq!((computed.product, computed.cycles), ([19, 22, 43, 50], 491));
+        assert!(computed.by_sram.commands == 1 && computed.by_reads.instructions > computed.by_sram.instructions);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod place;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod tiny_gpu;
 mod vendor;
 
 pub use access::{Link, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
@@ -34,4 +35,5 @@ pub use names::{Names, class_name, vendor_name};
 pub use note::{Change, Note};
 pub use place::Bdf;
 pub use survey::{Scope, Survey};
+pub use tiny_gpu::{DmaWrite, Entry, Job, TinyGpu, TinyGpuError};
 pub use vendor::VendorTlp;

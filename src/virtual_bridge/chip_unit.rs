@@ -12,6 +12,7 @@ use crate::bridge::Endpoint;
 use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed, Work};
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
+use crate::scsi::bot::CBW_LEN;
 
 /// Instructions that the firmware gets in one go. One that computes for longer gets the next slice when the host looks
 /// again.
@@ -36,6 +37,15 @@ pub(super) enum Course {
     Vanished,
 }
 
+/// What firmware has done since its unit came up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Commands and vendor control requests that it has taken.
+    pub commands: u64,
+    /// Instructions that it has executed. What it idled away is not counted.
+    pub instructions: u64,
+}
+
 /// A chip on a host's wire.
 pub(super) struct ChipUnit {
     chip: Chip<NorFlash>,
@@ -50,6 +60,7 @@ pub(super) struct ChipUnit {
     is_busy: bool,
     /// Its flash is busy until then (the scenario's timing).
     flash_ready_at: Option<Instant>,
+    commands: u64,
 }
 
 impl std::fmt::Debug for ChipUnit {
@@ -79,6 +90,7 @@ impl ChipUnit {
             endpoints: Vec::new(),
             is_busy: false,
             flash_ready_at: None,
+            commands: 0,
         };
         unit.enumerate();
         unit
@@ -87,6 +99,11 @@ impl ChipUnit {
     /// The power goes: the flash is left.
     pub(super) fn power_off(self) -> NorFlash {
         self.chip.power_off()
+    }
+
+    /// What its firmware has done.
+    pub(super) fn counts(&mut self) -> Counts {
+        Counts { commands: self.commands, instructions: self.chip.instructions() }
     }
 
     fn enumerate(&mut self) {
@@ -151,6 +168,9 @@ impl ChipUnit {
 
     /// A control request; `None` where the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
+        const TYPE: u8 = 0x60;
+        const VENDOR: u8 = 0x40;
+        self.commands += u64::from(setup[0] & TYPE == VENDOR);
         self.chip.begin_control(setup, data);
         self.control_reply(setup)
     }
@@ -264,6 +284,8 @@ impl ChipUnit {
             let packet = &data[moved..data.len().min(moved + most)];
             match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
                 PacketOut::Accepted => {
+                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(b"USBC");
+                    self.commands += u64::from(endpoint == Endpoint::Command || is_cbw);
                     moved += packet.len();
                     news = 0..NEWS_AT_MOST;
                     if moved == data.len() {

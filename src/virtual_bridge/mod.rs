@@ -25,6 +25,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
 pub use handle::SharedBridge;
 pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};

@@ -128,7 +128,7 @@ impl VirtualBridge {
                 let file = open(&path)?;
                 Some(Disk::in_file(file, bytes).map_err(file_error("size", &path))?)
             }
-            Behind::Nothing | Behind::Gpu => None,
+            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
         };
         let mut unit = Self::assemble(scenario, flash, disk);
         unit.listen_to(requests);
@@ -159,7 +159,7 @@ impl VirtualBridge {
         factory::fill(&mut flash, &scenario, seed, image).map_err(|error| OpenError::Factory(error.to_string()))?;
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
-            Behind::Nothing | Behind::Gpu => None,
+            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
         };
         Ok(Self::assemble(scenario, flash, disk))
     }

@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
 use super::nor::{FlashFaults, FlashTiming, Protection};
-use crate::chip::{DeviceSpec, Fabric, MemoryFunction, Place, TreeError};
+use crate::chip::{DeviceSpec, Engine, Fabric, MemoryFunction, Place, TreeError};
 use crate::firmware::FlashAddress;
+use crate::tiny_gpu::registers;
 use crate::toml_file;
 
 /// What sits behind the bridge.
@@ -21,6 +22,8 @@ pub enum Behind {
     /// A GPU.
     #[default]
     Gpu,
+    /// A GPU that runs programs: tiny-gpu as a card right behind the root port.
+    TinyGpu,
     /// An NVMe SSD.
     Ssd {
         /// Its size: a multiple of 512 bytes, at least one block.
@@ -272,8 +275,17 @@ const GPU_MEMORY: usize = 1 << 20;
 impl Scenario {
     /// What is behind the bridge, as at power-on.
     pub(super) fn fabric(&self) -> Fabric {
+        let card = DeviceSpec {
+            at: "0".to_owned(),
+            vendor: registers::VENDOR,
+            device: registers::DEVICE,
+            class: registers::CLASS,
+            engine: Engine::TinyGpu,
+            ..DeviceSpec::default()
+        };
+        let devices = if self.behind == Behind::TinyGpu { std::slice::from_ref(&card) } else { &self.devices };
         // Devices that make no tree never got past `parse`.
-        let mut fabric = Fabric::of_devices(&self.devices).unwrap_or_default();
+        let mut fabric = Fabric::of_devices(devices).unwrap_or_default();
         if self.behind == Behind::Gpu && self.devices.is_empty() {
             let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
             fabric.attach(GPU_AT, Box::new(gpu));
@@ -382,10 +394,19 @@ mod tests {
             link = { speed = 3, width = 4 }
             answers = { retry = 3 }
             capabilities-loop = true
+            [[device]]
+            at = "0.1"
+            vendor = 0x1234
+            device = 0x5447
+            engine = "tiny-gpu"
             "#,
         )
         .unwrap();
-        let [gpu] = &scenario.devices[..] else { panic!("{scenario:?}") };
+        let [gpu, card] = &scenario.devices[..] else { panic!("{scenario:?}") };
+        assert_eq!((gpu.engine, card.engine), (Engine::None, Engine::TinyGpu));
+        let both = "[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nengine = \"tiny-gpu\"\nbar = [{ bytes = 16 }]";
+        assert!(matches!(Scenario::parse(both), Err(ScenarioError::Devices(TreeError::EngineBars(_)))));
+        assert_eq!(Scenario::parse("behind = \"tiny-gpu\"").unwrap().behind, Behind::TinyGpu);
         assert_eq!((gpu.vendor, gpu.class, gpu.answers), (0x1002, 0x03_00_00, Answers::Retry(3)));
         assert_eq!(gpu.link, LinkSpec { speed: 3, width: 4, ..LinkSpec::default() });
         assert_eq!(gpu.bars[0], Bar { bytes: 16 << 30, is_64: true, prefetchable: true });

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::chip_unit::{ChipUnit, Course};
+use super::chip_unit::{ChipUnit, Counts, Course};
 use super::descriptors::Descriptors;
 use super::native::{Disk, NativeUnit};
 use super::nor::NorFlash;
@@ -446,6 +446,11 @@ impl VirtualBridge {
             Some(chip) => chip.data_buffer_mut(),
             None => &mut [],
         }
+    }
+
+    /// What the firmware has done since the unit came up; nothing where no chip runs.
+    pub fn counts(&mut self) -> Counts {
+        self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
     }
 
     /// Where the firmware has taken the unit.

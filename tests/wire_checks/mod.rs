@@ -152,7 +152,9 @@ pub fn chip(data: &[u8]) {
             6 => chip.bus_reset(speed),
             7 => chip.suspend(),
             8 => chip.resume(),
-            9 => chip.pcie_write(0x0082_8000 + u64::from(first), &packet),
+            9 => {
+                chip.pcie_write(0x0082_8000 + u64::from(first), &packet);
+            }
             10 => {
                 let _ = chip.bulk_out(second, 0, &packet);
             }

@@ -7,6 +7,8 @@ const LEN: usize = 0x1000;
 pub(super) const COMMAND: usize = 0x04;
 /// COMMAND: memory requests are answered, or forwarded.
 pub(super) const COMMAND_MEMORY: u16 = 0x02;
+/// COMMAND: it may send requests itself; a port forwards those from below.
+pub(super) const COMMAND_MASTER: u16 = 0x04;
 pub(super) const BAR0: usize = 0x10;
 pub(super) const BUS_NUMBERS: usize = 0x18;
 pub(super) const MEMORY_WINDOW: usize = 0x20;

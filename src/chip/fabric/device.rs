@@ -2,11 +2,13 @@
 
 use serde::Deserialize;
 
-use super::Completion;
+use super::card::Card;
 use super::config::{
-    BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MEMORY, ConfigSpace, MEMORY_WINDOW,
-    PREFETCHABLE_WINDOW,
+    BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, ConfigSpace,
+    MEMORY_WINDOW, PREFETCHABLE_WINDOW,
 };
+use super::{Completion, HostMemory, merged};
+use crate::tiny_gpu::registers::{MEMORY_LEN, REGISTERS_LEN};
 
 /// How much of a BAR holds what is written; the rest reads as zeros.
 const MEMORY_MAX: u64 = 1 << 20;
@@ -28,6 +30,9 @@ pub struct DeviceSpec {
     /// Its BARs, from the first register on.
     #[serde(default, rename = "bar")]
     pub bars: Vec<Bar>,
+    /// What works in it. It brings BARs of its own.
+    #[serde(default)]
+    pub engine: Engine,
     /// Its link.
     #[serde(default)]
     pub link: LinkSpec,
@@ -37,6 +42,35 @@ pub struct DeviceSpec {
     /// Its last capability points back to its first.
     #[serde(default)]
     pub capabilities_loop: bool,
+}
+
+/// What works in a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Engine {
+    /// Nothing: its memory holds what is written.
+    #[default]
+    None,
+    /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`crate::tiny_gpu::registers`].
+    TinyGpu,
+}
+
+impl Engine {
+    /// The BARs of a device that it works in.
+    const TINY_GPU_BARS: [Bar; 2] = [
+        Bar { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
+        Bar { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
+    ];
+}
+
+impl DeviceSpec {
+    /// Its BARs, or its engine's.
+    pub(super) fn all_bars(&self) -> &[Bar] {
+        match self.engine {
+            Engine::None => &self.bars,
+            Engine::TinyGpu => &Engine::TINY_GPU_BARS,
+        }
+    }
 }
 
 /// A memory BAR.
@@ -144,6 +178,8 @@ pub(super) struct Device {
     answers: Answers,
     /// The BARs with the register where each begins.
     bars: Vec<(usize, Bar, Vec<u8>)>,
+    /// What its first two BARs belong to.
+    card: Option<Box<Card>>,
 }
 
 impl Device {
@@ -163,7 +199,7 @@ impl Device {
         config.put(0x3D, &[u8::from(!kind.is_port())]);
         let mut bars = Vec::new();
         let mut at = BAR0;
-        for bar in &spec.bars {
+        for bar in spec.all_bars() {
             let flags = u32::from(bar.is_64) << 2 | u32::from(bar.prefetchable) << 3;
             if let Some(low) = bar.bytes.checked_sub(1) {
                 config.put(at, &flags.to_le_bytes());
@@ -181,13 +217,15 @@ impl Device {
             config.allow(BRIDGE_CONTROL, &[0xFF, 0x0F]);
         }
         put_capabilities(&mut config, spec, kind, link);
-        Self { initial: config.clone(), config, answers: spec.answers, bars }
+        let card = (spec.engine == Engine::TinyGpu).then(Box::default);
+        Self { initial: config.clone(), config, answers: spec.answers, bars, card }
     }
 
     /// A reset from above: configuration and memory are as at power-on.
     pub(super) fn reset(&mut self) {
         self.config.clone_from(&self.initial);
         self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
+        self.card = self.card.take().map(|_| Box::default());
     }
 
     pub(super) const fn config(&self) -> &ConfigSpace {
@@ -226,37 +264,49 @@ impl Device {
         self.config.word(COMMAND) & COMMAND_MEMORY != 0
     }
 
-    /// The BAR that decodes an address, and the offset in it.
-    fn decode(&mut self, addr: u64) -> Option<(&mut Vec<u8>, u64, u64)> {
+    /// Which of its BARs decodes an address, and the offset in it.
+    fn decode(&self, addr: u64) -> Option<(usize, u64)> {
         if !self.answers_memory() {
             return None;
         }
-        for (at, bar, memory) in &mut self.bars {
+        self.bars.iter().enumerate().find_map(|(index, (at, bar, _))| {
             let high = if bar.is_64 { self.config.dword(*at + 4) } else { 0 };
             let base = u64::from(high) << 32 | u64::from(self.config.dword(*at) & !0x0F);
-            if let Some(offset) = addr.checked_sub(base).filter(|offset| *offset < bar.bytes) {
-                return Some((memory, offset & !3, bar.bytes));
-            }
-        }
-        None
+            let offset = addr.checked_sub(base).filter(|offset| *offset < bar.bytes)?;
+            Some((index, offset & !3))
+        })
     }
 
     pub(super) fn memory_read(&mut self, addr: u64) -> Option<u32> {
-        let (memory, offset, _) = self.decode(addr)?;
+        let (index, offset) = self.decode(addr)?;
+        if let Some(card) = &self.card {
+            return Some(if index == 0 { card.memory_read(offset) } else { card.register_read(offset) });
+        }
+        let memory = &self.bars[index].2;
         let cells = usize::try_from(offset).ok().and_then(|at| memory.get(at..at + 4));
         Some(cells.map_or(0, |cells| u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]])))
     }
 
-    /// `false` where no BAR decodes the address.
-    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool {
-        let Some((memory, offset, bytes)) = self.decode(addr) else { return false };
+    /// `false` where no BAR decodes the address. `host` takes what it sends as bus master.
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
+        let Some((index, offset)) = self.decode(addr) else { return false };
+        if let Some(card) = &mut self.card {
+            if index == 0 {
+                card.memory_write(offset, value, enables);
+            } else {
+                let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+                let value = merged(card.register_read(offset), value, enables);
+                card.register_write(offset, value, is_master.then_some(host));
+            }
+            return true;
+        }
+        let (_, bar, memory) = &mut self.bars[index];
         if memory.is_empty() {
-            memory.resize(bytes.min(MEMORY_MAX) as usize, 0);
+            memory.resize(bar.bytes.min(MEMORY_MAX) as usize, 0);
         }
         if let Some(cells) = usize::try_from(offset).ok().and_then(|at| memory.get_mut(at..at + 4)) {
-            for byte in (0..4).filter(|byte| enables >> byte & 1 != 0) {
-                cells[byte] = value.to_le_bytes()[byte];
-            }
+            let old = u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]]);
+            cells.copy_from_slice(&merged(old, value, enables).to_le_bytes());
         }
         true
     }

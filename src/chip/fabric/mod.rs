@@ -3,6 +3,7 @@
 //! A tree of [`Device`]s hangs on the root port, and is reached as the ports' bus numbers and windows say. A [`Function`]
 //! that is [attached](Fabric::attach) stands at its place whatever the ports say.
 
+mod card;
 mod config;
 mod device;
 mod memory_function;
@@ -10,7 +11,7 @@ mod tree;
 
 use std::fmt;
 
-pub use device::{Answers, Bar, DeviceSpec, LinkSpec};
+pub use device::{Answers, Bar, DeviceSpec, Engine, LinkSpec};
 pub use memory_function::MemoryFunction;
 pub use tree::TreeError;
 
@@ -91,6 +92,21 @@ pub trait Function: fmt::Debug + Send {
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
 }
 
+/// What a device's own memory writes reach, as bus master.
+pub trait HostMemory {
+    /// Takes a write; `false` where not all of it has a place. None of it is written then.
+    fn write(&mut self, address: u64, data: &[u8]) -> bool;
+}
+
+/// Host memory that has no place for anything.
+pub(super) struct Nowhere;
+
+impl HostMemory for Nowhere {
+    fn write(&mut self, _: u64, _: &[u8]) -> bool {
+        false
+    }
+}
+
 /// A dword with the enabled bytes replaced.
 pub(super) fn merged(old: u32, value: u32, enables: u8) -> u32 {
     let mask = (0..4).filter(|byte| enables >> byte & 1 != 0).fold(0, |mask, byte| mask | 0xFF << (8 * byte));
@@ -145,8 +161,13 @@ impl Fabric {
         self.round_trips
     }
 
-    /// Carries a request out; `None` for a posted write.
+    /// Carries a request out; `None` for a posted write. What a device sends because of it has no place to go.
     pub fn request(&mut self, request: Request) -> Option<Completion> {
+        self.carry(request, &mut Nowhere)
+    }
+
+    /// Carries a request out; `None` for a posted write. What a device sends because of it goes to `host`.
+    pub fn carry(&mut self, request: Request, host: &mut dyn HostMemory) -> Option<Completion> {
         let found = match request {
             Request::ConfigRead(at) | Request::ConfigWrite(at, ..) if at.place == ROOT => {
                 Some(Self::configure(&mut self.root, at, request))
@@ -165,7 +186,7 @@ impl Fabric {
             Request::MemoryWrite(addr, value, enables) => {
                 let mut fixed = self.functions.iter_mut();
                 let taken = fixed.any(|(_, function)| function.memory_write(addr, value, enables))
-                    || self.root.memory_write(addr, value, enables);
+                    || self.root.memory_write(addr, value, enables, host);
                 taken.then_some(Completion::Done)
             }
         };

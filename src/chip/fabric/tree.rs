@@ -2,9 +2,11 @@
 
 use thiserror::Error;
 
-use super::config::{BRIDGE_CONTROL, BUS_NUMBERS, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET};
-use super::device::{Device, DeviceSpec, Kind, LinkSpec};
-use super::{Address, Completion, Place};
+use super::config::{
+    BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET,
+};
+use super::device::{Device, DeviceSpec, Engine, Kind, LinkSpec};
+use super::{Address, Completion, HostMemory, Nowhere, Place};
 
 /// Descriptions that make no tree.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -27,6 +29,9 @@ pub enum TreeError {
          two for a port"
     )]
     Bars(String),
+    /// BARs beside those of its engine.
+    #[error("{0:?}: its `engine` brings its own BARs; leave `bar` out")]
+    EngineBars(String),
 }
 
 /// A device with what is behind it.
@@ -77,9 +82,13 @@ impl Node {
 
     fn build(draft: Draft<'_>, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Result<Self, TreeError> {
         let Draft { spec, at: (device, function), behind } = draft;
-        let registers: usize = spec.bars.iter().map(|bar| bar.registers()).sum();
-        if registers > if kind.is_port() { 2 } else { 6 } || spec.bars.iter().any(|bar| !bar.is_possible()) {
+        let bars = spec.all_bars();
+        let registers: usize = bars.iter().map(|bar| bar.registers()).sum();
+        if registers > if kind.is_port() { 2 } else { 6 } || bars.iter().any(|bar| !bar.is_possible()) {
             return Err(TreeError::Bars(spec.at.clone()));
+        }
+        if spec.engine != Engine::None && !spec.bars.is_empty() {
+            return Err(TreeError::EngineBars(spec.at.clone()));
         }
         // A port shows the link below it, as the device there has trained it.
         let below = behind.first().map(|below| below.spec.link).filter(|_| kind.has_link_below());
@@ -145,11 +154,14 @@ impl Node {
         self.itself.memory_read(addr)
     }
 
-    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool {
+    /// `host` is what this device's own writes reach. A port forwards those from below only as bus master itself.
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
         if self.forwards(addr) {
-            return self.behind.iter_mut().any(|node| node.memory_write(addr, value, enables));
+            let is_master = self.itself.config().word(COMMAND) & COMMAND_MASTER != 0;
+            let host = if is_master { host } else { &mut Nowhere };
+            return self.behind.iter_mut().any(|node| node.memory_write(addr, value, enables, host));
         }
-        self.itself.memory_write(addr, value, enables)
+        self.itself.memory_write(addr, value, enables, host)
     }
 
     /// Whether one of this port's windows has the address.

@@ -2,22 +2,34 @@
 
 mod layout;
 mod survey;
+mod tiny_gpu;
 
 use super::{Bdf, EngineError, Patience, Pcie, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
-use crate::chip::{self, Bar, DeviceSpec, Fabric, Request};
+use crate::chip::{self, Bar, DeviceSpec, Fabric, HostMemory, Request};
 use crate::scsi::XdataAddress;
 
 /// An engine right at the root port.
 struct Direct {
     fabric: Fabric,
-    sram: Vec<u8>,
+    sram: Sram,
     requests: usize,
+}
+
+/// What devices reach: 4 KiB from 0x00200000 on.
+struct Sram(Vec<u8>);
+
+impl HostMemory for Sram {
+    fn write(&mut self, address: u64, data: &[u8]) -> bool {
+        let at = address.checked_sub(super::SRAM_ADDRESS).and_then(|at| usize::try_from(at).ok());
+        let cells = at.and_then(|at| self.0.get_mut(at..at.checked_add(data.len())?));
+        cells.map(|cells| cells.copy_from_slice(data)).is_some()
+    }
 }
 
 impl Direct {
     fn new(devices: &[DeviceSpec]) -> Self {
-        Self { fabric: Fabric::of_devices(devices).unwrap(), sram: vec![0; 0x1000], requests: 0 }
+        Self { fabric: Fabric::of_devices(devices).unwrap(), sram: Sram(vec![0; 0x1000]), requests: 0 }
     }
 }
 
@@ -32,7 +44,7 @@ impl TlpEngine for Direct {
                 TlpKind::MemoryRead => Request::MemoryRead(tlp.address),
                 TlpKind::MemoryWrite => Request::MemoryWrite(tlp.address, tlp.value, tlp.enables),
             };
-            let (status, data) = match self.fabric.request(request)? {
+            let (status, data) = match self.fabric.carry(request, &mut self.sram)? {
                 chip::Completion::Data(data) => (CompletionStatus::Success, data),
                 chip::Completion::Done => (CompletionStatus::Success, 0),
                 chip::Completion::UnsupportedRequest => (CompletionStatus::UnsupportedRequest, u32::MAX),
@@ -49,13 +61,13 @@ impl TlpEngine for Direct {
             buffer[0] = if self.fabric.is_link_up() { 0x78 } else { 0x01 };
         } else {
             let at = usize::from(from.addr - 0xF000);
-            buffer.copy_from_slice(&self.sram[at..at + buffer.len()]);
+            buffer.copy_from_slice(&self.sram.0[at..at + buffer.len()]);
         }
         Ok(())
     }
 
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
-        writes.iter().for_each(|(at, value)| self.sram[usize::from(at.addr - 0xF000)] = *value);
+        writes.iter().for_each(|(at, value)| self.sram.0[usize::from(at.addr - 0xF000)] = *value);
         Ok(())
     }
 }

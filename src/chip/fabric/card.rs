@@ -1,0 +1,262 @@
+//! tiny-gpu as a card behind the bridge: memory, registers, and a DMA engine that writes into host memory.
+
+use super::HostMemory;
+use crate::tiny_gpu::registers::{
+    CACHES, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT, ID, ID_VALUE,
+    MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS, THREADS,
+};
+use crate::tiny_gpu::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
+
+const ENTRY_LEN: usize = 16;
+/// Registers that hold what is written.
+const HELD: std::ops::Range<u16> = PROGRAM_AT..CONTROL;
+
+/// The card.
+#[derive(Debug, Default)]
+pub(super) struct Card {
+    /// Its memory, as far as it was written; the rest is zeros.
+    memory: Vec<u8>,
+    held: [u32; (HELD.end - HELD.start) as usize / 4],
+    status: u32,
+    cycles: u32,
+    fault: Option<CardFault>,
+}
+
+impl Card {
+    /// A dword of its memory, by byte offset.
+    pub(super) fn memory_read(&self, offset: u64) -> u32 {
+        let bytes = u32::try_from(offset).ok().and_then(|at| self.bytes(at, 4)).unwrap_or_default();
+        bytes.iter().rev().fold(0, |dword, byte| dword << 8 | u32::from(*byte))
+    }
+
+    /// Writes to a dword of its memory.
+    pub(super) fn memory_write(&mut self, offset: u64, value: u32, enables: u8) {
+        for (index, byte) in value.to_le_bytes().into_iter().enumerate().filter(|(index, _)| enables >> index & 1 != 0)
+        {
+            self.put(offset.saturating_add(index as u64), &[byte]);
+        }
+    }
+
+    /// A register.
+    pub(super) fn register_read(&self, offset: u64) -> u32 {
+        match u16::try_from(offset).unwrap_or(u16::MAX) {
+            ID => ID_VALUE,
+            STATUS => self.status | self.fault.map_or(0, |fault| u32::from(fault.code()) << 8),
+            CYCLES => self.cycles,
+            FAULT_AT => self.fault.map_or(0, CardFault::at),
+            at if HELD.contains(&at) => self.held(at),
+            _ => 0,
+        }
+    }
+
+    /// A host writes a register. `host` is what takes the card's own writes; `None` where it must not send any.
+    pub(super) fn register_write(&mut self, offset: u64, value: u32, host: Option<&mut dyn HostMemory>) {
+        match u16::try_from(offset).unwrap_or(u16::MAX) {
+            CONTROL => {
+                (self.status, self.cycles, self.fault) = (0, 0, None);
+                self.fault = self.work(value, host).err();
+            }
+            at if HELD.contains(&at) => self.held[usize::from(at - HELD.start) / 4] = value,
+            _ => {}
+        }
+    }
+
+    fn held(&self, at: u16) -> u32 {
+        self.held[usize::from(at - HELD.start) / 4]
+    }
+
+    fn held_wide(&self, at: u16) -> u64 {
+        u64::from(self.held(at + 4)) << 32 | u64::from(self.held(at))
+    }
+
+    /// A stretch of its memory; `None` where not all of it is inside.
+    fn bytes(&self, at: u32, len: u32) -> Option<Vec<u8>> {
+        let end = at.checked_add(len).filter(|end| *end <= MEMORY_LEN)? as usize;
+        let written = self.memory.get(at as usize..end.min(self.memory.len())).unwrap_or_default();
+        let mut bytes = written.to_vec();
+        bytes.resize(len as usize, 0);
+        Some(bytes)
+    }
+
+    /// Writes to its memory, as far as that goes.
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let Some(end) = at.checked_add(bytes.len() as u64).filter(|end| *end <= u64::from(MEMORY_LEN)) else { return };
+        let (at, end) = (at as usize, end as usize);
+        if self.memory.len() < end {
+            self.memory.resize(end, 0);
+        }
+        self.memory[at..end].copy_from_slice(bytes);
+    }
+
+    fn work(&mut self, control: u32, host: Option<&mut dyn HostMemory>) -> Result<(), CardFault> {
+        if control & RUN != 0 {
+            self.run(if control & CACHES != 0 { Design::CACHED } else { Design::PLAIN })?;
+            self.status |= RAN;
+        }
+        if control & SEND != 0 {
+            self.send(host.ok_or(CardFault::NotMaster)?)?;
+            self.status |= SENT;
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, design: Design) -> Result<(), CardFault> {
+        let words = self.held(PROGRAM_WORDS);
+        let program = if words as usize > PROGRAM_LEN { None } else { self.bytes(self.held(PROGRAM_AT), 2 * words) };
+        let program = program.ok_or(CardFault::NoRun)?;
+        let program: Vec<u16> = program.chunks_exact(2).map(|word| u16::from_le_bytes([word[0], word[1]])).collect();
+        let data = self.bytes(self.held(DATA_AT), DATA_LEN as u32).ok_or(CardFault::NoRun)?;
+        let threads = u8::try_from(self.held(THREADS)).map_err(|_| CardFault::NoRun)?;
+        let limit = self.held(CYCLE_LIMIT);
+        if limit > CYCLES_MAX {
+            return Err(CardFault::NoRun);
+        }
+        let mut machine = Machine::new(design, &program, &data, threads).map_err(|_| CardFault::NoRun)?;
+        let ended = machine.run(u64::from(limit));
+        self.put(u64::from(self.held(DATA_AT)), machine.data());
+        self.cycles = match ended {
+            Ok(cycles) => cycles as u32,
+            Err(Fault::LeftProgram { block, word, .. }) => {
+                return Err(CardFault::LeftProgram { block: u16::from(block), word });
+            }
+            Err(Fault::NeverEnds { block, word, .. }) => {
+                self.cycles = limit;
+                return Err(CardFault::NeverEnds { block: u16::from(block), word });
+            }
+        };
+        Ok(())
+    }
+
+    fn send(&self, host: &mut dyn HostMemory) -> Result<(), CardFault> {
+        let len = self.held(SEND_LEN);
+        if len != 0 {
+            let data = self.bytes(self.held(SEND_FROM), len).ok_or(CardFault::NoSource)?;
+            if !host.write(self.held_wide(SEND_TO), &data) {
+                return Err(CardFault::NoTarget);
+            }
+        }
+        let entry_to = self.held_wide(ENTRY_TO);
+        let mut entry = [0; ENTRY_LEN];
+        for (bytes, at) in entry.chunks_exact_mut(4).zip((ENTRY..).step_by(4)) {
+            bytes.copy_from_slice(&self.held(at).to_le_bytes());
+        }
+        if entry_to != 0 && !host.write(entry_to, &entry) {
+            return Err(CardFault::NoTarget);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, packed_matmul};
+
+    /// Takes writes at 0x1000 to 0x10FF and at 0x2000 to 0x200F.
+    #[derive(Default)]
+    struct Ranges(Vec<(u64, Vec<u8>)>);
+
+    impl HostMemory for Ranges {
+        fn write(&mut self, address: u64, data: &[u8]) -> bool {
+            let end = address.saturating_add(data.len() as u64);
+            let is_taken = [0x1000..=0x1100, 0x2000..=0x2010]
+                .iter()
+                .any(|range: &std::ops::RangeInclusive<u64>| range.contains(&address) && range.contains(&end));
+            if is_taken {
+                self.0.push((address, data.to_vec()));
+            }
+            is_taken
+        }
+    }
+
+    fn load(card: &mut Card, at: u32, bytes: &[u8]) {
+        for (index, dword) in bytes.chunks(4).enumerate() {
+            let mut value = [0; 4];
+            value[..dword.len()].copy_from_slice(dword);
+            card.memory_write(u64::from(at) + 4 * index as u64, u32::from_le_bytes(value), 0x0F);
+        }
+    }
+
+    /// A card that is to run a program on two matrices, and to send the product to 0x1000 and an entry to 0x2000.
+    fn loaded(program: &[u16]) -> Card {
+        let mut card = Card::default();
+        load(&mut card, 0x100, &program.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
+        load(&mut card, 0x400, &[1, 2, 3, 4, 1, 2, 3, 4]);
+        for (at, value) in [
+            (PROGRAM_AT, 0x100),
+            (PROGRAM_WORDS, program.len() as u32),
+            (DATA_AT, 0x400),
+            (THREADS, u32::from(PRODUCT_THREADS)),
+            (CYCLE_LIMIT, 10_000),
+            (SEND_FROM, 0x400 + PRODUCT_AT as u32),
+            (SEND_LEN, 4),
+            (SEND_TO, 0x1000),
+            (ENTRY_TO, 0x2000),
+            (ENTRY + 12, 0x0001_0000),
+        ] {
+            card.register_write(u64::from(at), value, None);
+        }
+        card
+    }
+
+    fn told(card: &Card) -> (u32, Option<CardFault>) {
+        let read = |at: u16| card.register_read(u64::from(at));
+        (read(STATUS) & 0xFF, CardFault::of(read(STATUS), read(FAULT_AT)))
+    }
+
+    #[test]
+    fn a_program_runs_and_its_result_goes_to_the_host_with_an_entry_behind_it() {
+        for (program, control, cycles) in [
+            (&MATMUL[..], RUN | SEND, 491),
+            (&MATMUL[..], RUN | SEND | CACHES, 706),
+            (&packed_matmul(false)[..], RUN | SEND, 955),
+        ] {
+            let (mut card, mut host) = (loaded(program), Ranges::default());
+            card.register_write(u64::from(CONTROL), control, Some(&mut host));
+            assert_eq!((told(&card), card.register_read(u64::from(CYCLES))), ((RAN | SENT, None), cycles));
+            let entry = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+            assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22]), (0x2000, entry.to_vec())]);
+            assert_eq!(card.memory_read(0x408), u32::from_le_bytes([7, 10, 15, 22]));
+        }
+    }
+
+    #[test]
+    fn what_goes_wrong_stands_in_its_status_and_nothing_is_sent() {
+        let cases = [
+            (PROGRAM_WORDS, 5, CardFault::LeftProgram { block: 0, word: 5 }, 0),
+            (CYCLE_LIMIT, 20, CardFault::NeverEnds { block: 0, word: 1 }, 0),
+            (CYCLE_LIMIT, CYCLES_MAX + 1, CardFault::NoRun, 0),
+            (PROGRAM_WORDS, 257, CardFault::NoRun, 0),
+            (PROGRAM_AT, u32::MAX, CardFault::NoRun, 0),
+            (DATA_AT, MEMORY_LEN - 255, CardFault::NoRun, 0),
+            (THREADS, 256, CardFault::NoRun, 0),
+            (SEND_FROM, MEMORY_LEN - 3, CardFault::NoSource, RAN),
+            (SEND_LEN, u32::MAX, CardFault::NoSource, RAN),
+            (SEND_TO, 0x10FD, CardFault::NoTarget, RAN),
+            (SEND_TO + 4, u32::MAX, CardFault::NoTarget, RAN),
+        ];
+        for (register, value, fault, status) in cases {
+            let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
+            card.register_write(u64::from(register), value, None);
+            card.register_write(u64::from(CONTROL), RUN | SEND, Some(&mut host));
+            assert_eq!((told(&card), host.0), ((status, Some(fault)), vec![]), "{register:#x} {value:#x}");
+        }
+        let mut card = loaded(&MATMUL);
+        card.register_write(u64::from(CONTROL), RUN | SEND, None);
+        assert_eq!(told(&card), (RAN, Some(CardFault::NotMaster)));
+        card.register_write(u64::from(CONTROL), RUN, None);
+        assert_eq!(told(&card), (RAN, None), "the next work begins anew");
+    }
+
+    #[test]
+    fn its_memory_ends_where_it_ends() {
+        let mut card = Card::default();
+        for at in [u64::from(MEMORY_LEN) - 4, u64::from(MEMORY_LEN), u64::MAX - 1] {
+            card.memory_write(at, 0x1122_3344, 0x06);
+        }
+        assert_eq!(card.memory_read(u64::from(MEMORY_LEN) - 4), 0x0022_3300);
+        assert_eq!(card.memory_read(u64::from(MEMORY_LEN)), 0);
+        card.register_write(u64::MAX, 1, None);
+        assert_eq!(card.register_read(u64::from(ID)), ID_VALUE);
+    }
+}

@@ -1,0 +1,235 @@
+//! tiny-gpu's card, as a host drives it: program and data go in by memory writes, the result comes by memory reads, or
+//! the card sends it to host memory itself.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::access::Pcie;
+use super::bar::Bar;
+use super::engine::TlpEngine;
+use super::error::PcieError;
+use super::function::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY};
+use super::place::Bdf;
+use super::survey::Survey;
+use crate::failure::{Exit, Failure};
+use crate::tiny_gpu::registers::{
+    CACHES, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND, SENT, STATUS, VENDOR,
+};
+
+/// Where this driver puts a program in the card's memory, and where the data memory's 256 bytes.
+const PROGRAM: u32 = 0;
+const DATA: u32 = 0x400;
+
+/// Why the card did not do a job.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum TinyGpuError {
+    /// A request to it failed.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Pcie(#[from] PcieError),
+    /// It has no address.
+    #[error("the tiny-gpu at {at} has BARs without an address")]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_address), help("`asmpatch pcie --assign` gives them some"))]
+    NoAddress {
+        /// The card.
+        at: Bdf,
+    },
+    /// Something else answers where its registers should be.
+    #[error("the device at {at} has tiny-gpu's IDs, and its registers begin with {found:#010x}, expected \"TGPU\"")]
+    #[diagnostic(
+        code(asmpatch::tiny_gpu::other_device),
+        help("another device under the same IDs: nothing was written to it")
+    )]
+    OtherDevice {
+        /// The device.
+        at: Bdf,
+        /// What its first register reads.
+        found: u32,
+    },
+    /// A job that can't be given to it: nothing was sent.
+    #[error("{what}")]
+    #[diagnostic(code(asmpatch::tiny_gpu::job), help("nothing was sent"))]
+    Job {
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It has tried.
+    #[error("the tiny-gpu at {at}: {fault}")]
+    #[diagnostic(code(asmpatch::tiny_gpu::fault), help("{}", fault_help(*fault)))]
+    Fault {
+        /// The card.
+        at: Bdf,
+        /// What its status tells.
+        fault: CardFault,
+    },
+    /// It has neither done what it was told nor said why not.
+    #[error("the tiny-gpu at {at} has the status {status:#x} after a job, expected {expected:#x}")]
+    #[diagnostic(
+        code(asmpatch::tiny_gpu::status),
+        help("the card hangs, or its link: `asmpatch pcie reset` resets what is behind the bridge")
+    )]
+    Status {
+        /// The card.
+        at: Bdf,
+        /// What it reads.
+        status: u32,
+        /// What it should.
+        expected: u32,
+    },
+}
+
+const fn fault_help(fault: CardFault) -> &'static str {
+    match fault {
+        CardFault::LeftProgram { .. } => {
+            "the program needs a RET on every way through it; data memory is as it left it"
+        }
+        CardFault::NeverEnds { .. } => "look for a branch that is always taken, or allow more cycles",
+        CardFault::NoRun => "the job's registers were written by something else: run the job again",
+        CardFault::NotMaster => "open the card again: that sets Bus Master Enable",
+        CardFault::NoSource => "send from within the card's 16 MiB of memory",
+        CardFault::NoTarget => "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue",
+        CardFault::Unknown(_) => "a newer card than this version knows, or one that hangs",
+    }
+}
+
+impl Failure for TinyGpuError {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Pcie(error) => error.exit(),
+            Self::Job { .. } => Exit::Usage,
+            Self::NoAddress { .. } | Self::OtherDevice { .. } | Self::Fault { .. } | Self::Status { .. } => {
+                Exit::Device
+            }
+        }
+    }
+}
+
+/// A completion entry: 16 bytes that the card writes behind the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// PCIe address of its place in a completion queue.
+    pub to: u64,
+    /// The entry.
+    pub bytes: [u8; 16],
+}
+
+/// What the card sends once its program has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DmaWrite {
+    /// First byte of data memory.
+    pub from: u8,
+    /// Bytes; what is past data memory is the card's memory behind it.
+    pub len: u32,
+    /// PCIe address.
+    pub to: u64,
+    /// What it writes after them.
+    pub entry: Option<Entry>,
+}
+
+/// A program with its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Job<'a> {
+    /// Its words, at most 256.
+    pub program: &'a [u16],
+    /// Data memory from its start on, at most 256 bytes. What is not given stays as it is.
+    pub data: &'a [u8],
+    /// Threads.
+    pub threads: u8,
+    /// Runs it on the machine with caches.
+    pub caches: bool,
+    /// The most cycles that it may take, up to [`CYCLES_MAX`].
+    pub cycle_limit: u32,
+    /// What it sends.
+    pub send: Option<DmaWrite>,
+}
+
+/// A card that has been found, and may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TinyGpu {
+    at: Bdf,
+    memory: u64,
+    registers: u64,
+}
+
+impl TinyGpu {
+    /// The first card in a tree whose BARs have addresses. Lets it answer and send.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn open<E: TlpEngine>(pcie: &mut Pcie<'_, E>, survey: &Survey) -> Result<Option<Self>, TinyGpuError> {
+        let is_card = |id: (u16, u16)| id == (VENDOR, DEVICE);
+        let mut found = survey.functions.iter().filter(|function| is_card((function.vendor, function.device)));
+        let Some(function) = found.next() else { return Ok(None) };
+        let at = function.at;
+        let address = |index| {
+            let bar = function.bars.iter().find(|bar| bar.index == index).filter(|bar| Bar::is_assigned(bar));
+            bar.map(|bar| bar.address).ok_or(TinyGpuError::NoAddress { at })
+        };
+        let card = Self { at, memory: address(0)?, registers: address(2)? };
+        let command = function.command | COMMAND_MEMORY | COMMAND_MASTER;
+        pcie.config_write(at, COMMAND, u32::from(command), 0x03)?;
+        let mut id = [0; 4];
+        pcie.memory_read(card.registers + u64::from(ID), &mut id)?;
+        match u32::from_le_bytes(id) {
+            ID_VALUE => Ok(Some(card)),
+            found => Err(TinyGpuError::OtherDevice { at, found }),
+        }
+    }
+
+    /// Where it is.
+    pub const fn at(&self) -> Bdf {
+        self.at
+    }
+
+    /// Runs a program. Gives the cycles that it took.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn run<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, job: &Job<'_>) -> Result<u32, TinyGpuError> {
+        let (words, bytes, limit) = (job.program.len(), job.data.len(), job.cycle_limit);
+        if words > crate::tiny_gpu::PROGRAM_LEN || bytes > crate::tiny_gpu::DATA_LEN || limit > CYCLES_MAX {
+            let what = format!(
+                "a job of {words} words, {bytes} bytes and {limit} cycles; a card takes 256, 256 and {CYCLES_MAX}"
+            );
+            return Err(TinyGpuError::Job { what });
+        }
+        let program: Vec<u8> = job.program.iter().flat_map(|word| word.to_le_bytes()).collect();
+        pcie.memory_write(self.memory + u64::from(PROGRAM), &program)?;
+        pcie.memory_write(self.memory + u64::from(DATA), job.data)?;
+        let caches = if job.caches { CACHES } else { 0 };
+        let mut registers = vec![PROGRAM, words as u32, DATA, u32::from(job.threads), limit];
+        if let Some(send) = &job.send {
+            let halves = |address: u64| [address as u32, (address >> 32) as u32];
+            registers.extend([DATA + u32::from(send.from), send.len]);
+            registers.extend(halves(send.to).into_iter().chain(halves(send.entry.map_or(0, |entry| entry.to))));
+            let entry = send.entry.iter().flat_map(|entry| entry.bytes.chunks_exact(4));
+            registers.extend(entry.map(|dword| u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]])));
+        }
+        let bytes: Vec<u8> = registers.iter().flat_map(|register| register.to_le_bytes()).collect();
+        pcie.memory_write(self.registers + u64::from(PROGRAM_AT), &bytes)?;
+        let control = RUN | caches | if job.send.is_some() { SEND } else { 0 };
+        pcie.memory_write(self.registers + u64::from(CONTROL), &control.to_le_bytes())?;
+        self.ended(pcie, if job.send.is_some() { RAN | SENT } else { RAN })
+    }
+
+    /// How the job ended: its cycles.
+    fn ended<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, expected: u32) -> Result<u32, TinyGpuError> {
+        let mut told = [0; 12];
+        pcie.memory_read(self.registers + u64::from(STATUS), &mut told)?;
+        let [status, cycles, fault_at] =
+            [0, 4, 8].map(|at| u32::from_le_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]));
+        match CardFault::of(status, fault_at) {
+            Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),
+            None if status == expected => Ok(cycles),
+            None => Err(TinyGpuError::Status { at: self.at, status, expected }),
+        }
+    }
+
+    /// Reads data memory, and the card's memory behind it, by memory reads.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn read<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, from: u8, buffer: &mut [u8]) -> Result<(), TinyGpuError> {
+        Ok(pcie.memory_read(self.memory + u64::from(DATA) + u64::from(from), buffer)?)
+    }
+}

@@ -1,0 +1,229 @@
+//! Memory controllers: they let many consumers share a memory's few channels, with a cache in between or without.
+//!
+//! Source: adam-maj/tiny-gpu, `src/controller.sv`; dsandall/tiny-gpu, `src/pmem_controller.sv`, `src/pmem_cache.sv` and
+//! `src/dmem_cache.sv`.
+
+use super::memory::Request;
+
+/// Lines of a cache.
+const LINES: usize = 16;
+/// The most words of a line.
+const LINE_MAX: usize = 2;
+
+/// A direct-mapped cache: 16 lines of one or two words. Writes go through.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cache {
+    words_a_line: usize,
+    lines: [Line; LINES],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Line {
+    tag: usize,
+    /// The words that it holds.
+    words: [Option<u16>; LINE_MAX],
+}
+
+/// Where an address stands in a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Spot {
+    tag: usize,
+    line: usize,
+    word: usize,
+}
+
+impl Cache {
+    /// An empty one.
+    pub(super) fn new(words_a_line: usize) -> Self {
+        Self { words_a_line: words_a_line.clamp(1, LINE_MAX), lines: [Line::default(); LINES] }
+    }
+
+    fn spot(&self, address: u8) -> Spot {
+        let (line, word) = (usize::from(address) / self.words_a_line, usize::from(address) % self.words_a_line);
+        Spot { tag: line / LINES, line: line % LINES, word }
+    }
+
+    fn get(&self, address: u8) -> Option<u16> {
+        let spot = self.spot(address);
+        let line = &self.lines[spot.line];
+        line.words[spot.word].filter(|_| line.tag == spot.tag)
+    }
+
+    /// The line for a tag. What it held under another one is dropped.
+    fn line(&mut self, spot: Spot) -> &mut Line {
+        let line = &mut self.lines[spot.line];
+        if line.tag != spot.tag {
+            *line = Line { tag: spot.tag, ..Line::default() };
+        }
+        line
+    }
+
+    fn put(&mut self, address: u8, value: u16) {
+        let spot = self.spot(address);
+        self.line(spot).words[spot.word] = Some(value);
+    }
+
+    /// Fills a line from memory. A word that was written since is newer.
+    fn fill(&mut self, address: u8, words: [u16; LINE_MAX]) {
+        let (spot, count) = (self.spot(address), self.words_a_line);
+        for (held, word) in self.line(spot).words.iter_mut().zip(words).take(count) {
+            *held = held.or(Some(word));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    /// The cache had it.
+    Hit(u16),
+    /// Waits for memory.
+    Waiting,
+    /// Asks for the line's next word.
+    NextWord,
+    /// The consumer has its answer, and has not let go.
+    Relaying,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Channel {
+    state: State,
+    consumer: usize,
+    /// What it serves.
+    request: Request,
+    /// Words of the line that have come.
+    words: [u16; LINE_MAX],
+    came: usize,
+    /// Whether what comes may stay in the cache: nobody has written to the line meanwhile.
+    fills: bool,
+    to_memory: Option<Request>,
+}
+
+/// A controller with its channels.
+#[derive(Debug)]
+pub(super) struct Controller {
+    channels: Vec<Channel>,
+    /// Consumers that a channel serves.
+    served: Vec<bool>,
+    answers: Vec<Option<u16>>,
+    cache: Option<Cache>,
+}
+
+impl Controller {
+    pub(super) fn new(consumers: usize, channels: usize, cache: Option<Cache>) -> Self {
+        let idle = Channel {
+            state: State::Idle,
+            consumer: 0,
+            request: Request::Read(0),
+            words: [0; LINE_MAX],
+            came: 0,
+            fills: true,
+            to_memory: None,
+        };
+        Self { channels: vec![idle; channels], served: vec![false; consumers], answers: vec![None; consumers], cache }
+    }
+
+    /// What each consumer is told.
+    pub(super) fn answers(&self) -> &[Option<u16>] {
+        &self.answers
+    }
+
+    /// What each channel asks of the memory.
+    pub(super) fn to_memory(&self) -> impl Iterator<Item = Option<Request>> {
+        self.channels.iter().map(|channel| channel.to_memory)
+    }
+
+    /// A clock edge: what the consumers ask, and what the memory answers.
+    pub(super) fn step(&mut self, requests: &[Option<Request>], memory: &[Option<u16>]) {
+        // All channels look at the cache as it was before the edge.
+        let cache = self.cache;
+        for (index, answer) in memory.iter().enumerate() {
+            match self.channels[index].state {
+                State::Idle => self.take(index, requests, cache.as_ref()),
+                State::Hit(word) => self.answer(index, word),
+                State::Waiting => {
+                    if let Some(word) = *answer {
+                        self.came(index, word);
+                    }
+                }
+                State::NextWord => {
+                    let channel = &mut self.channels[index];
+                    if let Request::Read(address) = channel.request {
+                        let first = address - address % LINE_MAX as u8;
+                        channel.to_memory = Some(Request::Read(first + channel.came as u8));
+                    }
+                    channel.state = State::Waiting;
+                }
+                State::Relaying => {
+                    let consumer = self.channels[index].consumer;
+                    if requests[consumer].is_none() {
+                        self.served[consumer] = false;
+                        self.answers[consumer] = None;
+                        self.channels[index].state = State::Idle;
+                    }
+                }
+            }
+        }
+    }
+
+    /// An idle channel takes the first request that nobody serves.
+    fn take(&mut self, index: usize, requests: &[Option<Request>], cache: Option<&Cache>) {
+        let waiting = requests.iter().enumerate().find(|(at, request)| request.is_some() && !self.served[*at]);
+        let Some((consumer, Some(request))) = waiting else { return };
+        self.served[consumer] = true;
+        let held = match (*request, cache) {
+            (Request::Read(address), Some(cache)) => cache.get(address),
+            _ => None,
+        };
+        let to_memory = match (*request, cache) {
+            _ if held.is_some() => None,
+            // A line comes from its first word on.
+            (Request::Read(address), Some(cache)) => Some(Request::Read(address - cache.spot(address).word as u8)),
+            _ => Some(*request),
+        };
+        if let Request::Write(address, value) = *request {
+            self.write_through(address, value);
+        }
+        let channel = &mut self.channels[index];
+        let state = held.map_or(State::Waiting, State::Hit);
+        *channel = Channel { state, consumer, request: *request, came: 0, fills: true, to_memory, ..*channel };
+    }
+
+    /// A write is on its way to memory: the cache has it, and lines that are on their way from there are older.
+    fn write_through(&mut self, address: u8, value: u16) {
+        let Some(cache) = &mut self.cache else { return };
+        cache.put(address, value);
+        let line = |address: u8| Spot { word: 0, ..cache.spot(address) };
+        for other in self.channels.iter_mut().filter(|other| other.state != State::Idle) {
+            if let Request::Read(theirs) = other.request {
+                other.fills &= line(theirs) != line(address);
+            }
+        }
+    }
+
+    /// The memory has answered.
+    fn came(&mut self, index: usize, word: u16) {
+        let channel = &mut self.channels[index];
+        channel.to_memory = None;
+        let (Request::Read(address), Some(cache)) = (channel.request, &mut self.cache) else {
+            return self.answer(index, word);
+        };
+        channel.words[channel.came] = word;
+        channel.came += 1;
+        if channel.came < cache.words_a_line {
+            channel.state = State::NextWord;
+            return;
+        }
+        if channel.fills {
+            cache.fill(address, channel.words);
+        }
+        let word = channel.words[cache.spot(address).word];
+        self.answer(index, word);
+    }
+
+    fn answer(&mut self, index: usize, word: u16) {
+        let channel = &mut self.channels[index];
+        channel.state = State::Relaying;
+        self.answers[channel.consumer] = Some(word);
+    }
+}

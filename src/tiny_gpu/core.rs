@@ -1,0 +1,211 @@
+//! A core: one block of threads in lockstep, by fetcher, scheduler, and for each thread registers, ALU, PC and LSU.
+//!
+//! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
+
+use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, THREAD_INDEX};
+use super::machine::Fault;
+use super::memory::Request;
+
+/// Threads of a block, and so of a core.
+pub const THREADS_A_BLOCK: usize = 4;
+
+/// What the scheduler does with an instruction, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Idle,
+    Fetch,
+    Decode,
+    Request,
+    Wait,
+    Execute,
+    Update,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fetcher {
+    Idle,
+    Fetching(u8),
+    Fetched,
+}
+
+/// A load-store unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lsu {
+    Idle,
+    Requesting,
+    Waiting(Request),
+    Done,
+}
+
+/// A thread's own.
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    registers: [u8; 16],
+    /// The instruction's operands.
+    rs: u8,
+    rt: u8,
+    result: u8,
+    condition: Condition,
+    next: Condition,
+    lsu: Lsu,
+    loaded: u8,
+}
+
+impl Lane {
+    fn new(block: u8, thread: usize) -> Self {
+        let mut registers = [0; 16];
+        registers[BLOCK_INDEX.index()] = block;
+        registers[BLOCK_DIM.index()] = THREADS_A_BLOCK as u8;
+        registers[THREAD_INDEX.index()] = thread as u8;
+        let (condition, next) = (Condition::default(), Condition::default());
+        Self { registers, rs: 0, rt: 0, result: 0, condition, next, lsu: Lsu::Idle, loaded: 0 }
+    }
+
+    /// A clock edge. `answer` is the memory's.
+    fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
+        if let Instruction::Load(..) | Instruction::Store(..) = instruction {
+            self.lsu_step(stage, matches!(instruction, Instruction::Load(..)), answer);
+        }
+        match (stage, instruction) {
+            (Stage::Request, Instruction::Compute(_, _, rs, rt) | Instruction::Compare(rs, rt))
+            | (Stage::Request, Instruction::Store(rs, rt)) => {
+                (self.rs, self.rt) = (self.registers[rs.index()], self.registers[rt.index()]);
+            }
+            (Stage::Request, Instruction::Load(_, rs)) => self.rs = self.registers[rs.index()],
+            (Stage::Execute, Instruction::Compute(what, ..)) => self.result = what.apply(self.rs, self.rt),
+            (Stage::Execute, Instruction::Compare(..)) => self.next = Condition::of(self.rs, self.rt),
+            (Stage::Update, Instruction::Compare(..)) => self.condition = self.next,
+            (Stage::Update, Instruction::Compute(_, rd, ..)) if rd.is_writable() => {
+                self.registers[rd.index()] = self.result;
+            }
+            (Stage::Update, Instruction::Load(rd, _)) if rd.is_writable() => self.registers[rd.index()] = self.loaded,
+            (Stage::Update, Instruction::Const(rd, value)) if rd.is_writable() => self.registers[rd.index()] = value,
+            _ => {}
+        }
+    }
+
+    fn lsu_step(&mut self, stage: Stage, is_load: bool, answer: Option<u8>) {
+        self.lsu = match (self.lsu, answer) {
+            (Lsu::Idle, _) if stage == Stage::Request => Lsu::Requesting,
+            (Lsu::Requesting, _) if is_load => Lsu::Waiting(Request::Read(self.rs)),
+            (Lsu::Requesting, _) => Lsu::Waiting(Request::Write(self.rs, u16::from(self.rt))),
+            (Lsu::Waiting(_), Some(value)) => {
+                self.loaded = value;
+                Lsu::Done
+            }
+            (Lsu::Done, _) if stage == Stage::Update => Lsu::Idle,
+            (same, _) => same,
+        };
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(self.lsu, Lsu::Requesting | Lsu::Waiting(_))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Core {
+    stage: Stage,
+    block: u8,
+    lanes: Vec<Lane>,
+    pc: usize,
+    next_pc: usize,
+    fetcher: Fetcher,
+    instruction: Instruction,
+}
+
+impl Core {
+    /// A core in reset, ready for a block of so many threads.
+    pub(super) fn new(block: u8, threads: usize) -> Self {
+        Self {
+            stage: Stage::Idle,
+            block,
+            lanes: (0..threads).map(|thread| Lane::new(block, thread)).collect(),
+            pc: 0,
+            next_pc: 0,
+            fetcher: Fetcher::Idle,
+            instruction: Instruction::Nop,
+        }
+    }
+
+    pub(super) fn block(&self) -> u8 {
+        self.block
+    }
+
+    pub(super) fn pc(&self) -> usize {
+        self.pc
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// What the fetcher asks of program memory.
+    pub(super) fn fetch(&self) -> Option<Request> {
+        if let Fetcher::Fetching(address) = self.fetcher { Some(Request::Read(address)) } else { None }
+    }
+
+    /// What a thread's LSU asks of data memory.
+    pub(super) fn access(&self, thread: usize) -> Option<Request> {
+        match self.lanes.get(thread)?.lsu {
+            Lsu::Waiting(request) => Some(request),
+            _ => None,
+        }
+    }
+
+    /// A clock edge. `returns_early`: RET ends the block where other instructions ask memory. `word` and `answers` are
+    /// program and data memory's, `words` the program's length.
+    pub(super) fn step(
+        &mut self,
+        returns_early: bool,
+        words: usize,
+        word: Option<u16>,
+        answers: &[Option<u16>],
+    ) -> Result<(), Fault> {
+        let (stage, instruction) = (self.stage, self.instruction);
+        let has_fetched = self.fetcher == Fetcher::Fetched;
+        let waits = self.lanes.iter().any(Lane::is_waiting);
+        let returns = instruction == Instruction::Return;
+        match (self.fetcher, word) {
+            (Fetcher::Idle, _) if stage == Stage::Fetch => {
+                let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
+                let left = Fault::LeftProgram { block: self.block, word: self.pc as u16, words: words as u16 };
+                self.fetcher = Fetcher::Fetching(address.ok_or(left)?);
+            }
+            (Fetcher::Fetching(_), Some(word)) => {
+                self.instruction = Instruction::from(word);
+                self.fetcher = Fetcher::Fetched;
+            }
+            (Fetcher::Fetched, _) if stage == Stage::Decode => self.fetcher = Fetcher::Idle,
+            _ => {}
+        }
+        self.stage = match stage {
+            Stage::Idle => Stage::Fetch,
+            Stage::Fetch if has_fetched => Stage::Decode,
+            Stage::Decode => Stage::Request,
+            Stage::Request if returns && returns_early => Stage::Done,
+            Stage::Request => Stage::Wait,
+            Stage::Wait if !waits => Stage::Execute,
+            Stage::Execute => Stage::Update,
+            Stage::Update if returns => Stage::Done,
+            Stage::Update => Stage::Fetch,
+            stays => stays,
+        };
+        if stage == Stage::Execute {
+            // One PC for all threads, the last one's: what diverges is not told apart.
+            let condition = self.lanes.last().map_or(Condition::default(), |lane| lane.condition);
+            self.next_pc = match instruction {
+                Instruction::Branch(wanted, target) if wanted.meets(condition) => usize::from(target),
+                _ => self.pc + 1,
+            };
+        }
+        if stage == Stage::Update && !returns {
+            self.pc = self.next_pc;
+        }
+        for (lane, answer) in self.lanes.iter_mut().zip(answers) {
+            lane.step(stage, instruction, answer.map(|word| word as u8));
+        }
+        Ok(())
+    }
+}

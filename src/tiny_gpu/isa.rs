@@ -1,0 +1,227 @@
+//! The instruction set: 11 instructions in words of 16 bits, the operation in the upper four.
+//!
+//! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page that this module is measured against.
+
+use std::fmt;
+
+/// One of 16 registers of a thread: R0 to R12, then what the thread is, read-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Register(u8);
+
+/// Index of the thread's block.
+pub const BLOCK_INDEX: Register = Register(13);
+/// Threads a block.
+pub const BLOCK_DIM: Register = Register(14);
+/// Index of the thread in its block.
+pub const THREAD_INDEX: Register = Register(15);
+
+impl Register {
+    /// R0 to R15; of a larger number, the lower four bits.
+    pub const fn new(number: u8) -> Self {
+        Self(number & 0x0F)
+    }
+
+    /// Its number, 0 to 15.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether an instruction may change it.
+    pub const fn is_writable(self) -> bool {
+        self.0 < BLOCK_INDEX.0
+    }
+}
+
+impl fmt::Display for Register {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            BLOCK_INDEX => f.write_str("%blockIdx"),
+            BLOCK_DIM => f.write_str("%blockDim"),
+            THREAD_INDEX => f.write_str("%threadIdx"),
+            Self(number) => write!(f, "R{number}"),
+        }
+    }
+}
+
+/// What a CMP finds: bit 2 "n", bit 1 "z", bit 0 "p", as a branch tests them.
+///
+/// The machine subtracts without a sign, so "n" holds where the two differ, and "p" never does. Source:
+/// adam-maj/tiny-gpu, `src/alu.sv`: a difference of unsigned registers, compared with 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Condition(u8);
+
+impl Condition {
+    /// "n": they differ.
+    pub const N: Self = Self(4);
+    /// "z": they are equal.
+    pub const Z: Self = Self(2);
+
+    /// What comparing two registers gives.
+    pub const fn of(left: u8, right: u8) -> Self {
+        if left == right { Self::Z } else { Self::N }
+    }
+
+    /// Whether one of these holds.
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// Arithmetic on two registers, modulo 256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient without a remainder. By 0 it is 255 (chosen: the hardware description leaves it undefined).
+    Div,
+}
+
+impl Arithmetic {
+    /// The result.
+    pub fn apply(self, left: u8, right: u8) -> u8 {
+        match self {
+            Self::Add => left.wrapping_add(right),
+            Self::Sub => left.wrapping_sub(right),
+            Self::Mul => left.wrapping_mul(right),
+            Self::Div => left.checked_div(right).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+/// A decoded instruction. Every word decodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Instruction {
+    /// Nothing. Operations 10 to 14 have no meaning, and do the same.
+    Nop,
+    /// Goes on at a word of the program where the last CMP found one of these.
+    Branch(Condition, u8),
+    /// Compares two registers.
+    Compare(Register, Register),
+    /// Destination, left, right.
+    Compute(Arithmetic, Register, Register, Register),
+    /// Loads a register from the address in another.
+    Load(Register, Register),
+    /// Stores at the address in the first register what is in the second.
+    Store(Register, Register),
+    /// Sets a register.
+    Const(Register, u8),
+    /// Ends the thread's block.
+    Return,
+}
+
+impl From<u16> for Instruction {
+    fn from(word: u16) -> Self {
+        let nibble = |shift: u32| Register::new((word >> shift) as u8);
+        let (rd, rs, rt) = (nibble(8), nibble(4), nibble(0));
+        let compute = |what| Self::Compute(what, rd, rs, rt);
+        match word >> 12 {
+            1 => Self::Branch(Condition((word >> 9) as u8 & 0x07), word as u8),
+            2 => Self::Compare(rs, rt),
+            3 => compute(Arithmetic::Add),
+            4 => compute(Arithmetic::Sub),
+            5 => compute(Arithmetic::Mul),
+            6 => compute(Arithmetic::Div),
+            7 => Self::Load(rd, rs),
+            8 => Self::Store(rs, rt),
+            9 => Self::Const(rd, word as u8),
+            15 => Self::Return,
+            _ => Self::Nop,
+        }
+    }
+}
+
+impl Instruction {
+    /// Its word.
+    pub const fn word(self) -> u16 {
+        const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
+            operation << 12 | (rd as u16) << 8 | low as u16
+        }
+        match self {
+            Self::Nop => 0,
+            Self::Branch(condition, target) => pack(1, condition.0 << 1, target),
+            Self::Compare(left, right) => pack(2, 0, left.0 << 4 | right.0),
+            Self::Compute(what, rd, left, right) => {
+                let operation = match what {
+                    Arithmetic::Add => 3,
+                    Arithmetic::Sub => 4,
+                    Arithmetic::Mul => 5,
+                    Arithmetic::Div => 6,
+                };
+                pack(operation, rd.0, left.0 << 4 | right.0)
+            }
+            Self::Load(rd, address) => pack(7, rd.0, address.0 << 4),
+            Self::Store(address, value) => pack(8, 0, address.0 << 4 | value.0),
+            Self::Const(rd, value) => pack(9, rd.0, value),
+            Self::Return => 0xF000,
+        }
+    }
+}
+
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Nop => f.write_str("NOP"),
+            Self::Branch(Condition(bits), target) => {
+                f.write_str("BR")?;
+                for (bit, letter) in [(4, "n"), (2, "z"), (1, "p")] {
+                    if bits & bit != 0 {
+                        f.write_str(letter)?;
+                    }
+                }
+                write!(f, " #{target}")
+            }
+            Self::Compare(left, right) => write!(f, "CMP {left}, {right}"),
+            Self::Compute(what, rd, left, right) => {
+                let name = match what {
+                    Arithmetic::Add => "ADD",
+                    Arithmetic::Sub => "SUB",
+                    Arithmetic::Mul => "MUL",
+                    Arithmetic::Div => "DIV",
+                };
+                write!(f, "{name} {rd}, {left}, {right}")
+            }
+            Self::Load(rd, address) => write!(f, "LDR {rd}, {address}"),
+            Self::Store(address, value) => write!(f, "STR {address}, {value}"),
+            Self::Const(rd, value) => write!(f, "CONST {rd}, #{value}"),
+            Self::Return => f.write_str("RET"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_reads_as_the_course_page_writes_it() {
+        let told = |word: u16| Instruction::from(word).to_string();
+        assert_eq!(told(0b0101_0000_1101_1110), "MUL R0, %blockIdx, %blockDim");
+        assert_eq!(told(0b0011_0000_0000_1111), "ADD R0, R0, %threadIdx");
+        assert_eq!(told(0b1001_0001_0000_0001), "CONST R1, #1");
+        assert_eq!(told(0b0110_0110_0000_0010), "DIV R6, R0, R2");
+        assert_eq!(told(0b0111_1010_1010_0000), "LDR R10, R10");
+        assert_eq!(told(0b0010_0000_1001_0010), "CMP R9, R2");
+        assert_eq!(told(0b0001_1000_0000_1100), "BRn #12");
+        assert_eq!(told(0b1000_0000_1001_1000), "STR R9, R8");
+        assert_eq!(told(0b1111_0000_0000_0000), "RET");
+    }
+
+    #[test]
+    fn every_word_decodes_and_what_it_decodes_to_has_one_word() {
+        for word in 0..=u16::MAX {
+            let instruction = Instruction::from(word);
+            assert_eq!(Instruction::from(instruction.word()), instruction, "{word:#06x}");
+        }
+        assert_eq!([0xA123, 0xE000, 0x0FFF].map(Instruction::from), [Instruction::Nop; 3]);
+    }
+
+    #[test]
+    fn arithmetic_is_modulo_256_and_division_by_zero_gives_255() {
+        use Arithmetic::{Add, Div, Mul, Sub};
+        assert_eq!([Add.apply(200, 100), Sub.apply(1, 2), Mul.apply(16, 17), Div.apply(7, 0)], [44, 255, 16, 255]);
+    }
+}

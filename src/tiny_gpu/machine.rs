@@ -1,0 +1,211 @@
+//! The machine: two cores, a dispatcher that gives them blocks, controllers, and the memories outside. It counts cycles.
+//!
+//! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when a count begins and ends.
+
+use thiserror::Error;
+
+use super::controller::{Cache, Controller};
+use super::core::{Core, THREADS_A_BLOCK};
+use super::memory::{Channels, Request};
+
+/// Words of program memory.
+pub const PROGRAM_LEN: usize = 256;
+/// Bytes of data memory. An address has 8 bits, so none is outside of it.
+pub const DATA_LEN: usize = 256;
+
+const CORES: usize = 2;
+const DATA_CHANNELS: usize = 4;
+const PROGRAM_CHANNELS: usize = 1;
+
+/// How a machine is built, and how slow its memories are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Design {
+    /// Caches in front of both memories: 16 lines each, of one word of program, of two bytes of data.
+    pub has_caches: bool,
+    /// Cycles until program memory answers.
+    pub program_latency: u32,
+    /// Cycles until data memory answers.
+    pub data_latency: u32,
+}
+
+impl Design {
+    /// Without a cache, on memories that answer in the next cycle. Source: adam-maj/tiny-gpu, `test/helpers`.
+    pub const PLAIN: Self = Self { has_caches: false, program_latency: 1, data_latency: 1 };
+    /// With caches, on a program memory that takes six cycles: five that its bench waits, and one to see the request.
+    /// Source: dsandall/tiny-gpu, `test/helpers/memory.py` and `delay` in `test/test_matmul.py`; docs/tiny-gpu.md.
+    pub const CACHED: Self = Self { has_caches: true, program_latency: 6, data_latency: 1 };
+}
+
+/// Why a program did not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// There is no instruction where it goes on.
+    #[error("block {block} went on at word {word}, outside of its program of {words} words")]
+    LeftProgram {
+        /// The block.
+        block: u8,
+        /// The word.
+        word: u16,
+        /// The program's length.
+        words: u16,
+    },
+    /// It takes longer than it may.
+    #[error("the program did not end within {cycles} cycles: block {block} is at word {word}")]
+    NeverEnds {
+        /// The bound.
+        cycles: u64,
+        /// A block that has not ended.
+        block: u8,
+        /// Where it is.
+        word: u16,
+    },
+}
+
+/// What does not fit into a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum TooLong {
+    /// A program.
+    #[error("a program of {0} words; program memory has {PROGRAM_LEN}")]
+    Program(usize),
+    /// Data.
+    #[error("{0} bytes of data; data memory has {DATA_LEN}")]
+    Data(usize),
+}
+
+/// A machine with a program, data and a number of threads.
+#[derive(Debug)]
+pub struct Machine {
+    design: Design,
+    program: Vec<u16>,
+    data: [u8; DATA_LEN],
+    threads: u8,
+    cores: Vec<Core>,
+    has_block: [bool; CORES],
+    program_controller: Controller,
+    program_cache: Option<Controller>,
+    data_controller: Controller,
+    program_memory: Channels,
+    data_memory: Channels,
+    /// What the LSUs asked, and were told, a cycle ago: registers stand in between, in both directions.
+    asked: Vec<Option<Request>>,
+    told: Vec<Option<u16>>,
+}
+
+impl Machine {
+    /// A machine as at reset. Data memory holds `data` from its start on, and zeros.
+    ///
+    /// # Errors
+    /// [`TooLong`].
+    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, TooLong> {
+        if program.len() > PROGRAM_LEN {
+            return Err(TooLong::Program(program.len()));
+        }
+        let mut memory = [0; DATA_LEN];
+        memory.get_mut(..data.len()).ok_or(TooLong::Data(data.len()))?.copy_from_slice(data);
+        let lsus = CORES * THREADS_A_BLOCK;
+        let data_cache = design.has_caches.then(|| Cache::new(2));
+        let program_cache = design.has_caches.then(|| Controller::new(1, PROGRAM_CHANNELS, Some(Cache::new(1))));
+        Ok(Self {
+            design,
+            program: program.to_vec(),
+            data: memory,
+            threads,
+            cores: (0..CORES).map(|_| Core::new(0, 0)).collect(),
+            has_block: [false; CORES],
+            program_controller: Controller::new(CORES, PROGRAM_CHANNELS, None),
+            program_cache,
+            data_controller: Controller::new(lsus, DATA_CHANNELS, data_cache),
+            program_memory: Channels::new(PROGRAM_CHANNELS, design.program_latency),
+            data_memory: Channels::new(DATA_CHANNELS, design.data_latency),
+            asked: vec![None; lsus],
+            told: vec![None; lsus],
+        })
+    }
+
+    /// Data memory.
+    pub const fn data(&self) -> &[u8; DATA_LEN] {
+        &self.data
+    }
+
+    /// Runs the program to its end. Gives the cycles that it took, as the bench counts them.
+    ///
+    /// # Errors
+    /// [`Fault`]; data memory is as the program has left it.
+    pub fn run(&mut self, limit: u64) -> Result<u64, Fault> {
+        // The bench sees a cycle late that the machine is done, and the one with caches two.
+        let seen_late = if self.design.has_caches { 2 } else { 1 };
+        let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
+        let (mut begun, mut ended) = (0, 0);
+        let mut in_reset = [true; CORES];
+        for cycle in 0.. {
+            if cycle >= limit {
+                let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
+                let (block, word) = (self.cores[at].block(), self.cores[at].pc() as u16);
+                return Err(Fault::NeverEnds { cycles: limit, block, word });
+            }
+            let was_in_reset = in_reset;
+            let done_before: Vec<bool> = self.cores.iter().map(Core::is_done).collect();
+            let had_block = self.has_block;
+            self.step()?;
+            // The dispatcher. All cores begin in reset.
+            in_reset = [false; CORES];
+            if ended == blocks {
+                return Ok(cycle + 1 + seen_late);
+            }
+            for core in 0..CORES {
+                if was_in_reset[core] && begun < blocks {
+                    let left = usize::from(self.threads) - begun * THREADS_A_BLOCK;
+                    self.cores[core] = Core::new(begun as u8, left.min(THREADS_A_BLOCK));
+                    self.has_block[core] = true;
+                    begun += 1;
+                }
+                if had_block[core] && done_before[core] {
+                    in_reset[core] = true;
+                    self.has_block[core] = false;
+                    ended += 1;
+                }
+            }
+        }
+        Ok(limit)
+    }
+
+    /// A clock edge of everything but the dispatcher. All look at what stood on the wires before it.
+    fn step(&mut self) -> Result<(), Fault> {
+        let (program, data) = (&self.program, &mut self.data);
+        let fetched = |request| match request {
+            Request::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),
+            Request::Write(..) => 0,
+        };
+        let before_program = self.program_cache.as_ref().unwrap_or(&self.program_controller);
+        let from_program = self.program_memory.step(before_program.to_memory(), fetched);
+        let from_data = self.data_memory.step(self.data_controller.to_memory(), |request| match request {
+            Request::Read(address) => u16::from(data[usize::from(address)]),
+            Request::Write(address, value) => {
+                data[usize::from(address)] = value as u8;
+                0
+            }
+        });
+
+        let fetches: Vec<_> = self.cores.iter().map(Core::fetch).collect();
+        let accesses: Vec<_> =
+            self.cores.iter().flat_map(|core| (0..THREADS_A_BLOCK).map(|thread| core.access(thread))).collect();
+        let words = self.program_controller.answers().to_vec();
+        let told = self.data_controller.answers().to_vec();
+
+        if let Some(cache) = &mut self.program_cache {
+            let to_cache: Vec<_> = self.program_controller.to_memory().collect();
+            let from_cache = cache.answers().to_vec();
+            self.program_controller.step(&fetches, &from_cache);
+            cache.step(&to_cache, &from_program);
+        } else {
+            self.program_controller.step(&fetches, &from_program);
+        }
+        self.data_controller.step(&self.asked, &from_data);
+        for (index, core) in self.cores.iter_mut().enumerate().filter(|(index, _)| self.has_block[*index]) {
+            let answers = &self.told[index * THREADS_A_BLOCK..][..THREADS_A_BLOCK];
+            core.step(self.design.has_caches, self.program.len(), words[index], answers)?;
+        }
+        (self.asked, self.told) = (accesses, told);
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! A GPU behind a bridge, reached through the firmware that runs on the chip: a kernel goes in over USB and PCIe, runs,
+//! and its result comes back by memory reads, or by the GPU's own write into the SRAM. The practice image here; the
+//! vendor's and the open one where `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` say where they lie.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+mod chip_images;
+
+use asmpatch::bridge::open::SramTransfer;
+use asmpatch::bridge::{Bridge, Port, Transport};
+use asmpatch::firmware::Image;
+use asmpatch::pcie::{
+    Bdf, DmaWrite, Entry, Job, Patience, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
+};
+use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product, packed_matmul};
+use asmpatch::tiny_gpu::registers::CardFault;
+use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+
+const CARD: &str = "behind = \"tiny-gpu\"";
+const A: [u8; 4] = [3, 250, 77, 9];
+const B: [u8; 4] = [11, 8, 200, 31];
+/// Where open firmware's completion queue is.
+const OPEN_QUEUE: u64 = 0x0082_2000;
+const SECTOR: usize = 512;
+
+struct NoTime;
+
+impl Patience for NoTime {
+    fn wait(&mut self, _: u64) {}
+}
+
+fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
+    let file = image.map(Image::to_file);
+    let scenario = Scenario::parse(scenario).unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn data() -> Vec<u8> {
+    A.into_iter().chain(B).collect()
+}
+
+fn job(data: &[u8]) -> Job<'_> {
+    Job { program: &MATMUL, data, threads: PRODUCT_THREADS, caches: false, cycle_limit: 10_000, send: None }
+}
+
+fn to_sram(from: usize, len: usize) -> DmaWrite {
+    DmaWrite { from: from as u8, len: len as u32, to: SRAM_ADDRESS, entry: None }
+}
+
+/// Finds the card and gives it addresses.
+fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    pcie.assign(&mut survey).unwrap();
+    TinyGpu::open(&mut pcie, &survey).unwrap().unwrap()
+}
+
+/// What the firmware does for a piece of work.
+fn counted<T>(unit: &SharedBridge, work: impl FnOnce() -> T) -> (T, Counts) {
+    let before = unit.lock().counts();
+    let result = work();
+    let after = unit.lock().counts();
+    let spent =
+        Counts { commands: after.commands - before.commands, instructions: after.instructions - before.instructions };
+    (result, spent)
+}
+
+/// Commands and instructions for so many bytes of result.
+#[derive(Debug)]
+struct Row {
+    len: usize,
+    /// The job itself, which leaves its result in the card.
+    job: Counts,
+    /// What the card's own write costs on top of it, and reading the SRAM by E4.
+    by_dma: Counts,
+    /// Memory reads.
+    by_reads: Counts,
+}
+
+/// Bytes, and the commands for the job, for the card's own write, for memory reads.
+fn commands(rows: &[Row]) -> Vec<(usize, u64, u64, u64)> {
+    let of = |row: &Row| (row.len, row.job.commands, row.by_dma.commands, row.by_reads.commands);
+    rows.iter().map(of).collect()
+}
+
+/// Runs the product, and brings `len` bytes back both ways.
+fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usize) -> Row {
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let data = data();
+    let from = if len == 4 { PRODUCT_AT } else { 0 };
+    let (cycles, alone) = counted(unit, || card.run(&mut pcie, &job(&data)).unwrap());
+    let sends = Job { send: Some(to_sram(from, len)), ..job(&data) };
+    let (same_cycles, with_send) = counted(unit, || card.run(&mut pcie, &sends).unwrap());
+    assert_eq!((cycles, same_cycles), (491, 491));
+    let (mut by_dma, mut by_reads) = (vec![0; len], vec![0; len]);
+    let ((), by_e4) = counted(unit, || pcie.sram_read(0, &mut by_dma).unwrap());
+    let ((), reads) = counted(unit, || card.read(&mut pcie, from as u8, &mut by_reads).unwrap());
+    assert!(by_dma == by_reads);
+    assert_eq!(by_dma[PRODUCT_AT - from..][..4], host_product(A, B));
+    let more = |part: fn(Counts) -> u64| part(with_send) - part(alone) + part(by_e4);
+    let by_dma = Counts { commands: more(|work| work.commands), instructions: more(|work| work.instructions) };
+    Row { len, job: alone, by_dma, by_reads: reads }
+}
+
+/// The card is found, computes, sends, and says what it did not do.
+fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
+    let card = opened(engine);
+    let rows = [4, 256, 4096].map(|len| row(engine, unit, &card, len));
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let data = data();
+    let packed = Job { program: &packed_matmul(true), caches: true, ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &packed), Ok(1730));
+    let fault = |fault| Err(TinyGpuError::Fault { at: card.at(), fault });
+    let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::NeverEnds { block: 0, word: 1 }));
+    let lost = Job { program: &MATMUL[..3], ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::LeftProgram { block: 0, word: 3 }));
+    let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
+    assert_eq!(card.run(&mut pcie, &Job { send: Some(nowhere), ..job(&data) }), fault(CardFault::NoTarget));
+    pcie.config_write(card.at(), 0x04, 0x02, 0x03).unwrap();
+    let forbidden = Job { send: Some(to_sram(0, 4)), ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &forbidden), fault(CardFault::NotMaster));
+    for row in &rows {
+        println!("{row:?}");
+    }
+    rows.into()
+}
+
+fn examine_vendor<T: Transport>(mut bridge: Bridge<T>, unit: &SharedBridge) -> Vec<Row> {
+    let rows = examine(&mut VendorTlp::new(&mut bridge), unit);
+    assert!(bridge.inquiry().is_ok(), "it goes on");
+    rows
+}
+
+#[test]
+fn through_the_practice_image_a_product_comes_back_both_ways() {
+    let mut port = unit(CARD, None);
+    let shared = port.unit().clone();
+    port.open().unwrap();
+    let rows = examine_vendor(Bridge::new(port.uas().unwrap().unwrap()), &shared);
+    assert_eq!(commands(&rows), [(4, 254, 49, 14), (256, 254, 50, 896), (4096, 254, 65, 14_336)]);
+}
+
+#[test]
+fn through_firmware_a_card_behind_a_switch_is_reached_as_well() {
+    let port = |at: &str| format!("[[device]]\nat = \"{at}\"\nvendor = 0x1B21\ndevice = 0x2461\n");
+    let card = "[[device]]\nat = \"0/3/0\"\nvendor = 0x1234\ndevice = 0x5447\nengine = \"tiny-gpu\"\n";
+    let mut port = unit(&[&port("0"), &port("0/3"), card].concat(), None);
+    let mut bridge = port.open().unwrap();
+    let mut engine = VendorTlp::new(&mut bridge);
+    let card = opened(&mut engine);
+    assert_eq!(card.at(), Bdf::new(3, 0, 0));
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(&mut engine, &mut patience);
+    let sends = Job { send: Some(to_sram(PRODUCT_AT, 4)), ..job(&[1, 0, 0, 1, 5, 6, 7, 8]) };
+    assert_eq!(card.run(&mut pcie, &sends), Ok(491));
+    let mut product = [0; 4];
+    pcie.sram_read(0, &mut product).unwrap();
+    assert_eq!(product, [5, 6, 7, 8]);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_over_both_transports() {
+    for (image, is_uas, is_initialised) in [
+        (chip_images::vendor(), false, false),
+        (chip_images::vendor(), true, false),
+        (chip_images::patched(), true, true),
+    ] {
+        let mut port = unit(CARD, Some(&image));
+        let shared = port.unit().clone();
+        let mut bridge = port.open().unwrap();
+        if is_uas {
+            bridge = Bridge::new(port.uas().unwrap().unwrap());
+        }
+        if is_initialised {
+            bridge.initialise().unwrap();
+        }
+        let rows = examine_vendor(bridge, &shared);
+        assert_eq!(commands(&rows), [(4, 254, 49, 14), (256, 254, 50, 896), (4096, 254, 65, 14_336)]);
+        assert!(50 * rows[2].by_dma.instructions < rows[2].by_reads.instructions, "{rows:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_written_its_entry() {
+    let mut port = unit(CARD, Some(&chip_images::open()));
+    let shared = port.unit().clone();
+    let mut open = port.control().unwrap();
+    let rows = examine(&mut open, &shared);
+    assert_eq!(commands(&rows), [(4, 28, 7, 2), (256, 28, 8, 128), (4096, 28, 23, 2048)]);
+    assert!(5 * rows[2].by_dma.instructions < rows[2].by_reads.instructions, "{rows:?}");
+
+    let card = opened(&mut open);
+    let data = data();
+    let mut patience = NoTime;
+    for sectors in [1, 8, 32] {
+        let mut bytes = [0; 16];
+        bytes[14] = 1;
+        let entry = Some(Entry { to: OPEN_QUEUE, bytes });
+        let send = DmaWrite { entry, ..to_sram(0, sectors * SECTOR) };
+        let mut came = vec![0; sectors * SECTOR];
+        let ((), arming) = counted(&shared, || {
+            open.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: sectors as u16 }).unwrap();
+        });
+        let cycles = card.run(&mut Pcie::new(&mut open, &mut patience), &Job { send: Some(send), ..job(&data) });
+        assert_eq!(cycles, Ok(491));
+        let ((), reading) = counted(&shared, || open.bulk_in(&mut came).unwrap());
+        println!("F2 of {} bytes: {arming:?}, {reading:?}", came.len());
+        assert_eq!(came[PRODUCT_AT..][..4], host_product(A, B));
+        assert_eq!(came[..8], data);
+        let at = Pcie::new(&mut open, &mut patience).survey(Scope::READ_ONLY).unwrap();
+        let memory = at.at(card.at()).unwrap().bars[0].address;
+        let mut streamed = vec![0; sectors * SECTOR];
+        let ((), stream) = counted(&shared, || open.stream_read(memory + 0x400, &mut streamed).unwrap());
+        println!("F0 stream of {} bytes: {stream:?}", came.len());
+        assert!(streamed == came);
+    }
+}

@@ -168,7 +168,9 @@ fn speed(speed: rusb::Speed) -> Speed {
 /// The alternate settings of interface 0.
 fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
     let config = device.active_config_descriptor().or_else(|_| device.config_descriptor(0))?;
-    let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else { return Ok(Vec::new()) };
+    let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else {
+        return Ok(Vec::new());
+    };
     Ok(interface
         .descriptors()
         .map(|setting| Alternate {

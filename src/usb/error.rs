@@ -40,7 +40,9 @@ pub enum UsbError {
     #[error("the unit at {port} has a driver through which no program can open it")]
     #[diagnostic(
         code(asmpatch::usb::driver),
-        help("on Windows the unit needs the driver WinUSB: docs/platforms.md says how it gets it, and how to give it back")
+        help(
+            "on Windows the unit needs the driver WinUSB: docs/platforms.md says how it gets it, and how to give it back"
+        )
     )]
     Driver {
         /// Where it is.

@@ -10,6 +10,9 @@ mod backup;
 mod bench;
 #[cfg(unix)]
 mod bridge;
+#[cfg(not(unix))]
+#[path = "no_bridge.rs"]
+mod bridge;
 mod completions;
 mod config;
 mod context;
@@ -99,7 +102,6 @@ enum Command {
     Download(download::Args),
     Backup(backup::Args),
     Bench(bench::Args),
-    #[cfg(unix)]
     Bridge(bridge::Args),
     Completions(completions::Args),
     Config(config::Args),
@@ -128,7 +130,6 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
         Command::Download(args) => download::run(&args, context),
         Command::Backup(args) => backup::run(&args, context),
         Command::Bench(args) => bench::run(&args, context),
-        #[cfg(unix)]
         Command::Bridge(args) => bridge::run(&args, context),
         Command::Completions(args) => completions::run(&args, context),
         Command::Config(args) => config::run(&args, context),

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use goblin::pe::header::{Header, SIZEOF_COFF_HEADER, SIZEOF_PE_MAGIC};
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -14,6 +13,20 @@ use crate::interrupt::Interrupted;
 
 /// So many parts are named where nothing was found in any.
 const MAX_NAMED: usize = 16;
+/// Where the DOS header says where the PE signature is (PE format, "MS-DOS Stub").
+const PE_POINTER: usize = 0x3C;
+/// Before the COFF header.
+const PE_SIGNATURE: &[u8] = b"PE\0\0";
+/// Bytes of the COFF header; NumberOfSections and SizeOfOptionalHeader in it (PE format, "COFF File Header").
+const COFF_HEADER_LEN: usize = 20;
+const NUMBER_OF_SECTIONS: usize = 2;
+const SIZE_OF_OPTIONAL_HEADER: usize = 16;
+/// Bytes of a section's header, which begins with its name; SizeOfRawData and PointerToRawData in it (PE format, "Section
+/// Table").
+const SECTION_HEADER_LEN: usize = 40;
+const NAME_LEN: usize = 8;
+const SIZE_OF_RAW_DATA: usize = 16;
+const POINTER_TO_RAW_DATA: usize = 20;
 
 /// An image inside an updater.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +50,7 @@ pub enum UpdaterError {
             "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`"
         )
     )]
-    NotPe(String),
+    NotPe(&'static str),
     /// No container anywhere.
     #[error(
         "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
@@ -107,27 +120,47 @@ pub fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<Embedded
 
 /// The parts of a PE file that can hold data: its sections (resources are one of them) and the overlay.
 fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
-    let not_pe = |error: goblin::error::Error| UpdaterError::NotPe(error.to_string());
-    let header = Header::parse(bytes).map_err(not_pe)?;
-    let mut table = (header.dos_header.pe_pointer as usize)
-        .saturating_add(SIZEOF_PE_MAGIC + SIZEOF_COFF_HEADER)
-        .saturating_add(usize::from(header.coff_header.size_of_optional_header));
-    let sections = header.coff_header.sections(bytes, &mut table).map_err(not_pe)?;
+    let (table, sections) = sections(bytes)?;
     let mut regions = Vec::new();
-    let mut overlay = table.min(bytes.len());
-    for section in &sections {
-        let start = (section.pointer_to_raw_data as usize).min(bytes.len());
-        let end = start.saturating_add(section.size_of_raw_data as usize).min(bytes.len());
+    let mut overlay = table.end;
+    for section in sections {
+        let field = |at| word(section, at).map_or(0, |value| value as usize);
+        let start = field(POINTER_TO_RAW_DATA).min(bytes.len());
+        let end = start.saturating_add(field(SIZE_OF_RAW_DATA)).min(bytes.len());
         overlay = overlay.max(end);
         if start < end {
-            let name = section.name().unwrap_or("section").trim_end_matches('\0').to_owned();
-            regions.push((name, start..end));
+            let name = String::from_utf8_lossy(&section[..NAME_LEN]);
+            regions.push((name.trim_end_matches('\0').to_owned(), start..end));
         }
     }
     if overlay < bytes.len() {
         regions.push(("overlay".to_owned(), overlay..bytes.len()));
     }
     Ok(regions)
+}
+
+/// The headers of a PE file's sections, and where they are. A long name stays `/` and its place in the string table, which
+/// only object files have.
+fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]), UpdaterError> {
+    let truncated = || UpdaterError::NotPe("they are truncated");
+    let at = word(bytes, PE_POINTER).ok_or_else(truncated)? as usize;
+    let rest = bytes.get(at..).ok_or_else(truncated)?;
+    let coff = rest.strip_prefix(PE_SIGNATURE).ok_or(UpdaterError::NotPe("the signature PE is missing"))?;
+    let count = half(coff, NUMBER_OF_SECTIONS).ok_or_else(truncated)?;
+    let optional = half(coff, SIZE_OF_OPTIONAL_HEADER).ok_or_else(truncated)?;
+    let start = COFF_HEADER_LEN + usize::from(optional);
+    let len = usize::from(count) * SECTION_HEADER_LEN;
+    let table = coff.get(start..start + len).ok_or_else(truncated)?;
+    let start = at + PE_SIGNATURE.len() + start;
+    Ok((start..start + len, table.as_chunks().0))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
 /// Every container in a stretch of bytes, with its offset. Length and magic are looked at first because they cost
@@ -240,9 +273,26 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_truncated_program_has_a_clear_error() {
+    fn a_name_that_points_past_four_gibibytes_is_a_name_on_every_processor() {
+        // "//" and six base64 digits: a place of up to 36 bits in a table of strings.
+        let mut file = pe(&[0; 64], &image(3).to_file(), &[]);
+        file[0x80 + 24 + 224..][..8].copy_from_slice(b"//zzzzzz");
+        let names: Vec<_> = regions(&file).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["//zzzzzz", ".rsrc"]);
+        assert_eq!(find_images(&file, &mut budget()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn headers_that_end_early_or_claim_more_than_the_file_holds_have_a_clear_error() {
         let file = pe(&[0; 64], &[0; 64], &[]);
-        assert!(matches!(find_images(&file[..0x90], &mut budget()), Err(UpdaterError::NotPe(_))));
+        for len in [2, 0x3D, 0x82, 0x90, 0x80 + 24 + 224 + 79] {
+            assert!(matches!(find_images(&file[..len], &mut budget()), Err(UpdaterError::NotPe(_))), "{len:#x}");
+        }
+        for (at, value) in [(0x3C, u32::MAX), (0x3C, 0x10), (0x84, 0xFFFF_0000)] {
+            let mut damaged = file.clone();
+            damaged[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            assert!(matches!(find_images(&damaged, &mut budget()), Err(UpdaterError::NotPe(_))), "{at:#x}");
+        }
     }
 
     #[test]

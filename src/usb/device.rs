@@ -5,18 +5,16 @@ use std::thread;
 use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
-
 use tracing::info;
 
+use super::INTERFACE;
 use super::awake::Awake;
 use super::discovery::Found;
-use super::error::{UsbError, pipe_error};
+use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{claim, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
 use crate::firmware::BridgeState;
 
-/// The interface of every state of a bridge.
-const INTERFACE: u8 = 0;
 /// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).
 const STANDARD_TO_DEVICE: u8 = 0x00;
 /// bRequest of SET_CONFIGURATION (USB 3.2, 9.4).
@@ -60,7 +58,7 @@ impl Device {
                 other => other,
             }
         };
-        let handle = found.in_own_context()?.open().map_err(failed("open"))?;
+        let handle = found.in_own_context()?.open().map_err(failed(OPEN))?;
         let awake = Awake::of(port);
         // Only where a driver is bound: libusb would else bind one at release where there was none.
         if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rusb::{Context, UsbContext};
 
+use super::INTERFACE;
 use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::{Process, Sysfs};
@@ -139,9 +140,18 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<Devices>) -> Option<Found>
         product: strings.product,
         serial: strings.serial,
         speed,
-        driver: sysfs.driver(&port),
+        driver: driver(&device, &port, &sysfs),
     };
     Some(Found { info, port, layout, known: known.clone(), device })
+}
+
+/// The kernel driver that holds interface 0. Only Linux tells its name, and without opening the device.
+fn driver(device: &rusb::Device<Context>, port: &PortPath, sysfs: &Sysfs) -> Option<String> {
+    if cfg!(target_os = "linux") {
+        return sysfs.driver(port);
+    }
+    let is_held = device.open().and_then(|handle| handle.kernel_driver_active(INTERFACE));
+    is_held.unwrap_or(false).then(|| "system".to_owned())
 }
 
 fn speed(speed: rusb::Speed) -> Speed {
@@ -158,7 +168,9 @@ fn speed(speed: rusb::Speed) -> Speed {
 /// The alternate settings of interface 0.
 fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
     let config = device.active_config_descriptor().or_else(|_| device.config_descriptor(0))?;
-    let Some(interface) = config.interfaces().find(|interface| interface.number() == 0) else { return Ok(Vec::new()) };
+    let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else {
+        return Ok(Vec::new());
+    };
     Ok(interface
         .descriptors()
         .map(|setting| Alternate {

@@ -59,7 +59,7 @@ impl FreeDisk {
     }
 
     /// Whether the disk could be opened exclusively, which needs root: else mounts, swap and holders are all that was
-    /// looked at, and a mount in another namespace or a virtual machine goes unseen.
+    /// looked at, and a mount in another namespace or a virtual machine goes unseen. `false` on macOS, which tells nothing.
     pub const fn is_checked(&self) -> bool {
         self.is_checked
     }
@@ -70,11 +70,14 @@ impl FreeDisk {
     }
 }
 
-/// Refuses where the system uses the disk behind a unit: taking the unit would cut the disk off. Only Linux tells;
-/// elsewhere the system itself keeps a mounted disk from being taken.
+/// Refuses where the system uses the disk behind a unit: taking the unit would cut the disk off. Only Linux tells. On
+/// Windows a unit that can be opened has the driver WinUSB, and is no disk.
 ///
 /// # Errors
 /// [`MountedError`].
 pub fn refuse_mounted(port: &PortPath) -> Result<FreeDisk, MountedError> {
+    if !cfg!(any(target_os = "linux", windows)) {
+        return Ok(FreeDisk::new(Vec::new(), false));
+    }
     Sysfs::system().free_disk(port).map_err(|uses| MountedError { port: port.clone(), uses })
 }

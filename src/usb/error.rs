@@ -28,11 +28,23 @@ pub enum UsbError {
         code(asmpatch::usb::permission),
         help(
             "on Linux a udev rule gives it: `asmpatch udev | sudo tee {}`, then `sudo udevadm control --reload`, and \
-             plug the unit in again",
+             plug the unit in again; on macOS only root may take a unit from the system's disk driver",
             super::rules::RULES_PATH
         )
     )]
     Permission {
+        /// Where it is.
+        port: PortPath,
+    },
+    /// Windows gave it a driver that lets no program in.
+    #[error("the unit at {port} has a driver through which no program can open it")]
+    #[diagnostic(
+        code(asmpatch::usb::driver),
+        help(
+            "on Windows the unit needs the driver WinUSB: docs/platforms.md says how it gets it, and how to give it back"
+        )
+    )]
+    Driver {
         /// Where it is.
         port: PortPath,
     },
@@ -109,6 +121,9 @@ fn named(users: &[Process]) -> String {
     text
 }
 
+/// What is tried on a device first.
+pub(super) const OPEN: &str = "open";
+
 impl UsbError {
     /// The error of something tried on a device.
     pub(super) fn of(what: &'static str, port: &PortPath, source: rusb::Error) -> Self {
@@ -117,6 +132,7 @@ impl UsbError {
             rusb::Error::Access => Self::Permission { port },
             rusb::Error::Busy => Self::Busy { port, users: Vec::new() },
             rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
+            rusb::Error::NotSupported if what == OPEN => Self::Driver { port },
             source => Self::Failed { what, port, source },
         }
     }

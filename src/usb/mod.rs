@@ -34,6 +34,9 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use crate::firmware::BridgeState;
 use transfers::Transfers;
 
+/// The interface of every state of a bridge.
+const INTERFACE: u8 = 0;
+
 /// Opens a device and puts an engine on it: UAS where `with_uas` and the device offers it and the system gives the
 /// streams, else Bulk-Only.
 ///

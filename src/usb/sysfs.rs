@@ -255,7 +255,7 @@ fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;

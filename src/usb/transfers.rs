@@ -487,8 +487,9 @@ fn error_of(error: c_int) -> PipeError {
 }
 
 fn libc_timeval(duration: Duration) -> libc::timeval {
+    // Windows' and 32-bit systems' seconds have 32 bits: 68 years are enough.
     libc::timeval {
-        tv_sec: duration.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: duration.as_secs().min(i32::MAX as u64) as _,
         // Less than a million: it fits every platform's type.
         tv_usec: duration.subsec_micros() as _,
     }

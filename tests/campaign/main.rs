@@ -8,36 +8,36 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod check;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod draw;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod history;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod play;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod process;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[path = "../schemas/mod.rs"]
 mod schemas;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod tally;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod told;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod watchdog;
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod world;
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 mod campaign;
 
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
     campaign::main()
 }
 
-// Signals, terminals and full disks are Unix's here.
-#[cfg(not(unix))]
+// Signals, terminals and full disks as Linux has them.
+#[cfg(not(target_os = "linux"))]
 fn main() {}

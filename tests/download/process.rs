@@ -2,13 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::process::{Command, Output};
 
 use crate::schemas;
-use crate::server::{Server, send, send_file};
-use crate::{files, image, manifest, nothing_is_kept, zip_of};
+use crate::server::{Server, send_file};
+use crate::{image, manifest, zip_of};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
 
@@ -69,47 +67,57 @@ fn an_out_that_holds_something_else_is_only_replaced_with_force() {
     assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
 }
 
+// Limits and signals as Unix has them.
 #[cfg(unix)]
-#[test]
-fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {
-    let server = Server::start(|_, stream| {
-        let bytes = image();
-        send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes);
-    });
-    let folder = workspace(&[]);
-    // A limit on the size of files stands in for a full disk: the write fails half-way in the same place. The signal
-    // that comes with it has to be ignored, as it is by default for a full disk, which sends none.
-    let mut command = Command::new("sh");
-    command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
-    arguments(&mut command, folder.path());
-    let output = command.args(["--from", &server.url("/")]).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("asmpatch::http::write"), "{}", stderr(&output));
-    nothing_is_kept(&folder.path().join("cache"));
-}
+mod unix {
+    use std::process::Stdio;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
 
-#[cfg(unix)]
-#[test]
-fn ctrl_c_ends_the_process_with_130_while_the_server_is_silent() {
-    let (release, wait) = channel::<()>();
-    let (begun, has_begun) = channel();
-    let wait = Mutex::new((wait, begun));
-    let server = Server::start(move |_, stream| {
-        let wait = wait.lock().unwrap();
-        send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
-        wait.1.send(()).unwrap();
-        let _ = wait.0.recv();
-    });
-    let folder = workspace(&[]);
-    let mut command = Command::new(PROGRAM);
-    arguments(&mut command, folder.path());
-    let child = command.args(["--from", &server.url("/")]).stderr(Stdio::piped()).spawn().unwrap();
-    has_begun.recv().unwrap();
-    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(killed.success());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    drop(release);
-    nothing_is_kept(&folder.path().join("cache"));
-    assert_eq!(files(folder.path()).len(), 2);
+    use super::*;
+    use crate::server::send;
+    use crate::{files, nothing_is_kept};
+
+    #[test]
+    fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {
+        let server = Server::start(|_, stream| {
+            let bytes = image();
+            send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes);
+        });
+        let folder = workspace(&[]);
+        // A limit on the size of files stands in for a full disk: the write fails half-way in the same place. The signal
+        // that comes with it has to be ignored, as it is by default for a full disk, which sends none.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
+        arguments(&mut command, folder.path());
+        let output = command.args(["--from", &server.url("/")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("asmpatch::http::write"), "{}", stderr(&output));
+        nothing_is_kept(&folder.path().join("cache"));
+    }
+
+    #[test]
+    fn ctrl_c_ends_the_process_with_130_while_the_server_is_silent() {
+        let (release, wait) = channel::<()>();
+        let (begun, has_begun) = channel();
+        let wait = Mutex::new((wait, begun));
+        let server = Server::start(move |_, stream| {
+            let wait = wait.lock().unwrap();
+            send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
+            wait.1.send(()).unwrap();
+            let _ = wait.0.recv();
+        });
+        let folder = workspace(&[]);
+        let mut command = Command::new(PROGRAM);
+        arguments(&mut command, folder.path());
+        let child = command.args(["--from", &server.url("/")]).stderr(Stdio::piped()).spawn().unwrap();
+        has_begun.recv().unwrap();
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        drop(release);
+        nothing_is_kept(&folder.path().join("cache"));
+        assert_eq!(files(folder.path()).len(), 2);
+    }
 }

@@ -88,6 +88,26 @@ class Contents(FolderTest):
         self.assertEqual(galaxy["version"], PACKAGE["version"])
 
 
+class Cross(FolderTest):
+    """`.ci/cross` where things are missing."""
+
+    def test_a_target_whose_std_can_not_be_had_is_named_and_stops_no_other(self) -> None:
+        (self.folder / "rust").mkdir()
+        (self.folder / "rust/done").touch()
+        targets = ["aarch64-apple-darwin", "x86_64-unknown-linux-musl"]
+        env = os.environ | {"ASMPATCH_CROSS": str(self.folder)}
+        done = subprocess.run([ROOT / ".ci/cross", *targets], env=env, capture_output=True, text=True)
+        last = done.stdout.splitlines()[-1].split("; ")
+        self.assertEqual(done.returncode, 1)
+        for target, said in zip(targets, last, strict=True):
+            self.assertTrue(said.startswith(f"{target} FAILED (std can't be had"), said)
+
+    def test_an_unknown_target_is_refused_before_anything_runs(self) -> None:
+        done = subprocess.run([ROOT / ".ci/cross", "m68k-apple-macos"], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("aarch64-unknown-linux-gnu", done.stderr)
+
+
 class Reset(FolderTest):
     """The service at boot, with a sysfs and an asmpatch of our own."""
 

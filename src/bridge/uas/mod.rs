@@ -186,7 +186,8 @@ impl<P: Pipes> Uas<P> {
                 let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
                 Err(TransportError::Protocol { command: self.name_of(at), what })
             }
-            TransferEnd::Cancelled => Ok(None),
+            TransferEnd::Cancelled if busy.is_cancelled => Ok(None),
+            TransferEnd::Cancelled => Err(taken_with_another(self.name_of(at))),
             TransferEnd::Failed(error) => Err(lost(self.name_of(at), error.clone())),
         }
     }
@@ -196,7 +197,9 @@ impl<P: Pipes> Uas<P> {
         busy.moved = reaped.moved;
         let ended = busy.has_ended().then_some(at);
         match &reaped.end {
-            TransferEnd::Completed | TransferEnd::Cancelled => Ok(ended),
+            TransferEnd::Completed => Ok(ended),
+            TransferEnd::Cancelled if busy.is_cancelled => Ok(ended),
+            TransferEnd::Cancelled => Err(taken_with_another(self.name_of(at))),
             // The device has no more to say on this pipe; its status tells why.
             TransferEnd::Failed(PipeError::Stall) => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
@@ -275,6 +278,7 @@ impl<P: Pipes> Uas<P> {
                     if status == ScsiStatus::Good {
                         busy.deadline = busy.deadline.min(Instant::now() + DATA_AFTER_STATUS);
                     } else {
+                        busy.cancel(Instant::now());
                         self.pipes.cancel(data);
                     }
                 }
@@ -372,6 +376,12 @@ fn lost(command: String, error: PipeError) -> TransportError {
         }
         source => TransportError::Io { command, source },
     }
+}
+
+/// A transfer that came back though nobody cancelled it. macOS takes back all of an endpoint, or of its stream, together;
+/// without streams that is every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
+fn taken_with_another(command: String) -> TransportError {
+    lost(command, PipeError::Other("the system took it back together with another command".to_owned()))
 }
 
 /// UAS-3, table 20.

@@ -9,8 +9,6 @@ use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::workload::{Completion, JobData, Workload};
 
-/// How long a cancelled transfer may take to come back.
-const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nothing in flight needs a look before this.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -107,8 +105,7 @@ impl<P: Pipes> Uas<P> {
                 let deadline = busy.timeout;
                 return Err(TransportError::Timeout { command: busy.job.cdb.name(), deadline });
             }
-            busy.is_cancelled = true;
-            busy.deadline = now + CANCEL_TIMEOUT;
+            busy.cancel(now);
             self.pipes.cancel(data);
             self.pipes.cancel(command);
         }

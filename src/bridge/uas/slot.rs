@@ -6,6 +6,9 @@ use crate::bridge::pipes::TransferId;
 use crate::bridge::workload::Job;
 use crate::scsi::{ScsiStatus, Sense};
 
+/// How long a cancelled transfer may take to come back.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// A tag's transfers.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -36,6 +39,7 @@ pub(super) struct Busy {
     pub moved: usize,
     pub end: Option<(ScsiStatus, Option<Sense>)>,
     pub data_was_ready: bool,
+    /// Whether its transfers were asked back.
     pub is_cancelled: bool,
 }
 
@@ -52,6 +56,12 @@ impl Busy {
             data_was_ready: false,
             is_cancelled: false,
         }
+    }
+
+    /// Notes that its transfers are asked back.
+    pub fn cancel(&mut self, now: Instant) {
+        self.is_cancelled = true;
+        self.deadline = now + CANCEL_TIMEOUT;
     }
 
     /// Status there and every transfer back.

@@ -196,6 +196,44 @@ fn data_that_never_come_after_a_good_status_count_as_short() {
     assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
 }
 
+/// As many INQUIRYs, and how they ended.
+struct Inquiries(usize, Vec<Completion>);
+
+impl Workload for Inquiries {
+    fn buffer_len(&self) -> usize {
+        36
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(Job { cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
+    }
+
+    fn complete(&mut self, _job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+        self.1.push(*completion);
+        true
+    }
+}
+
+#[test]
+fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_its_data() {
+    let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
+    let ready = |tag| StatusIu::ReadReady(Tag(tag)).to_bytes();
+    let plan = Plan {
+        status: Some(ready(1)),
+        further: [ready(2), refused.to_bytes(), good(2)].into(),
+        cancels_endpoints: true,
+        streams: 0,
+        ..Plan::default()
+    };
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut inquiries = Inquiries(2, Vec::new());
+    let error = engine.run(&mut inquiries, 2, SECOND).unwrap_err();
+    assert!(error.to_string().contains("together with another command"), "{error}");
+    assert_eq!(inquiries.1.iter().map(|ended| ended.status).collect::<Vec<_>>(), [ScsiStatus::CheckCondition]);
+    assert_eq!((engine.pipes_mut().in_flight(), engine.pipes_mut().resets()), (0, 1));
+}
+
 #[test]
 fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
     let plan = Plan { data: Some(vec![7; 36]), status: Some(good(1)), ..Plan::default() };

@@ -22,6 +22,13 @@ use crate::flash::recovery::{Action, Left, Origin, restore};
 use crate::flash::run::Report;
 use crate::shell;
 
+/// What is known of the disk behind a unit that was not opened exclusively.
+const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
+    "no use seen; only root can check whether another namespace or a virtual machine uses it"
+} else {
+    "this system does not tell whether it is in use: eject it before you go on"
+};
+
 /// Prints what will be written to one unit.
 pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
     let Attached { usb_id, serial, .. } = &plan.attached;
@@ -30,7 +37,7 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
     outln!("{}: {} under {usb_id}{serial}", seen.device.shown(), seen.running.runs(&job.library).to_string().shown());
     outln!("  image     {}", job.source);
     if !seen.is_disk_checked {
-        outln!("  disk      no use seen; only root can check whether another namespace or a virtual machine uses it");
+        outln!("  disk      {UNCHECKED_DISK}");
     }
     outln!("  becomes   {firmware} under {}", identity_words(plan.usb_id));
     outln!("  behind    {}", behind_words(&seen.running.behind, firmware).shown());

@@ -10,6 +10,10 @@ use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId}
 pub(super) struct Plan {
     pub data: Option<Vec<u8>>,
     pub status: Option<Vec<u8>>,
+    /// What comes on the status pipe after that.
+    pub further: VecDeque<Vec<u8>>,
+    /// Whether a cancelled transfer takes all of its endpoint with it.
+    pub cancels_endpoints: bool,
     pub streams: u16,
     /// How many streams there are after a port reset.
     pub streams_after_reset: u16,
@@ -17,7 +21,14 @@ pub(super) struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { data: None, status: None, streams: 32, streams_after_reset: 32 }
+        Self {
+            data: None,
+            status: None,
+            further: VecDeque::new(),
+            cancels_endpoints: false,
+            streams: 32,
+            streams_after_reset: 32,
+        }
     }
 }
 
@@ -70,7 +81,7 @@ impl Pipes for Liar {
                 self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
                 return Ok(());
             }
-            Endpoint::Status => self.plan.status.take(),
+            Endpoint::Status => self.plan.status.take().or_else(|| self.plan.further.pop_front()),
             Endpoint::DataIn | Endpoint::DataOut => self.plan.data.take(),
         };
         match answer {
@@ -91,8 +102,9 @@ impl Pipes for Liar {
     }
 
     fn cancel(&mut self, transfer: TransferId) {
-        if let Some(at) = self.flying.iter().position(|(id, ..)| *id == transfer) {
-            self.flying.swap_remove(at);
+        let Some(&(_, endpoint, _)) = self.flying.iter().find(|(id, ..)| *id == transfer) else { return };
+        let whole = self.plan.cancels_endpoints;
+        for (transfer, ..) in self.flying.extract_if(.., |(id, on, _)| *id == transfer || whole && *on == endpoint) {
             self.back.push_back(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled });
         }
     }

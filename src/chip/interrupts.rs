@@ -3,7 +3,8 @@
 use super::map::Register;
 
 /// 0xC800: which bits of 0xC802 interrupt. Source: the vendor's start-up switches .2 and .0 on (c:0x4C15, c:0x541D); open
-/// firmware .0 alone, and never takes the DMA's events, which would interrupt it for ever. 05 at power-on (chosen).
+/// firmware .0 alone, and never takes the DMA's events, which would interrupt it for ever. 05 at power-on (chosen). Of
+/// 0xC806, .5 interrupts while .2 is on here (chosen: open firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
 /// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 while one
 /// that 0xC800 lets through is on. Source: c:0x0E78, c:0x110D; open firmware's INT0.
@@ -56,6 +57,6 @@ impl Lines {
 
     #[inline(always)]
     pub(super) fn int0(self) -> bool {
-        self.sources() & self.enables != 0 || self.completion
+        self.sources() & self.enables != 0 || (self.completion && self.enables & COMMAND_OR_DMA != 0)
     }
 }

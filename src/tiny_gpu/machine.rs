@@ -137,12 +137,7 @@ impl Machine {
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
         let (mut begun, mut ended) = (0, 0);
         let mut in_reset = [true; CORES];
-        for cycle in 0.. {
-            if cycle >= limit {
-                let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
-                let (block, word) = (self.cores[at].block(), self.cores[at].pc() as u16);
-                return Err(Fault::NeverEnds { cycles: limit, block, word });
-            }
+        for cycle in 0..limit {
             let was_in_reset = in_reset;
             let done_before: Vec<bool> = self.cores.iter().map(Core::is_done).collect();
             let had_block = self.has_block;
@@ -166,7 +161,9 @@ impl Machine {
                 }
             }
         }
-        Ok(limit)
+        let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
+        let (block, word) = (self.cores[at].block(), self.cores[at].pc() as u16);
+        Err(Fault::NeverEnds { cycles: limit, block, word })
     }
 
     /// A clock edge of everything but the dispatcher. All look at what stood on the wires before it.

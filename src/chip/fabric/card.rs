@@ -259,4 +259,21 @@ mod tests {
         card.register_write(u64::MAX, 1, None);
         assert_eq!(card.register_read(u64::from(ID)), ID_VALUE);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_is_written_the_card_goes_on(
+            writes in proptest::collection::vec((0_u64..0x60, proptest::num::u32::ANY, 0_u32..24), 0..40)
+        ) {
+            let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
+            for (at, value, shift) in writes {
+                // Long runs take long: they have tests of their own.
+                let value = if at & !3 == u64::from(CYCLE_LIMIT) { value % 2_000 } else { value >> shift };
+                card.register_write(at, value, Some(&mut host));
+                card.memory_write(u64::from(value), value, value as u8);
+                let _ = (card.register_read(at), card.memory_read(u64::from(value)));
+            }
+            proptest::prop_assert_eq!(card.register_read(u64::from(ID)), ID_VALUE);
+        }
+    }
 }

@@ -82,9 +82,11 @@ struct Row {
 /// What docs/tiny-gpu.md says of one firmware: the job, then for so many bytes the card's own write, and memory reads.
 /// Commands, and instructions, of which there may be a tenth more or fewer: transports differ.
 struct Documented {
-    job: (u64, u64),
-    rows: [(usize, (u64, u64), (u64, u64)); 3],
+    job: Spent,
+    rows: [(usize, Spent, Spent); 3],
 }
+
+type Spent = (u64, u64);
 
 const VENDOR: Documented = Documented {
     job: (254, 699_646),
@@ -111,7 +113,7 @@ impl Documented {
     }
 }
 
-fn check(found: Work, (commands, instructions): (u64, u64)) {
+fn check(found: Work, (commands, instructions): Spent) {
     let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
     assert!(found.commands == commands && is_near, "{found:?}, expected {commands} and {instructions}");
 }

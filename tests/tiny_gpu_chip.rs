@@ -113,7 +113,7 @@ impl Documented {
     }
 }
 
-fn check(found: Work, (commands, instructions): Spent) {
+fn check(found: Counts, (commands, instructions): Spent) {
     let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
     assert!(found.commands == commands && is_near, "{found:?}, expected {commands} and {instructions}");
 }
@@ -240,7 +240,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
         let (cycles, with_send) = counted(&shared, || card.run(&mut Pcie::new(&mut open, &mut patience), &job));
         assert_eq!(cycles, Ok(491));
         let ((), reading) = counted(&shared, || open.bulk_in(&mut came).unwrap());
-        let by_f2 = Work {
+        let by_f2 = Counts {
             commands: with_send.commands - rows[0].job.commands + arming.commands + reading.commands,
             instructions: with_send.instructions - rows[0].job.instructions
                 + arming.instructions

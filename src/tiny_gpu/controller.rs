@@ -227,3 +227,25 @@ impl Controller {
         self.answers[channel.consumer] = Some(word);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_written_while_it_comes_from_memory_is_not_kept() {
+        let mut controller = Controller::new(3, 3, Some(Cache::new(2)));
+        let read = Some(Request::Read(0));
+        controller.step(&[read, None, None], &[None; 3]);
+        controller.step(&[read, None, None], &[Some(10), None, None]);
+        controller.step(&[read, None, None], &[None; 3]);
+        // Word 1 changes, and another address takes the line, before the old word 1 comes.
+        let writes = [read, Some(Request::Write(1, 99)), Some(Request::Write(33, 5))];
+        controller.step(&writes, &[None; 3]);
+        controller.step(&writes, &[Some(11), Some(0), Some(0)]);
+        assert_eq!(controller.answers(), [Some(10), Some(0), Some(0)]);
+        controller.step(&[None; 3], &[None; 3]);
+        controller.step(&[Some(Request::Read(1)), None, None], &[None; 3]);
+        assert_eq!(controller.to_memory().next(), Some(Some(Request::Read(0))), "word 1 is asked for again");
+    }
+}

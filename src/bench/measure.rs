@@ -128,8 +128,8 @@ pub fn measure<T: Transport>(
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
     let Point { path, size, depth } = point;
-    repeat(effort, interrupt, |tally, until| {
-        tally.meter.begin(bridge.transport_mut().simulated());
+    let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
+    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
         let mut stream = Stream {
             path,
             size,
@@ -143,11 +143,7 @@ pub fn measure<T: Transport>(
             trouble: None,
         };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => {
-                let trouble = stream.trouble;
-                tally.meter.end(bridge.transport_mut().simulated());
-                Ok(trouble)
-            }
+            Ok(()) => Ok(stream.trouble),
             Err(TransportError::Timeout { .. }) => {
                 integrity::recover(bridge, path)?;
                 Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))

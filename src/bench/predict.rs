@@ -76,22 +76,17 @@ impl Prediction {
 /// The work of a row's repetitions, summed up as they end.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
-    began: Option<Simulated>,
     work: Work,
     clock_mhz: u32,
 }
 
 impl Meter {
-    /// A repetition begins.
-    pub(super) fn begin(&mut self, now: Option<Simulated>) {
-        self.began = now;
-    }
-
-    /// It has ended. A unit that has restarted meanwhile counts from there.
-    pub(super) fn end(&mut self, now: Option<Simulated>) {
-        if let (Some(began), Some(now)) = (self.began.take(), now) {
-            let before = if began.work.cycles > now.work.cycles { Work::default() } else { began.work };
-            (self.work, self.clock_mhz) = (self.work + (now.work - before), now.clock_mhz);
+    /// Adds a repetition, by what the chip had done when it began and when it ended. A unit that has restarted meanwhile
+    /// counts from there.
+    pub(super) fn add(&mut self, began: Option<Simulated>, ended: Option<Simulated>) {
+        if let (Some(began), Some(ended)) = (began, ended) {
+            let before = if began.work.cycles > ended.work.cycles { Work::default() } else { began.work };
+            (self.work, self.clock_mhz) = (self.work + (ended.work - before), ended.clock_mhz);
         }
     }
 
@@ -123,8 +118,7 @@ mod tests {
         let at = |cycles| Some(Simulated { work: Work { cycles, ..Work::default() }, clock_mhz: 100 });
         let mut meter = Meter::default();
         for (began, ended) in [(100, 300), (500, 50)] {
-            meter.begin(at(began));
-            meter.end(at(ended));
+            meter.add(at(began), at(ended));
         }
         let prediction = meter.prediction(2, 1).unwrap();
         assert!((prediction.cycles - 250.0).abs() < 1e-9);

@@ -8,6 +8,7 @@ use super::error::BenchError;
 use super::measure::Effort;
 use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
+use crate::chip::Simulated;
 use crate::interrupt::Interrupt;
 
 /// What has been moved.
@@ -18,8 +19,6 @@ pub(super) struct Tally {
     compared: bool,
     /// In nanoseconds.
     latencies: Histogram<u64>,
-    /// What the chip's model did for it.
-    pub(super) meter: Meter,
 }
 
 impl Tally {
@@ -37,41 +36,43 @@ impl Tally {
     }
 }
 
-/// Runs a row: a warm-up, then repetitions. `run` moves data until the moment it is given; what it returns ends the row
-/// early.
+/// Runs a row: a warm-up, then repetitions. `simulated` tells what the unit's chip has done, where it is a model. `run`
+/// moves data until the moment it is given; what it returns ends the row early.
 ///
 /// # Errors
 /// Those of `run`; Ctrl-C.
-pub(super) fn repeat(
+pub(super) fn repeat<U: ?Sized>(
+    unit: &mut U,
+    simulated: impl Fn(&mut U) -> Option<Simulated>,
     effort: Effort,
     interrupt: Interrupt<'_>,
-    mut run: impl FnMut(&mut Tally, Instant) -> Result<Option<Outcome>, BenchError>,
+    mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<Option<Outcome>, BenchError>,
 ) -> Result<Outcome, BenchError> {
     let mut tally = Tally {
         bytes: 0,
         commands: 0,
         mismatches: 0,
         compared: false,
-        meter: Meter::default(),
         // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
         latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
     };
     let (mut throughput, mut rate) = (Vec::new(), Vec::new());
-    let (mut bytes, mut commands) = (0, 0);
+    let (mut bytes, mut commands, mut meter) = (0, 0, Meter::default());
     for repetition in 0..=effort.repetitions.max(1) {
         (tally.bytes, tally.commands) = (0, 0);
+        let before = simulated(unit);
         let begun = Instant::now();
         let length = if repetition == 0 { effort.warm_up } else { effort.repetition };
-        if let Some(ended) = run(&mut tally, begun + length)? {
+        if let Some(ended) = run(unit, &mut tally, begun + length)? {
             return Ok(ended);
         }
         let seconds = begun.elapsed().as_secs_f64();
         interrupt.check()?;
         if repetition == 0 {
             tally.latencies.reset();
-            tally.meter = Meter::default();
         } else {
             (bytes, commands) = (bytes + tally.bytes, commands + tally.commands);
+            meter.add(before, simulated(unit));
             throughput.push(tally.bytes as f64 / 1e6 / seconds);
             rate.push(tally.commands as f64 / seconds);
         }
@@ -90,6 +91,6 @@ pub(super) fn repeat(
         commands: tally.latencies.len(),
         mismatches: tally.mismatches,
         compared: tally.compared,
-        predicted: tally.meter.prediction(bytes, commands),
+        predicted: meter.prediction(bytes, commands),
     }))
 }

@@ -30,8 +30,7 @@ pub(super) fn measure<E: TlpEngine>(
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
     let mut number = 0;
-    repeat(effort, interrupt, |tally, until| {
-        tally.meter.begin(engine.simulated());
+    repeat(engine, E::simulated, effort, interrupt, |engine, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let Some(tlps) = tlps(point, beyond, number) else { return Ok(None) };
             number += 1;
@@ -46,7 +45,6 @@ pub(super) fn measure<E: TlpEngine>(
                 return Ok(Some(Outcome::Refused { reason: completion.status.to_string() }));
             }
         }
-        tally.meter.end(engine.simulated());
         Ok(None)
     })
 }

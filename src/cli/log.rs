@@ -3,7 +3,6 @@
 //! A thread writes the lines. Those that work with units only queue them: a file that is full, or a terminal that takes
 //! no text, costs lines and never holds up a unit.
 
-mod time;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -257,7 +256,7 @@ impl Subscriber for Lines {
         let mut line = String::new();
         if self.has_times {
             // Writing into a String can't fail.
-            let _ = write!(line, "{} ", time::Utc(SystemTime::now()));
+            let _ = write!(line, "{} ", humantime::format_rfc3339_millis(SystemTime::now()));
         }
         let level = if *event.metadata().level() <= LevelFilter::INFO { "info" } else { "debug" };
         let _ = write!(line, "{level}: ");

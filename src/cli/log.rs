@@ -3,7 +3,6 @@
 //! A thread writes the lines. Those that work with units only queue them: a file that is full, or a terminal that takes
 //! no text, costs lines and never holds up a unit.
 
-
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};

@@ -9,8 +9,9 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::cache::{Cache, CacheError};
-use super::http::{self, Limits};
+use super::http;
 use super::http_error::HttpError;
+use super::limits::Limits;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::partial::Partial;
 use super::progress::Progress;

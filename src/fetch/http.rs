@@ -10,6 +10,7 @@ use reqwest::header::{self, HeaderMap, HeaderName};
 use reqwest::redirect::Policy;
 
 use super::http_error::HttpError;
+use super::limits::Limits;
 use super::partial::Partial;
 use super::progress::Progress;
 use super::unpack::is_html;
@@ -19,39 +20,6 @@ const CHUNK: usize = 64 * 1024;
 /// How long Ctrl-C may wait for us to look.
 const POLL: Duration = Duration::from_millis(50);
 const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
-
-/// How long and how much a transfer may take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest wait for a connection.
-    pub connect: Duration,
-    /// The longest silence of a server, before its answer and within it.
-    pub silence: Duration,
-    /// The longest that a download may take as a whole, with all attempts and mirrors, however slowly bytes come.
-    pub deadline: Duration,
-    /// The most redirects to follow.
-    pub redirects: usize,
-    /// The most bytes to take.
-    pub bytes: u64,
-    /// How often a transfer that is cut is taken up again before it fails.
-    pub retries: u32,
-    /// The pause before each of those, times its number.
-    pub pause: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(15),
-            silence: Duration::from_secs(30),
-            deadline: Duration::from_secs(15 * 60),
-            redirects: 10,
-            bytes: 64 << 20,
-            retries: 3,
-            pause: Duration::from_millis(500),
-        }
-    }
-}
 
 /// Brings the file at `url` into `partial`, whole.
 ///

@@ -8,6 +8,7 @@ use std::time::Duration;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::limits::Limits;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupted;
 
@@ -207,7 +208,7 @@ impl HttpError {
     pub(super) fn classify(
         url: &str,
         error: &(dyn Error + 'static),
-        limits: &super::http::Limits,
+        limits: &Limits,
         received: u64,
         expected: Option<u64>,
     ) -> Self {

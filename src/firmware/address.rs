@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::image::Part;
+use super::part::Part;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
 pub const COMMON_LEN: u32 = 0x8000;

@@ -10,6 +10,7 @@ mod elf_file;
 mod identity;
 mod image;
 mod map;
+mod part;
 mod routines;
 mod version;
 
@@ -27,7 +28,8 @@ pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
     is_runtime_product, open_build,
 };
-pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, Part, TRAILER_LEN, ZeroRun};
+pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};
+pub use part::Part;
 pub use routines::{Routine, known_routines};
 pub use version::{FirmwareVersion, ParseVersionError};

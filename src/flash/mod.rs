@@ -14,6 +14,7 @@ pub mod error;
 pub mod firmware_kind;
 pub mod guard;
 pub mod identity;
+pub mod left;
 pub mod observe;
 pub mod open_image;
 pub mod plan;

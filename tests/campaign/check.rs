@@ -6,7 +6,7 @@ use std::path::Path;
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::recovery::Left;
+use asmpatch::flash::left::Left;
 
 use crate::history::{History, Output, Trouble};
 use crate::process::{End, Ended};

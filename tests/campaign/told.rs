@@ -1,6 +1,6 @@
 //! What a command's output says: in JSON where it is JSON, else in words.
 
-use asmpatch::flash::recovery::Left;
+use asmpatch::flash::left::Left;
 use serde_json::Value;
 
 use crate::process::Ended;

@@ -14,11 +14,12 @@ use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, UsbId};
 use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
+use crate::flash::left::Left;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, Plan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, Left, Origin, restore};
+use crate::flash::recovery::{Action, Origin, restore};
 use crate::flash::run::Report;
 use crate::shell;
 

@@ -10,8 +10,8 @@ use super::{ATTEMPTS, Run, is_final};
 use crate::bridge::{AnyTransport, Bridge};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
+use crate::flash::left::Left;
 use crate::flash::progress::{Event, Step};
-use crate::flash::recovery::Left;
 
 impl Run<'_> {
     /// Writes the slot until it reads back right, a few times at most.

@@ -8,9 +8,9 @@ use crate::bridge::{Attached, CommandError, Port};
 use crate::firmware::BridgeState;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
+use crate::flash::left::Left;
 use crate::flash::progress::{Event, Step};
 use crate::flash::proof::{Behaviour, Runs};
-use crate::flash::recovery::Left;
 use crate::scsi::ResetMode;
 
 /// How often to look again at a unit that came back, but not yet as expected.

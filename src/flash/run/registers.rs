@@ -7,8 +7,8 @@ use super::{ATTEMPTS, Run, is_final};
 use crate::bridge::{OpenBridge, Port};
 use crate::flash::access::{Access, read_slot};
 use crate::flash::error::FlashError;
+use crate::flash::left::Left;
 use crate::flash::progress::{Event, Step};
-use crate::flash::recovery::Left;
 use crate::flash::registers::{Change, Deadline, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
 use crate::interrupt::Interrupt;
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::failure::{Exit, Failure};
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// What the first Ctrl-C tells the one who waits.
+/// The message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();
 /// What a process that is ended by a second Ctrl-C still does.
 static LAST: OnceLock<fn()> = OnceLock::new();
@@ -72,7 +72,7 @@ impl Interrupt<'static> {
     }
 }
 
-/// Says what the first Ctrl-C tells the one who waits for a safe place to come, where a second one does harm. It runs on
+/// Prints what the first Ctrl-C does, and that a second one would do harm. It runs on
 /// a thread of its own, and the first that is said stays.
 pub fn on_request(tell: fn()) {
     let _ = FIRST.set(tell);

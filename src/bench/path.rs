@@ -225,7 +225,7 @@ impl fmt::Display for Path {
 
 /// A text that names no path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is none of {names}", names = Path::ALL.map(Path::name).join(", "))]
+#[error("{0:?} is not one of {names}", names = Path::ALL.map(Path::name).join(", "))]
 pub struct UnknownPath(pub String);
 
 impl FromStr for Path {

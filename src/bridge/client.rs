@@ -63,7 +63,7 @@ impl Default for Timeouts {
 
 /// A bridge: the commands of [`Command`], typed, over a transport.
 ///
-/// A CHECK CONDITION is [`CommandError::CheckCondition`] here. UNIT ATTENTION after a reset is asked away first: the
+/// A CHECK CONDITION is [`CommandError::CheckCondition`] here. UNIT ATTENTION after a reset is cleared first: the
 /// command that meets it is sent again.
 #[derive(Debug)]
 pub struct Bridge<T> {

@@ -1,7 +1,7 @@
 //! An image in a zip: by its member's name, or by its digest where no name is known.
 //!
 //! Nothing is ever written under a member's name. An archive that tries to escape, to be ambiguous, or to grow without
-//! bound is refused all the same: whoever made it did not mean well.
+//! bound is refused all the same: its maker meant harm.
 
 use std::io::{self, Cursor, Read};
 

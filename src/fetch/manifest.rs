@@ -1,4 +1,4 @@
-//! Firmware manifests: which images are known, where they are to be had, and what proves that it is them.
+//! Firmware manifests: the known images, their sources, and the digests that identify them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,12 +44,12 @@ pub struct Manifest {
     pub sha256: Sha256Digest,
     /// What a user should know about it.
     pub notes: Option<String>,
-    /// Where it is to be had, in the order in which to try.
+    /// Sources, in the order in which to try them.
     #[serde(default)]
     pub mirrors: Vec<Mirror>,
 }
 
-/// One place where an image is to be had: as a zip, a bare image, or a vendor's Windows updater.
+/// One source of an image: a zip, a bare image, or a vendor's Windows updater.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mirror {

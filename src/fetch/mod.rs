@@ -1,5 +1,5 @@
-//! How an image comes in: manifests say which are known and where they are to be had; a [`Fetcher`] brings one into
-//! the [`Cache`], from a mirror, a file or an address; nothing is kept whose size and SHA-256 are not the manifest's.
+//! Fetches known images. Manifests list them with their sources; a [`Fetcher`] brings one into the [`Cache`] from a mirror,
+//! a file or an address, and keeps nothing whose size and SHA-256 differ from the manifest's.
 
 mod acquire;
 mod archive;

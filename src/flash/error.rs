@@ -52,7 +52,7 @@ pub enum FlashError {
     #[diagnostic(
         code(asmpatch::backup::unusable),
         help(
-            "nothing was written. A backup that can't be restored is none: try another cable and port; with `--no-backup` the unit is written all the same"
+            "nothing was written, since a backup that can't be restored is useless: try another cable and port; `--no-backup` writes the unit without a backup"
         )
     )]
     Unusable {

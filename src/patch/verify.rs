@@ -19,12 +19,12 @@ pub struct Expectations<'a> {
     pub receipt: Option<&'a Receipt>,
     /// The unpatched image that it must have been made from.
     pub image: Option<Sha256Digest>,
-    /// The bytes of unpatched images, where they are to be had: what makes every differing byte visible, not only
+    /// The bytes of unpatched images, if available. They make every differing byte visible, not only
     /// those that patches know.
     pub originals: Option<Originals<'a>>,
 }
 
-/// Where the bytes of unpatched images are to be had, by digest.
+/// A source of unpatched images' bytes, by digest.
 pub type Originals<'a> = &'a dyn Fn(&Sha256Digest) -> Option<Image>;
 
 /// What [`verify`] found.
@@ -220,7 +220,7 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     verification
 }
 
-/// Fills in the differing bytes, or where the original is not to be had, what patches know of it.
+/// Fills in the differing bytes, or without the original, what patches know of it.
 fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'_>) {
     let base = expect
         .image
@@ -248,7 +248,7 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
     verification.differences = differences(&expected.to_file(), file);
 }
 
-/// The image of the same version whose bytes are to be had: what an unidentified file most likely was.
+/// The available image of the same version: what an unidentified file most likely was.
 fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
     let originals = expect.originals?;
     library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
@@ -320,7 +320,7 @@ fn patches_in<'a>(library: &'a Library, file: &[u8], base: &Sha256Digest) -> Vec
     library.iter().filter(is_in).collect()
 }
 
-/// Where the base's bytes are not to be had, what patches know of it still tells something.
+/// Without the base's bytes, the patches that know it still tell something.
 fn foreign_hunks(library: &Library, file: &[u8], base: &Sha256Digest) -> Vec<Finding> {
     let hunks = library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
     // Another patch may have changed the same place: only bytes that no patch knows are foreign.

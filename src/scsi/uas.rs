@@ -102,7 +102,7 @@ pub enum IuError {
     /// Too short for its kind.
     #[error("an information unit of kind {id:#04x} has at least {expected} bytes; this has {found}")]
     Short {
-        /// The IU's ID; 0 where there is none.
+        /// The IU's ID; 0 if it has none.
         id: u8,
         /// The least it can have.
         expected: usize,

@@ -210,7 +210,7 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
 /// The ports of every unit on this machine's buses.
 ///
 /// # Errors
-/// [`OpenError::None`] where there is none.
+/// [`OpenError::None`] if no unit is attached.
 pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
     let found = usb::discover(known)?;
     if found.is_empty() {

@@ -7,7 +7,7 @@ use crate::devices::Devices;
 /// Where the rules belong on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 
-/// A rules file: whoever sits at the machine may open every device that is taken for a unit.
+/// Returns a udev rules file that lets the user at the machine open every known unit.
 ///
 /// The number in its name is below 73, which is where systemd's `73-seat-late.rules` acts on the `uaccess` tag.
 pub fn udev_rules(devices: &Devices) -> String {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::unit::VirtualBridge;
 
-/// A unit that several owners share: its transports, and whoever plugs it in and out.
+/// A unit that its transports share with the code that plugs it in and out.
 #[derive(Debug, Clone)]
 pub struct SharedBridge(Arc<Mutex<VirtualBridge>>);
 

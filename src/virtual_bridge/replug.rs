@@ -18,7 +18,7 @@ use crate::interrupt::{Interrupt, Interrupted};
 
 /// The file that asks.
 const REQUEST_FILE: &str = "replug";
-/// How often the server and the one who asks look for it.
+/// How often the server and the command look for the file.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 /// How long the server may take: it looks between two waits of at most a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -25,7 +25,7 @@ const LOOK_UP: Duration = Duration::from_millis(100);
 /// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 
-/// What one who runs the server may want to know.
+/// Events for the user who runs the server.
 #[derive(Debug)]
 pub enum Report {
     /// A guest has connected.

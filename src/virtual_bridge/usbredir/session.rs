@@ -19,7 +19,7 @@ const MAX_WAITING_DATA: usize = 2 * MAX_DATA;
 /// Larger buffers are not kept for packets to come.
 const MAX_SPARE: usize = 1 << 20;
 
-/// What the one who runs the server may want to know.
+/// Events for the user who runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The unit was plugged into the guest.

@@ -26,7 +26,7 @@ use crate::unit::{self, Selector};
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
-/// Reads everything and writes nothing to the unit. A unit in its boot loader gives nothing.
+/// Reads everything and writes nothing to the unit. A unit in its boot loader can't be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before")]
 pub struct Args {

@@ -31,10 +31,10 @@ enum Command {
     Replug(ReplugArgs),
 }
 
-/// Take the power of a served unit away and give it back.
+/// Cycle a served unit's power.
 ///
-/// To the guest the unit is unplugged and plugged in again a moment later. A unit that was told to halt, as flashing
-/// through the boot loader ends, comes back no other way. A unit that is not served has its power while a command runs,
+/// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
+/// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command runs,
 /// and needs no replugging.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
@@ -44,7 +44,7 @@ struct ReplugArgs {
     device: UnitFolder,
 }
 
-/// Give a virtual bridge to a virtual machine, as a USB device.
+/// Serve a virtual bridge as a USB device, to a virtual machine.
 ///
 /// The bridge is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
 /// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual bridge as

@@ -21,7 +21,7 @@ pub struct Args {
     /// The shell.
     shell: Shell,
 
-    /// Write the script into this folder, under the name that the shell looks for. The folder is made where it is missing.
+    /// Write the script into this folder, created if missing, under the name that the shell looks for.
     #[arg(value_name = "DIR")]
     dir: Option<PathBuf>,
 }

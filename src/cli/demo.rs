@@ -19,8 +19,9 @@ use crate::virtual_bridge::Counts;
 
 /// Show the whole trip with nothing attached and no network.
 ///
-/// asmpatch's own practice image comes from a local server, is patched, verified, flashed to a virtual bridge and
-/// measured, and a GPU behind it multiplies matrices, by the calls that the commands make. Each step says what it is for, and which command does it.
+/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual bridge,
+/// measures the bridge, and multiplies matrices on a GPU behind it. Each step names its purpose and the command that
+/// does it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo")]
 pub struct Args {

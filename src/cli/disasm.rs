@@ -12,8 +12,8 @@ use crate::mcu::{self, Line};
 
 /// Disassemble an image's code.
 ///
-/// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of the routines that are known.
-/// What it prints, SDCC's assembler takes back.
+/// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines. SDCC's
+/// assembler accepts the output.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64")]
 pub struct Args {

@@ -22,7 +22,7 @@ use crate::prometheus::Exposition;
 use crate::shell;
 use crate::unit::{self, Selector};
 
-/// Say whether a GPU runtime could start on a unit, and what keeps it from that.
+/// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
 /// USB speed, permissions, firmware, PCIe link, supply, GPU, and a short bench, a line each with what to do. Reads only, but
 /// for bus numbers that it gives to PCIe bridges that have none; they last as long as the power. Ends with status 0 only

@@ -25,9 +25,9 @@ pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
 
 /// Download a vendor image and verify it.
 ///
-/// Tries the mirrors of the image's manifest in order, takes the image out of what they give, and keeps it in the
-/// cache only if size and SHA-256 are the manifest's. A transfer that was cut is taken up again. An image that is in
-/// the cache and verifies is not fetched again. Prints where the image is: `asmpatch patch "$(asmpatch download)"`.
+/// Tries the mirrors of the image's manifest in order, extracts the image, and keeps it in the cache only if its size
+/// and SHA-256 match the manifest. Resumes interrupted transfers. Uses an image from the cache if it verifies. Prints
+/// the image's path: `asmpatch patch "$(asmpatch download)"`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download --list\n  asmpatch download 240417 --from updater.exe"
@@ -37,11 +37,11 @@ pub struct Args {
     #[arg(default_value = DEFAULT_IMAGE)]
     image: String,
 
-    /// Show the images that are known.
+    /// List the known images.
     #[arg(long, conflicts_with_all = ["from", "output", "offline"])]
     list: bool,
 
-    /// Take it from here: a zip, a bare image, or a vendor's Windows updater.
+    /// Take the image from here: a zip, a bare image, or a vendor's Windows updater.
     #[arg(long, value_name = "FILE|URL")]
     from: Option<String>,
 
@@ -65,7 +65,7 @@ pub struct Args {
     #[arg(long)]
     offline: bool,
 
-    /// Give up on a server that is silent for so long.
+    /// Give up on a server that is silent for this long.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(TIMEOUT_S))]
     timeout: u64,
 

@@ -19,7 +19,7 @@ use crate::patch::{self, Identified};
 /// Zero runs shorter than this are data as often as room.
 const MIN_FREE: u32 = 64;
 
-/// Show what an image is: container, version, which known image, which patches, and its map.
+/// Describe an image: container, version, base image, patches, map.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch info patched.bin")]
 pub struct Args {

@@ -16,7 +16,7 @@ use crate::shell;
 /// Where more patches are, beside those in the binary.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct PatchDirs {
-    /// A folder with more patches, one .toml file each; may be given more than once.
+    /// Add the patches in this folder, one .toml file each. Repeatable.
     #[arg(long = "patch-dir", value_name = "DIR")]
     dirs: Vec<PathBuf>,
 }
@@ -49,12 +49,12 @@ impl PatchDirs {
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceIds {
-    /// Take devices with this USB ID for ASM2464PD units in this run: for a dock that is sold under an ID that
-    /// `asmpatch list --known` does not show. May be given more than once.
+    /// Treat devices with this USB ID as ASM2464PD units in this run: for a dock whose ID `asmpatch list --known`
+    /// doesn't show. Repeatable.
     #[arg(long = "usb-id", value_name = "VID:PID")]
     usb_ids: Vec<UsbId>,
 
-    /// A folder with more USB IDs of docks, in .toml files; may be given more than once.
+    /// Add the docks' USB IDs in this folder's .toml files. Repeatable.
     #[arg(long = "devices-dir", value_name = "DIR")]
     device_dirs: Vec<PathBuf>,
 }

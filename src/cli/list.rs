@@ -26,11 +26,11 @@ use crate::pcap::Capture;
 use crate::shell;
 use crate::unit::{self, OpenError, Selector};
 
-/// List every bridge on the system: its firmware, whose it is, its link, and what is behind it.
+/// List every bridge on the system: firmware, maker, link, and what is behind it.
 ///
-/// Nothing that is in use is disturbed: what runs on a unit, and what is behind it, is asked only of a unit that no kernel
-/// driver holds, or, with --probe, of every unit whose disk nothing uses. A device whose USB ID is not known as a
-/// unit's is neither listed nor opened: --usb-id names one more.
+/// Disturbs nothing that is in use. Asks a unit what it runs, and what is behind it, only if no kernel driver holds it
+/// or, with --probe, if nothing uses its disk. Neither lists nor opens a device with an unknown USB ID: --usb-id adds
+/// one.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known\n  asmpatch list --prometheus /var/lib/prometheus/node-exporter/asmpatch.prom"
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long)]
     probe: bool,
 
-    /// Show the USB IDs that are known as ASM2464PD units' instead, and what is known of each.
+    /// List the known USB IDs of ASM2464PD units instead, and what is known of each.
     #[arg(long, conflicts_with_all = ["probe", "devices", "pcap", "prometheus"])]
     known: bool,
 

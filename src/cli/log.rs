@@ -36,11 +36,11 @@ const OURS: &str = env!("CARGO_CRATE_NAME");
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct LogArgs {
-    /// Tell on stderr what is done: units opened, steps, resets, retries. -vv tells each command and its answer, too.
+    /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// Tell it to FILE, with times, and not on stderr; without -v all that -vv tells. It goes behind what is there.
+    /// Log to FILE instead, with times; everything that -vv logs, unless you give -v. Appends to FILE.
     #[arg(long, global = true, value_name = "FILE")]
     log_file: Option<PathBuf>,
 }

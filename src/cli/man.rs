@@ -11,11 +11,11 @@ use crate::atomic;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::file;
 
-/// Write the man pages, one a subcommand, into a folder.
+/// Write the man pages, one per subcommand, into a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch man ~/.local/share/man/man1")]
 pub struct Args {
-    /// The folder; it is made where it is missing.
+    /// The folder, created if missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

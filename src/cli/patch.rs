@@ -19,8 +19,8 @@ use crate::shell;
 
 /// Patch an image, and write a receipt beside it.
 ///
-/// Nothing is written unless every byte that a patch expects is there. Checksum and CRC are redone; the same inputs
-/// always give the same bytes. `asmpatch unpatch` goes back.
+/// Writes nothing unless every byte that a patch expects is there. Recomputes checksum and CRC. The same inputs always
+/// give the same bytes. `asmpatch unpatch` reverses it.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch patch stock.bin -o patched.bin\n  asmpatch patch stock.bin -o patched.bin --patch e4-length-16\n  asmpatch patch --list"
@@ -37,15 +37,15 @@ pub struct Args {
     #[command(flatten)]
     patches: PatchDirs,
 
-    /// Add a patch to the default set; may be given more than once.
+    /// Add a patch to the default set. Repeatable.
     #[arg(long = "patch", value_name = "ID")]
     add: Vec<String>,
 
-    /// Start from no patch in place of the default set.
+    /// Leave out the default patches.
     #[arg(long)]
     no_defaults: bool,
 
-    /// Show the patches that are known, and what each is for.
+    /// List the known patches, and what each is for.
     #[arg(long, conflicts_with_all = ["file", "output", "add", "no_defaults", "dry_run", "force", "elf"])]
     list: bool,
 

@@ -7,8 +7,8 @@ use crate::pcap::{Capture, CaptureError};
 /// Where the USB traffic of virtual units goes.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PcapArgs {
-    /// Record the USB traffic of a virtual bridge into this file (pcapng, as Wireshark reads it). A file that is there is
-    /// replaced where it is an earlier capture.
+    /// Record a virtual bridge's USB traffic into this file (pcapng, for Wireshark). Replaces an earlier capture, and
+    /// no other file.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 }

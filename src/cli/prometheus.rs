@@ -16,8 +16,8 @@ use crate::prometheus::{Exposition, Sample};
 /// Where metrics go.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PrometheusArgs {
-    /// Also write metrics to FILE for node_exporter's textfile collector, which reads names that end in .prom. Earlier
-    /// metrics are replaced, and a run that fails says so. docs/monitoring.md describes them.
+    /// Also write metrics to FILE for node_exporter's textfile collector, which reads names that end in .prom. Replaces
+    /// earlier metrics. A run that fails says so in FILE. See docs/monitoring.md.
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
 }

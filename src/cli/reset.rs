@@ -18,10 +18,10 @@ use crate::interrupt::{self, Interrupt};
 use crate::scsi::ResetMode;
 use crate::unit::{self, Selector};
 
-/// Restart a bridge: its CPU is reset and its link is trained anew.
+/// Restart a bridge: reset its CPU and retrain its link.
 ///
-/// For a dock that came up at 480 Mbit/s, as one that is plugged in while its host boots does, and stays there. The unit
-/// leaves the bus and is back after about 3 s. Nothing is written, and a unit whose disk is in use is left alone.
+/// For a dock that came up at 480 Mbit/s and stays there, as docks do that are plugged in while the host boots. The
+/// unit leaves the bus and returns after about 3 s. Writes nothing, and leaves a unit alone while its disk is in use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch reset --device 3-1.2")]
 pub struct Args {

@@ -17,8 +17,8 @@ use crate::flash::recovery::Origin;
 
 /// Write a backup back to a bridge, byte for byte.
 ///
-/// Every length and digest in the backup is checked first. What the unit has now is backed up like before any other
-/// write, unless it can give none: then only with --no-backup.
+/// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
+/// the unit can't be read, it needs --no-backup.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {

@@ -22,7 +22,7 @@ use crate::scsi::{Cdb, XdataAddress};
 /// Instructions that --trace keeps.
 const TRACE_KEPT: usize = 20_000;
 
-/// Boot an image on a model of the chip, and show what it does.
+/// Boot an image on a model of the chip, and trace it.
 ///
 /// The image starts at the reset vector with two configuration blocks in its flash, is enumerated by a host, and gets the
 /// commands of --cdb. Any firmware for the chip runs: the vendor's, the open firmware, your own. Ends with status 1 where

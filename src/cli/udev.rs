@@ -7,9 +7,9 @@ use crate::usb::udev_rules;
 
 /// Print the udev rules that let a Linux user open a bridge.
 ///
-/// They name every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
+/// The rules cover every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
 ///
-/// Put them in place with `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then
+/// Install them with `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then
 /// `sudo udevadm control --reload`, and plug the unit in again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch udev --usb-id 1234:ABCD")]

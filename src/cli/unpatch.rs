@@ -15,9 +15,9 @@ use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
 use crate::patch::{self, Patch, PatchError};
 
-/// Take the patches out of an image again.
+/// Remove the patches from an image.
 ///
-/// What is written is the original, byte for byte: its SHA-256 is that of a known image, else nothing is written.
+/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {

@@ -32,10 +32,9 @@ const MAX_SHOWN: usize = 64;
 
 /// Verify images: container, base image, patches, receipt.
 ///
-/// The base image is found by undoing the patches, so no original is needed. Open firmware is known by what it enumerates
-/// as; --boot proves that it works. Where it is to be had (named with
-/// --original, in the cache, or the practice image), every byte that differs is shown with its addresses. Ends with status 1
-/// if anything is wrong with any file.
+/// Finds the base image by undoing the patches, so you need no original. If the original is available (with --original, in
+/// the cache, or as the practice image), shows every byte that differs, with its addresses. Recognises open firmware by what
+/// it enumerates as; --boot proves that it works. Ends with status 1 if anything is wrong with any file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch verify patched.bin --receipt patched.bin.toml\n  asmpatch verify --boot --json *.bin"

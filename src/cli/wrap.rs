@@ -19,8 +19,8 @@ const MAX_CODE_FILE: usize = 4 << 20;
 
 /// Put code into the container that the chip starts: length, magic, checksum and CRC-32.
 ///
-/// For firmware that is not the vendor's, such as tinygrad's open firmware after a build. The code is raw bytes from address
-/// 0 on, Intel HEX, or ELF for the 8051; what the file is, its content tells.
+/// For firmware other than the vendor's, such as a build of tinygrad's open firmware. The code is raw bytes from
+/// address 0, Intel HEX, or ELF for the 8051; asmpatch detects which.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch wrap open.hex -o open.bin")]
 pub struct Args {

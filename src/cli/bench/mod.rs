@@ -23,7 +23,7 @@ use crate::pcap::Capture;
 use crate::unit::{self, Chosen};
 use crate::{atomic, interrupt};
 
-/// Measure what a bridge does, after proving that it does it right.
+/// Measure a bridge, after proving that its data are right.
 ///
 /// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands a second,
 /// latency percentiles. A path that does not answer is timed out, the unit recovered, and its row says so.

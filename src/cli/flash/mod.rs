@@ -29,10 +29,9 @@ pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
 ///
-/// Shows what will be written and asks. The image must be known, or have the receipt of `asmpatch patch`. The unit's
-/// own configuration blocks are kept but for the fields that the patches name. Writing begins with an erase of the
-/// whole slot: if it stops half-way, the unit comes up in the boot loader in its ROM, and the command that is printed
-/// then brings it back.
+/// Shows what it will write, and asks. The image must be known, or have the receipt of `asmpatch patch`. Keeps the
+/// unit's own configuration blocks, except the fields that the patches name. Writing begins with an erase of the whole
+/// slot: if it stops half-way, the unit comes up in its ROM's boot loader, and the printed command brings it back.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --all --yes --json"
@@ -46,12 +45,11 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write every bridge at once: all that are connected, or all that are named with --device. One that is refused does
-    /// not stop the others.
+    /// Write all connected bridges at once, or all that you name with --device. A refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 
-    /// With --all: write none where one is refused.
+    /// With --all: write none if one is refused.
     #[arg(long, requires = "all")]
     all_or_none: bool,
 
@@ -91,7 +89,7 @@ pub struct WritingArgs {
     /// Where their traffic is recorded.
     pub pcap: PcapArgs,
 
-    /// Do not ask. A change of the version's line needs --other-line beside it.
+    /// Don't ask. A change of the version's line also needs --other-line.
     #[arg(long, short)]
     pub yes: bool,
 
@@ -99,24 +97,24 @@ pub struct WritingArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Write even where flash and configuration are as wanted already.
+    /// Write even if flash and configuration already match.
     #[arg(long)]
     pub force: bool,
 
-    /// Write what nobody has seen work: an image whose code can't be executed here, or on a real port the practice image
-    /// and the backups of virtual units.
+    /// Write what nobody has seen work: an image whose code can't be executed here; on a real port, also the practice
+    /// image and backups of virtual units.
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit a serial number or USB4 identity that is another unit's.
+    /// Give the unit another unit's serial number or USB4 identity.
     #[arg(long)]
     pub clone_identity: bool,
 
-    /// Change the line of the version, its last three bytes, without a question of its own.
+    /// Change the version's line (its last three bytes) without asking separately.
     #[arg(long)]
     pub other_line: bool,
 
-    /// Write without a backup: for a unit that can give none.
+    /// Write without a backup: for a unit that can't be read.
     #[arg(long)]
     pub no_backup: bool,
 

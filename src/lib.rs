@@ -2,20 +2,120 @@
 //!
 //! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
 //! ([`patch`]), proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
-//! under it, measured ([`mod@bench`]) and diagnosed ([`doctor`]). What moves over a virtual bridge's wire can be recorded ([`pcap`]). [`cli`]
-//! only turns arguments into calls and results into text.
+//! under it, measured ([`mod@bench`]) and diagnosed ([`doctor`]). [`pcap`] records what moves over a virtual bridge's wire.
+//!
+//! The program `asmpatch` is the feature `cli`, which is on by default. With `default-features = false` you get the library
+//! without a command line and without a network; the feature `fetch` adds downloads.
+//!
+//! # Examples
+//!
+//! Patch an image. The practice image is asmpatch's own and stands in for the vendor's.
+//!
+//! ```
+//! use asmpatch::digest::Sha256Digest;
+//! use asmpatch::patch::{Library, PatchSet, Selection};
+//! use asmpatch::practice;
+//!
+//! let stock = practice::image();
+//! let library = Library::embedded()?;
+//! let digest = Sha256Digest::of(&stock.to_file());
+//! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
+//! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Flash a unit: plan, write, read back, restart, and see what runs. The unit is virtual here; `unit::port` gives a real one.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use asmpatch::bridge::Port;
+//! use asmpatch::flash::access::Access;
+//! use asmpatch::flash::plan::Plan;
+//! use asmpatch::flash::run::{self, Options};
+//! use asmpatch::flash::registers::BUDGET;
+//! use asmpatch::interrupt::Interrupt;
+//! use asmpatch::practice;
+//! use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let mut port = VirtualPort::new("virtual".to_owned(), unit);
+//! let attached = port.attached()?;
+//! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
+//! let plan = Plan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
+//! let options = Options {
+//!     backup_into: None,
+//!     return_deadline: Duration::from_secs(10),
+//!     replug_deadline: Duration::ZERO,
+//!     rewrite: false,
+//!     budget: BUDGET,
+//! };
+//! let report = run::run(&mut port, &plan, &options, &mut (), Interrupt::never()).map_err(|stopped| stopped.error)?;
+//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! ```
+//!
+//! Read XDATA: the version of the firmware that runs.
+//!
+//! ```
+//! use asmpatch::bridge::Port;
+//! use asmpatch::scsi::XdataAddress;
+//! use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let mut bridge = VirtualPort::new("virtual".to_owned(), unit).open()?;
+//! let mut version = [0; 6];
+//! bridge.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+//! assert_eq!(version, [0x26, 0x11, 0x21, 0x00, 0x00, 0x01]);
+//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! ```
+//!
+//! Read a device's BAR through either firmware.
+//!
+//! ```
+//! use asmpatch::bridge::Port;
+//! use asmpatch::pcie::{NoTime, Pcie, PcieError, Scope, TlpEngine, VendorTlp};
+//! use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! /// The first four bytes of the GPU's first BAR.
+//! fn first_bytes(engine: &mut dyn TlpEngine) -> Result<[u8; 4], PcieError> {
+//!     let mut patience = NoTime;
+//!     let mut pcie = Pcie::new(engine, &mut patience);
+//!     let mut survey = pcie.survey(Scope::USUAL)?;
+//!     pcie.assign(&mut survey)?;
+//!     let gpu = survey.functions.iter().find(|function| function.class >> 16 == 0x03).expect("the unit has a GPU");
+//!     let mut bytes = [0; 4];
+//!     pcie.memory_write(gpu.bars[0].address, b"GPU!")?;
+//!     pcie.memory_read(gpu.bars[0].address, &mut bytes)?;
+//!     Ok(bytes)
+//! }
+//!
+//! let port = |scenario: &str| {
+//!     let scenario = Scenario::parse(scenario).expect("keys that exist");
+//!     let unit = VirtualBridge::in_memory(scenario, b"seed of its serial number", None)?;
+//!     Ok::<_, asmpatch::failure::AnyFailure>(VirtualPort::new("virtual".to_owned(), unit))
+//! };
+//! let mut vendor = port("behind = \"gpu\"")?.open()?;
+//! assert_eq!(first_bytes(&mut VendorTlp::new(&mut vendor))?, *b"GPU!");
+//! let mut open = port("behind = \"gpu\"\nfactory = \"open\"")?.open_control()?;
+//! assert_eq!(first_bytes(&mut open)?, *b"GPU!");
+//! # Ok::<(), asmpatch::failure::AnyFailure>(())
+//! ```
 
-pub mod atomic;
+mod atomic;
 pub mod bench;
 pub mod bridge;
 pub mod chip;
+#[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
-pub mod demo;
+#[cfg(feature = "cli")]
+mod demo;
 pub mod devices;
 pub mod digest;
 pub mod doctor;
 pub mod escape;
 pub mod failure;
+#[cfg(feature = "fetch")]
 pub mod fetch;
 pub mod file;
 pub mod firmware;
@@ -30,7 +130,7 @@ pub mod prometheus;
 pub mod scsi;
 pub mod shell;
 pub mod tiny_gpu;
-pub mod toml_file;
+mod toml_file;
 pub mod unit;
 pub mod usb;
 pub mod virtual_bridge;

@@ -62,6 +62,7 @@ impl StagedFolder {
     ///
     /// # Errors
     /// The system's.
+    #[cfg(feature = "cli")]
     pub fn for_demo() -> io::Result<Self> {
         Self::new(&std::env::temp_dir(), FOLDER_KINDS[1])
     }

@@ -16,6 +16,7 @@ mod predict;
 mod report;
 mod run;
 mod survey;
+#[cfg(feature = "cli")]
 pub mod svg;
 mod tally;
 mod tlp;

@@ -1,11 +1,28 @@
 //! The options that choose a unit: the same for every command that talks to one.
 
+use clap::builder::PossibleValue;
+
 use super::known::DeviceIds;
 use super::pcap::PcapArgs;
 use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::unit::{self, Chosen, Selector, TransportChoice};
+
+impl clap::ValueEnum for TransportChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[Self::Auto, Self::Bot, Self::Uas]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = match self {
+            Self::Auto => ("auto", "UAS where the unit offers it, else Bulk-Only"),
+            Self::Bot => ("bot", "Bulk-Only, which a unit speaks in every state"),
+            Self::Uas => ("uas", "UAS: an error where the unit does not offer it"),
+        };
+        Some(PossibleValue::new(name).help(help))
+    }
+}
 
 /// Which unit, and how to speak to it.
 #[derive(Debug, Clone, clap::Args)]

@@ -27,7 +27,7 @@ use crate::flash::registers::BUDGET;
 use crate::flash::{plan, run};
 use crate::interrupt::Interrupt;
 use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
-use crate::pcie::{Bdf, DmaWrite, Job, Patience, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
+use crate::pcie::{Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
 use crate::practice;
 use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use crate::virtual_bridge::{Counts, VirtualPort};
@@ -115,13 +115,6 @@ pub struct Computed {
     pub by_sram: Counts,
     /// What it did to bring it from the GPU's memory.
     pub by_reads: Counts,
-}
-
-/// No device here needs time.
-struct NoTime;
-
-impl Patience for NoTime {
-    fn wait(&mut self, _: u64) {}
 }
 
 impl<'a> Demo<'a> {

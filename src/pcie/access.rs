@@ -41,6 +41,14 @@ pub trait Patience {
     }
 }
 
+/// No time at all: for virtual units, where nothing needs any.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoTime;
+
+impl Patience for NoTime {
+    fn wait(&mut self, _: u64) {}
+}
+
 /// The link between the bridge and what is behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -24,7 +24,7 @@ mod tests;
 mod tiny_gpu;
 mod vendor;
 
-pub use access::{Link, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
+pub use access::{Link, NoTime, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
 pub use bar::{Bar, BarKind};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
 pub use engine::{EngineError, TlpEngine};

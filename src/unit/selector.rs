@@ -58,7 +58,7 @@ impl fmt::Display for Selector {
 }
 
 /// What `--transport` takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportChoice {
     /// UAS where the unit offers it, else Bulk-Only.
     #[default]

@@ -32,12 +32,12 @@ const IN_GONE: u8 = 0x08;
 const IN_DELAY: u64 = 200;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::range(IN_LENGTH, IN_LENGTH + 1, "BULK_IN_LENGTH"),
-    Register::range(IN_STREAM, IN_STREAM + 1, "BULK_IN_STREAM"),
-    Register::range(OUT_STREAM, OUT_STREAM + 1, "BULK_OUT_STREAM"),
+    Register::range(IN_LENGTH, IN_LENGTH + 1, "BULK_IN_LENGTH").plain(),
+    Register::range(IN_STREAM, IN_STREAM + 1, "BULK_IN_STREAM").plain(),
+    Register::range(OUT_STREAM, OUT_STREAM + 1, "BULK_OUT_STREAM").plain(),
     Register::one(EVENTS, "BULK_EVENTS"),
     Register::one(ARM, "BULK_ARM"),
-    Register::range(OUT_LENGTH, OUT_LENGTH + 1, "BULK_OUT_LENGTH"),
+    Register::range(OUT_LENGTH, OUT_LENGTH + 1, "BULK_OUT_LENGTH").plain(),
 ];
 
 #[derive(Debug)]

@@ -102,9 +102,8 @@ impl<F: SpiFlash> Chip<F> {
     pub fn restart(self, code: CodeSpace) -> Self {
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
         let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
-        let peripherals = chip.bus.xdata.peripherals_mut();
-        peripherals.fabric = fabric;
-        peripherals.watch = watch;
+        chip.bus.xdata.peripherals_mut().fabric = fabric;
+        chip.set_watch(watch);
         chip
     }
 
@@ -386,6 +385,6 @@ impl<F: SpiFlash> Chip<F> {
 
     /// Watches registers, wire and serial port from now on; `None` ends it.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
-        std::mem::replace(&mut self.bus.xdata.peripherals_mut().watch, watch)
+        self.bus.xdata.set_watch(watch)
     }
 }

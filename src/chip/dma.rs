@@ -269,8 +269,7 @@ impl Dma {
         let transfer = &mut self.to_host[index];
         let len = transfer.left.min(most);
         self.moved += len as u64;
-        let all = sram.bytes();
-        let packet = (0..len).map(|offset| all[(transfer.at + offset) % all.len()]).collect();
+        let packet = sram.copy(transfer.at, len);
         transfer.at += len;
         transfer.left -= len;
         if transfer.left == 0 {

@@ -34,12 +34,12 @@ const TAKE_OUT: u8 = 0x02;
 const SEND_IN: u8 = 0x04;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::one(NOTES, "EP0_NOTES"),
-    Register::range(LENGTH, LENGTH + 1, "EP0_LENGTH"),
-    Register::one(ADDRESS, "USB_ADDRESS"),
+    Register::one(NOTES, "EP0_NOTES").plain(),
+    Register::range(LENGTH, LENGTH + 1, "EP0_LENGTH").plain(),
+    Register::one(ADDRESS, "USB_ADDRESS").plain(),
     Register::one(EVENTS, "EP0_EVENTS"),
     Register::one(COMMAND, "EP0_COMMAND"),
-    Register::range(SETUP, SETUP + 7, "EP0_SETUP"),
+    Register::range(SETUP, SETUP + 7, "EP0_SETUP").plain(),
 ];
 
 /// How a control transfer ended.

@@ -5,6 +5,7 @@
 //! sent if it did: both go through 0x7000 between the data-out and the program.
 
 use super::map::Register;
+use super::sram::load_around;
 use crate::firmware::FlashAddress;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
 
@@ -37,7 +38,7 @@ const MOVER: u16 = 0xC8B2;
 const MOVER_START: u16 = 0xC8B8;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::range(BUFFER, BUFFER + 0xFFF, "FLASH_BUFFER"),
+    Register::range(BUFFER, BUFFER + 0xFFF, "FLASH_BUFFER").plain_to_reads(),
     Register::one(BUFFER_MODE, "FLASH_BUFFER_MODE"),
     Register::range(ADDRESS_LOW, ADDRESS_LOW + 1, "FLASH_ADDRESS"),
     Register::range(LENGTH, LENGTH + 1, "FLASH_LENGTH"),
@@ -97,9 +98,7 @@ impl<F: SpiFlash> FlashController<F> {
     /// Puts bytes into the buffer, as a data-out does.
     pub(super) fn deposit(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
         self.overwritten.clear();
-        for (index, byte) in data.iter().enumerate() {
-            self.buffer[(offset + index) % BUFFER_LEN] = *byte;
-        }
+        load_around(&mut self.buffer[..], offset, data);
         show(BUFFER, offset, data, memory);
     }
 
@@ -218,9 +217,7 @@ impl<F: SpiFlash> FlashController<F> {
 /// What the CPU sees in a buffer.
 fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
     let start = usize::from(buffer);
-    for (index, byte) in data.iter().enumerate() {
-        memory.main_mut()[start + (offset + index) % BUFFER_LEN] = *byte;
-    }
+    load_around(&mut memory.main_mut()[start..start + BUFFER_LEN], offset, data);
 }
 
 #[cfg(test)]

@@ -42,6 +42,14 @@ pub enum Block {
     Link,
 }
 
+/// Which of the CPU's accesses find memory and nothing else, though a block owns the register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plain {
+    Neither,
+    Reads,
+    Both,
+}
+
 /// One register, or several in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register {
@@ -51,15 +59,26 @@ pub struct Register {
     pub last: u16,
     /// The project's name for it. The vendor's names are not known.
     pub name: &'static str,
+    pub(super) plain: Plain,
 }
 
 impl Register {
     pub(super) const fn one(at: u16, name: &'static str) -> Self {
-        Self { first: at, last: at, name }
+        Self::range(at, at, name)
     }
 
     pub(super) const fn range(first: u16, last: u16, name: &'static str) -> Self {
-        Self { first, last, name }
+        Self { first, last, name, plain: Plain::Neither }
+    }
+
+    /// The same, where the CPU's reads bring what it holds.
+    pub(super) const fn plain_to_reads(self) -> Self {
+        Self { plain: Plain::Reads, ..self }
+    }
+
+    /// The same, where its writes do no more than put it there, too.
+    pub(super) const fn plain(self) -> Self {
+        Self { plain: Plain::Both, ..self }
     }
 }
 
@@ -107,6 +126,18 @@ pub(super) fn owners() -> Box<[Block]> {
         owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
     }
     owners
+}
+
+/// Who has to be asked for a read and for a write of each address, as long as nobody watches: memory by itself where a
+/// register is no more than that.
+pub(super) fn asked(owners: &[Block]) -> [Box<[Block]>; 2] {
+    [[Plain::Reads, Plain::Both].as_slice(), &[Plain::Both]].map(|plain| {
+        let mut asked: Box<[Block]> = owners.into();
+        for (_, register) in registers().filter(|(_, register)| plain.contains(&register.plain)) {
+            asked[usize::from(register.first)..=usize::from(register.last)].fill(Block::Ram);
+        }
+        asked
+    })
 }
 
 #[cfg(test)]

@@ -207,7 +207,10 @@ impl<F: SpiFlash> Peripherals<F> {
         if did {
             self.changed();
             self.attention |= self.flash.is_gone();
-            self.refresh();
+            // The engine by itself interrupts nobody: of its state, no line and no event follows.
+            if block != Block::Tlp || self.attention {
+                self.refresh();
+            }
         }
     }
 

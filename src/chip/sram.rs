@@ -14,6 +14,16 @@ pub const SRAM_LEN: usize = 0x8_0000;
 pub(super) const REGISTERS: &[Register] =
     &[Register::range(WINDOW, 0xFFFF, "SRAM_WINDOW"), Register::one(WINDOW_PAGE, "SRAM_WINDOW_PAGE")];
 
+/// Copies bytes into a buffer from `at` on; past its end they go on at its start.
+pub(super) fn load_around(buffer: &mut [u8], at: usize, data: &[u8]) {
+    let (mut at, mut rest) = (at % buffer.len(), data);
+    while !rest.is_empty() {
+        let (piece, behind) = rest.split_at(rest.len().min(buffer.len() - at));
+        buffer[at..at + piece.len()].copy_from_slice(piece);
+        (at, rest) = (0, behind);
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Sram {
     bytes: Vec<u8>,
@@ -34,9 +44,19 @@ impl Sram {
 
     /// Copies bytes in; past the end they go on at the start.
     pub(super) fn load(&mut self, at: usize, data: &[u8]) {
-        for (index, byte) in data.iter().enumerate() {
-            self.bytes[(at + index) % SRAM_LEN] = *byte;
+        load_around(&mut self.bytes, at, data);
+    }
+
+    /// Copies `len` bytes out; past the end they go on at the start.
+    pub(super) fn copy(&self, at: usize, len: usize) -> Vec<u8> {
+        let mut at = at % SRAM_LEN;
+        let mut bytes = Vec::with_capacity(len);
+        while bytes.len() < len {
+            let piece = (len - bytes.len()).min(SRAM_LEN - at);
+            bytes.extend_from_slice(&self.bytes[at..at + piece]);
+            at = 0;
         }
+        bytes
     }
 
     fn at(addr: u16, page: u8) -> Option<usize> {

@@ -35,14 +35,14 @@ const SEND: u8 = 0x0F;
 const BYTE_COUNT: u8 = 4;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::range(HEADER, BYTE_ENABLES, "TLP_HEADER"),
-    Register::range(ADDRESS, ADDRESS + 3, "TLP_ADDRESS"),
-    Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH"),
-    Register::range(DATA, DATA + 3, "TLP_DATA"),
-    Register::range(COMPLETION, COMPLETION + 3, "TLP_COMPLETION"),
-    Register::range(0xB250, DOORBELL, "NVME_DOORBELL"),
+    Register::range(HEADER, BYTE_ENABLES, "TLP_HEADER").plain(),
+    Register::range(ADDRESS, ADDRESS + 3, "TLP_ADDRESS").plain(),
+    Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH").plain(),
+    Register::range(DATA, DATA + 3, "TLP_DATA").plain(),
+    Register::range(COMPLETION, COMPLETION + 3, "TLP_COMPLETION").plain(),
+    Register::range(0xB250, DOORBELL, "NVME_DOORBELL").plain(),
     Register::one(FIRE, "TLP_FIRE"),
-    Register::one(HAS_DATA, "TLP_HAS_DATA"),
+    Register::one(HAS_DATA, "TLP_HAS_DATA").plain(),
     Register::one(STATUS, "TLP_STATUS"),
 ];
 

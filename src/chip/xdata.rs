@@ -4,8 +4,9 @@ use std::cell::RefCell;
 
 use i8051::{CpuContext, CpuView, MemoryMapper};
 
-use super::map::{Block, owners};
+use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
+use super::watch::Watch;
 use crate::mcu::{CodeSpace, SFR_XDATA_PAGE, Sfrs, SpiFlash, XdataMemory};
 use crate::scsi::{XdataAddress, XdataPage};
 
@@ -23,6 +24,9 @@ pub(super) struct Journal {
 pub(super) struct Xdata<F> {
     memory: XdataMemory,
     owners: Box<[Block]>,
+    /// Who is asked for a read, and for a write.
+    readers: Box<[Block]>,
+    writers: Box<[Block]>,
     journal: Journal,
     // The CPU core reads through a shared reference, and registers are told of reads.
     peripherals: RefCell<Peripherals<F>>,
@@ -38,7 +42,19 @@ pub(super) struct Write {
 impl<F: SpiFlash> Xdata<F> {
     pub(super) fn new(peripherals: Peripherals<F>) -> Self {
         let owners = owners();
-        Self { memory: XdataMemory::new(), owners, journal: Journal::default(), peripherals: RefCell::new(peripherals) }
+        let [readers, writers] = asked(&owners);
+        let (memory, journal) = (XdataMemory::new(), Journal::default());
+        Self { memory, owners, readers, writers, journal, peripherals: RefCell::new(peripherals) }
+    }
+
+    /// Watches registers, wire and serial port from now on; `None` ends it.
+    pub(super) fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
+        [self.readers, self.writers] = match watch {
+            // What is watched sees every register.
+            Some(_) => [self.owners.clone(), self.owners.clone()],
+            None => asked(&self.owners),
+        };
+        std::mem::replace(&mut self.peripherals.get_mut().watch, watch)
     }
 
     pub(super) fn memory(&self) -> &XdataMemory {
@@ -132,7 +148,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
     #[inline(always)]
     fn read<C: CpuView>(&self, cpu: &C, addr: u32) -> u8 {
         let index = index(cpu, addr);
-        match self.owners[index] {
+        match self.readers[index] {
             Block::Ram => self.memory.at(index),
             block => self.peripherals.borrow_mut().read(block, index, cpu.pc_ext(), &self.memory),
         }
@@ -150,7 +166,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
             let before = self.memory.at(index);
             self.remember(index, before);
         }
-        match self.owners[index] {
+        match self.writers[index] {
             Block::Ram => self.memory.set(index, write.value),
             block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
         }

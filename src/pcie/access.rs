@@ -133,17 +133,29 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// As for [`Pcie::config_read`].
     pub fn config_dwords(&mut self, at: Bdf, offset: u16, count: u16) -> Result<Vec<u32>, PcieError> {
         let tlps: Vec<Tlp> = (0..count).map(|index| at.read(offset + 4 * index)).collect();
-        let completions = self.engine.tlps(&tlps)?;
-        let mut dwords = Vec::with_capacity(tlps.len());
-        for (index, tlp) in tlps.iter().enumerate() {
-            dwords.push(match completions.get(index).copied().flatten() {
-                Some(Completion { status: CompletionStatus::ConfigRetry, .. }) | None => {
-                    self.config_read(at, offset + 4 * index as u16)?
+        self.config_all(at, &tlps)
+    }
+
+    /// Configuration requests to one function, in this order; what each brings. Where the function is not ready, the rest
+    /// is sent again, so each must be one that may be repeated.
+    ///
+    /// # Errors
+    /// As for [`Pcie::config_read`], of the first that is refused; those behind it may have been carried out.
+    pub(super) fn config_all(&mut self, at: Bdf, tlps: &[Tlp]) -> Result<Vec<u32>, PcieError> {
+        let mut completions = self.engine.tlps(tlps)?.into_iter();
+        let mut is_late = false;
+        let mut data = Vec::with_capacity(tlps.len());
+        for tlp in tlps {
+            let completion = match completions.next().flatten() {
+                Some(completion) if !is_late && completion.status != CompletionStatus::ConfigRetry => completion,
+                _ => {
+                    is_late = true;
+                    self.settled(at, tlp)?
                 }
-                Some(completion) => completion.value().ok_or_else(|| refused(tlp, completion.status))?,
-            });
+            };
+            data.push(completion.value().ok_or_else(|| refused(tlp, completion.status))?);
         }
-        Ok(dwords)
+        Ok(data)
     }
 
     /// Writes to a dword of configuration space where `enables` has bits: bit n for byte n.

@@ -40,6 +40,9 @@ pub trait TlpEngine {
 
     /// Sends these TLPs in this order. Gives their completions in the same order; a memory write has none.
     ///
+    /// Where the completion of a configuration request is late, the configuration requests beside it may be sent again, in
+    /// the same order: one that must not be repeated needs a call of its own.
+    ///
     /// # Errors
     /// [`EngineError`]; some may have been sent. A completion of any status is no error.
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError>;

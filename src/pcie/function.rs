@@ -15,8 +15,11 @@ pub(super) const BUS_NUMBERS: u16 = 0x18;
 pub(super) const MEMORY_WINDOW: u16 = 0x20;
 pub(super) const PREFETCHABLE_WINDOW: u16 = 0x24;
 const STATUS_CAPABILITIES: u16 = 0x10;
-/// Dwords of a header.
-pub(super) const HEADER_DWORDS: u16 = 16;
+/// The dwords of a header that [`Function::parse`] looks at, behind the IDs. The last has bits that are always 0.
+pub(super) const HEADER_OFFSETS: [u16; 12] =
+    [0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24, 0x28, 0x2C, CAPABILITIES as u16];
+/// Where the list of capabilities begins: a byte.
+pub(super) const CAPABILITIES: usize = 0x34;
 
 /// A bridge's bus numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

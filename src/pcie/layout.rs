@@ -231,15 +231,16 @@ impl<E: TlpEngine> Pcie<'_, E> {
             let function = &mut survey.functions[index];
             let at = function.at;
             let Header::Bridge { prefetchable_is_64, .. } = function.header else { continue };
-            self.config_write(at, MEMORY_WINDOW, register(memory), 0x0F)?;
-            self.config_write(at, PREFETCHABLE_WINDOW, register(prefetchable), 0x0F)?;
+            let mut writes =
+                vec![at.write(MEMORY_WINDOW, register(memory)), at.write(PREFETCHABLE_WINDOW, register(prefetchable))];
             if prefetchable_is_64 {
                 let high = |address: Option<u64>| address.map_or(0, |address| (address >> 32) as u32);
-                self.config_write(at, PREFETCHABLE_WINDOW + 4, high(prefetchable.map(|window| window.base)), 0x0F)?;
-                self.config_write(at, PREFETCHABLE_WINDOW + 8, high(prefetchable.map(|window| window.limit)), 0x0F)?;
+                writes.push(at.write(PREFETCHABLE_WINDOW + 4, high(prefetchable.map(|window| window.base))));
+                writes.push(at.write(PREFETCHABLE_WINDOW + 8, high(prefetchable.map(|window| window.limit))));
             }
             function.command |= COMMAND_MEMORY | COMMAND_MASTER;
-            self.config_write(at, COMMAND, u32::from(function.command), 0x03)?;
+            writes.push(at.write(COMMAND, u32::from(function.command)).with_enables(0x03));
+            self.config_all(at, &writes)?;
             function.set_windows(memory, prefetchable);
             survey.changes.push(Change::Windows { at, memory, prefetchable });
         }

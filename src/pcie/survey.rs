@@ -7,16 +7,20 @@ use super::bar::Bar;
 use super::capability::Capabilities;
 use super::engine::TlpEngine;
 use super::error::PcieError;
-use super::function::{BUS_NUMBERS, Buses, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_DWORDS};
+use super::function::{
+    BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS,
+};
 use super::note::{Change, Note};
 use super::place::Bdf;
-use crate::bridge::open::CompletionStatus;
+use crate::bridge::open::{Completion, CompletionStatus, Tlp};
 
 /// More functions than this are no tree behind a dock.
 pub(super) const FUNCTIONS_MAX: usize = 256;
 /// What a function answers to a read of its IDs while it is not ready, where its root port hides the retries from
 /// software. Source: PCI Express base specification 4.0, 2.3.2.
 const NOT_READY: u32 = 0xFFFF_0001;
+/// Where the BARs' registers are: those of an endpoint, of which a bridge has the first two.
+const BARS: [u16; 6] = [0x10, 0x14, 0x18, 0x1C, 0x20, 0x24];
 
 /// What a survey may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,12 +80,12 @@ impl<E: TlpEngine> Pcie<'_, E> {
             return Err(PcieError::LinkDown { ltssm: link.ltssm });
         }
         let survey = Survey { link, functions: Vec::new(), changes: Vec::new(), notes: Vec::new() };
-        let mut walk = Walk { pcie: self, scope, survey };
+        let mut walk = Walk { pcie: self, scope, survey, bars: Vec::new() };
         walk.bus(0, None)?;
-        let mut survey = walk.survey;
+        let Walk { mut survey, bars, .. } = walk;
         if scope.sizes {
-            for index in 0..survey.functions.len() {
-                match self.size_bars(&mut survey, index) {
+            for (index, registers) in bars.iter().enumerate() {
+                match self.size_bars(&mut survey, index, registers) {
                     Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
                         survey.notes.push(Note::Lost { at: survey.functions[index].at });
                     }
@@ -100,12 +104,12 @@ impl<E: TlpEngine> Pcie<'_, E> {
         Ok(survey)
     }
 
-    /// Asks a function's BARs for their sizes.
-    fn size_bars(&mut self, survey: &mut Survey, index: usize) -> Result<(), PcieError> {
+    /// Asks a function's BARs for their sizes. `registers` is what stood in them when it was found.
+    fn size_bars(&mut self, survey: &mut Survey, index: usize, registers: &[u32]) -> Result<(), PcieError> {
         let function = &mut survey.functions[index];
-        let (at, count) = (function.at, function.bar_registers() as u16);
+        let (at, registers) = (function.at, &registers[..function.bar_registers()]);
         // The root port's are the firmware's business.
-        if count == 0 || function.parent.is_none() || survey.notes.contains(&Note::Lost { at }) {
+        if registers.is_empty() || function.parent.is_none() || survey.notes.contains(&Note::Lost { at }) {
             return Ok(());
         }
         let command = u32::from(function.command);
@@ -114,23 +118,22 @@ impl<E: TlpEngine> Pcie<'_, E> {
             let quiet = command & !u32::from(COMMAND_IO | COMMAND_MEMORY);
             self.config_write(at, COMMAND, quiet, 0x03)?;
         }
-        let registers = self.config_dwords(at, 0x10, count)?;
-        let offsets = || (0x10..0x10 + 4 * count).step_by(4);
-        for offset in offsets() {
-            self.config_write(at, offset, u32::MAX, 0x0F)?;
-        }
-        let masks = self.config_dwords(at, 0x10, count);
-        for (index, (offset, register)) in offsets().zip(&registers).enumerate() {
+        let bars = || BARS.iter().zip(registers);
+        let ones = bars().map(|(offset, _)| at.write(*offset, u32::MAX));
+        let asks: Vec<Tlp> = ones.chain(bars().map(|(offset, _)| at.read(*offset))).collect();
+        let masks = self.config_all(at, &asks).map(|mut answers| answers.split_off(registers.len()));
+        let mut back = Vec::with_capacity(registers.len() + 1);
+        for (index, (offset, register)) in bars().enumerate() {
             // What took none of the ones holds what it held.
-            let took = masks.as_ref().map_or(true, |masks| masks[index] != *register);
-            if took {
-                self.config_write(at, offset, *register, 0x0F)?;
+            if masks.as_ref().map_or(true, |masks| masks[index] != *register) {
+                back.push(at.write(*offset, *register));
             }
         }
         if decodes {
-            self.config_write(at, COMMAND, command, 0x03)?;
+            back.push(at.write(COMMAND, command).with_enables(0x03));
         }
-        function.bars = Bar::decode(&registers, Some(&masks?));
+        self.config_all(at, &back)?;
+        function.bars = Bar::decode(registers, Some(&masks?));
         let odd = function.bars.iter().filter(|bar| bar.size.is_none());
         survey.notes.extend(odd.map(|bar| Note::OddBar { at, index: bar.index }));
         Ok(())
@@ -156,6 +159,8 @@ struct Walk<'w, 'a, E> {
     pcie: &'w mut Pcie<'a, E>,
     scope: Scope,
     survey: Survey,
+    /// What the registers of each function's BARs hold.
+    bars: Vec<[u32; BARS.len()]>,
 }
 
 impl<E: TlpEngine> Walk<'_, '_, E> {
@@ -165,17 +170,17 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             // A bridge whose type nobody knows is taken for a port with a link below.
             above.capabilities.express().is_none_or(|express| express.has_link_below())
         };
-        let devices = match parent {
+        let has_device_0_alone = match parent {
             // The bridge itself.
-            None => 0..=0,
-            Some(above) if has_link(&self.survey.functions[above]) => 0..=0,
-            Some(_) => 0..=31,
+            None => true,
+            Some(above) => has_link(&self.survey.functions[above]),
         };
         let first = self.survey.functions.len();
+        let devices: Vec<_> = (0..if has_device_0_alone { 1 } else { 32 }).map(|n| Bdf::new(bus, n, 0)).collect();
         // Most places on a switch's own bus are empty: they are all asked at once.
-        let absent = if devices.end() > devices.start() { self.absent(bus)? } else { [false; 32] };
-        for device in devices.filter(|device| !absent[usize::from(*device)]) {
-            if !self.device(Bdf::new(bus, device, 0), parent)? {
+        let asked = if has_device_0_alone { vec![None] } else { self.ask(&devices)? };
+        for (at, asked) in devices.into_iter().zip(asked) {
+            if !self.device(at, parent, asked)? {
                 break;
             }
         }
@@ -187,22 +192,19 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(())
     }
 
-    /// The devices of a bus for which nobody answers.
-    fn absent(&mut self, bus: u8) -> Result<[bool; 32], PcieError> {
-        let tlps: Vec<_> = (0..32).map(|device| Bdf::new(bus, device, 0).read(0)).collect();
-        let completions = self.pcie.completions(&tlps)?;
-        let mut absent = [false; 32];
-        for (absent, completion) in absent.iter_mut().zip(completions) {
-            *absent = completion.is_some_and(|found| found.status == CompletionStatus::UnsupportedRequest);
-        }
-        Ok(absent)
+    /// What each place answers at first to the question who is there.
+    fn ask(&mut self, places: &[Bdf]) -> Result<Vec<Option<Completion>>, PcieError> {
+        let tlps: Vec<Tlp> = places.iter().map(|at| at.read(0)).collect();
+        self.pcie.completions(&tlps)
     }
 
-    /// Finds a device's functions; `false` where its bus is better left alone.
-    fn device(&mut self, at: Bdf, parent: Option<usize>) -> Result<bool, PcieError> {
-        let mut functions = 0..=0;
-        while let Some(function) = functions.next() {
-            let at = Bdf { function, ..at };
+    /// Finds a device's functions; `false` where its bus is better left alone. `asked` is what the first has answered.
+    fn device(&mut self, at: Bdf, parent: Option<usize>, asked: Option<Completion>) -> Result<bool, PcieError> {
+        let mut functions = vec![(at, asked)].into_iter();
+        while let Some((at, asked)) = functions.next() {
+            if asked.is_some_and(|asked| asked.status == CompletionStatus::UnsupportedRequest) {
+                continue;
+            }
             if !self.pcie.patience.goes_on() {
                 return Err(PcieError::Stopped { at });
             }
@@ -212,14 +214,16 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
                 }
                 return Ok(false);
             }
-            match self.is_there(at) {
-                Ok(true) => {
-                    let is_multi_function = self.function(at, parent)?;
-                    if function == 0 && is_multi_function {
-                        functions = 1..=7;
+            match self.ids(at, asked) {
+                Ok(Some(ids)) => {
+                    let is_multi_function = self.function(at, parent, ids)?;
+                    if at.function == 0 && is_multi_function {
+                        let others: Vec<_> = (1..=7).map(|function| Bdf { function, ..at }).collect();
+                        let asked = self.ask(&others)?;
+                        functions = others.into_iter().zip(asked).collect::<Vec<_>>().into_iter();
                     }
                 }
-                Ok(false) => {}
+                Ok(None) => {}
                 Err(PcieError::NotReady { at, attempts }) => self.survey.notes.push(Note::NotReady { at, attempts }),
                 Err(PcieError::Completion { status, .. }) => {
                     self.survey.notes.push(Note::NoAnswer { at, answer: status.to_string() });
@@ -231,40 +235,51 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(true)
     }
 
-    /// Whether a function answers. A device that answers with all ones is none.
-    fn is_there(&mut self, at: Bdf) -> Result<bool, PcieError> {
+    /// The IDs of a function; `None` where nobody answers, or with all ones. `asked` is its first answer, where it was
+    /// asked already.
+    fn ids(&mut self, at: Bdf, mut asked: Option<Completion>) -> Result<Option<u32>, PcieError> {
         let tlp = at.read(0);
         let mut attempts = 0;
         loop {
-            let completion = self.pcie.settled(at, &tlp)?;
+            let completion = match asked.take() {
+                Some(asked) if asked.status != CompletionStatus::ConfigRetry => asked,
+                _ => self.pcie.settled(at, &tlp)?,
+            };
             match (completion.status, completion.data) {
                 (CompletionStatus::Success, NOT_READY) => {
                     attempts += 1;
                     self.pcie.another_attempt(at, attempts)?;
                 }
-                (CompletionStatus::Success, ids) => return Ok(!matches!(ids as u16, 0 | 0xFFFF)),
-                (CompletionStatus::UnsupportedRequest, _) => return Ok(false),
+                (CompletionStatus::Success, ids) => {
+                    return Ok(Some(ids).filter(|ids| !matches!(*ids as u16, 0 | 0xFFFF)));
+                }
+                (CompletionStatus::UnsupportedRequest, _) => return Ok(None),
                 (status, _) => return Err(refused(&tlp, status)),
             }
         }
     }
 
     /// Reads a function's header and capabilities; whether its device has more functions.
-    fn function(&mut self, at: Bdf, parent: Option<usize>) -> Result<bool, PcieError> {
-        let header = match self.pcie.config_dwords(at, 0, HEADER_DWORDS) {
-            Ok(header) if header[0] as u16 != 0xFFFF => header,
+    fn function(&mut self, at: Bdf, parent: Option<usize>, ids: u32) -> Result<bool, PcieError> {
+        let mut header = [0; 16];
+        match self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset))) {
+            Ok(dwords) if dwords.last() != Some(&u32::MAX) => {
+                header[0] = ids;
+                for (offset, dword) in HEADER_OFFSETS.iter().zip(dwords) {
+                    header[usize::from(offset / 4)] = dword;
+                }
+            }
             Ok(_) | Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
                 self.survey.notes.push(Note::Lost { at });
                 return Ok(false);
             }
             Err(error) => return Err(error),
-        };
+        }
         let mut function = Function::parse(at, parent, &header);
         if function.has_capabilities() {
-            match Capabilities::walk(self.scope.extended, |offset| match header.get(usize::from(offset / 4)) {
-                Some(dword) => Ok(*dword),
-                None => self.pcie.config_read(at, offset),
-            }) {
+            let first = header[CAPABILITIES / 4] as u8;
+            let read = |offset, count| self.pcie.config_dwords(at, offset, count);
+            match Capabilities::walk(first, self.scope.extended, read) {
                 Ok(found) => function.capabilities = found,
                 Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
                     self.survey.notes.push(Note::Lost { at });
@@ -276,6 +291,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         self.survey.notes.extend(faults.map(|fault| Note::Capabilities { at, fault: *fault }));
         let is_multi_function = function.is_multi_function;
         self.survey.functions.push(function);
+        self.bars.push(BARS.map(|offset| header[usize::from(offset / 4)]));
         Ok(is_multi_function)
     }
 
@@ -357,10 +373,9 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
     fn write_buses(&mut self, index: usize, buses: Buses) -> Result<bool, PcieError> {
         let at = self.survey.functions[index].at;
         let value = u32::from_le_bytes([buses.primary, buses.secondary, buses.subordinate, 0]);
-        let written = self.pcie.config_write(at, BUS_NUMBERS, value, 0x07);
-        let read = written.and_then(|()| self.pcie.config_read(at, BUS_NUMBERS));
-        match read {
-            Ok(read) if read & 0x00FF_FFFF == value => {}
+        let write = at.write(BUS_NUMBERS, value).with_enables(0x07);
+        match self.pcie.config_all(at, &[write, at.read(BUS_NUMBERS)]) {
+            Ok(answers) if answers.last().is_some_and(|read| read & 0x00FF_FFFF == value) => {}
             Ok(_) => {
                 self.survey.notes.push(Note::BusesNotKept { at });
                 return Ok(false);

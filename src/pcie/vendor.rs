@@ -27,8 +27,10 @@ const COMPLETED: u8 = 0x02;
 const GONE: u8 = 0x04;
 /// How often the status is asked for. Each is a command to the unit; the engine itself gives up by .0.
 const POLLS: u32 = 1000;
-/// Requests of one kind that go out with nobody looking in between: the runtime sends as many memory writes.
-const AT_ONCE: usize = 16;
+/// Memory writes that go out with nobody looking in between: the runtime sends as many.
+const MEMORY_WRITES_AT_ONCE: usize = 16;
+/// Configuration requests, each of which is looked at, that go out before the first is.
+const CONFIG_AT_ONCE: usize = 32;
 /// The most bytes of one E4.
 const READ_MAX: usize = 255;
 
@@ -36,7 +38,13 @@ const READ_MAX: usize = 255;
 #[derive(Debug)]
 pub struct VendorTlp<'a, T> {
     bridge: &'a mut Bridge<T>,
+    held: Held,
 }
+
+/// What the registers from FORMAT up to DATA hold: only what changes is written. The GPU runtime does the same for as long
+/// as it runs. No SCSI command that makes the firmware use the engine comes in between: this has the bridge to itself.
+type Held = [Option<u8>; (DATA - FORMAT) as usize];
+const UNKNOWN: Held = [None; (DATA - FORMAT) as usize];
 
 /// What is read of one request.
 #[derive(Default, Clone, Copy)]
@@ -75,16 +83,15 @@ impl Answer {
 impl<'a, T: Transport> VendorTlp<'a, T> {
     /// The engine of this bridge. Only where no SSD is behind it: the firmware uses the same engine for one.
     pub const fn new(bridge: &'a mut Bridge<T>) -> Self {
-        Self { bridge }
+        Self { bridge, held: UNKNOWN }
     }
 
     /// Sends requests one behind the other; what is read of each.
     fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<Answer>, EngineError> {
         let mut answers = vec![Answer::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
-        // What this call has put into the registers from FORMAT on. Never what an earlier one did: the firmware may have
-        // used them since, and would have something else sent.
-        let mut held = [None; (DATA - FORMAT) as usize];
+        // Unless all of it goes through, nobody knows how much of it did.
+        let mut held = std::mem::replace(&mut self.held, UNKNOWN);
         for (tlp, answer) in tlps.iter().zip(&mut answers) {
             let mut write = |at: u16, bytes: &[u8]| {
                 for (at, byte) in (at..).zip(bytes) {
@@ -110,6 +117,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
         }
         self.bridge.xdata_steps(&mut steps)?;
         drop(steps);
+        self.held = held;
         Ok(answers)
     }
 
@@ -129,15 +137,17 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 }
 
-/// How many requests at the front may go out with nobody looking in between: memory writes, which are posted; and reads
-/// of configuration space, which can be repeated.
+/// How many requests at the front may go out with nobody looking in between: memory writes, which are posted; and
+/// configuration requests, which [`TlpEngine::tlps`] lets be repeated.
 fn at_once(tlps: &[Tlp]) -> usize {
-    let first = tlps[0].kind;
-    match first {
-        TlpKind::MemoryWrite | TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => {
-            tlps.iter().take(AT_ONCE).take_while(|tlp| tlp.kind == first).count()
+    let is_config = |tlp: &&Tlp| !matches!(tlp.kind, TlpKind::MemoryRead | TlpKind::MemoryWrite);
+    match tlps[0].kind {
+        TlpKind::MemoryWrite => {
+            let writes = tlps.iter().take(MEMORY_WRITES_AT_ONCE);
+            writes.take_while(|tlp| tlp.kind == TlpKind::MemoryWrite).count()
         }
-        _ => 1,
+        TlpKind::MemoryRead => 1,
+        _ => tlps.iter().take(CONFIG_AT_ONCE).take_while(is_config).count(),
     }
 }
 
@@ -179,6 +189,7 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
     }
 
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+        self.held = UNKNOWN;
         let mut steps: Vec<_> = writes.iter().map(|&(at, value)| XdataStep::Write(at, value)).collect();
         Ok(self.bridge.xdata_steps(&mut steps)?)
     }

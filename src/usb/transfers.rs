@@ -221,6 +221,24 @@ impl Transfers {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
+    /// A transfer that `on_back` has named.
+    fn reaped(&mut self, at: usize) -> Reaped {
+        let transfer = &mut self.transfers[at];
+        transfer.is_out = false;
+        // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
+        let (status, moved) = unsafe { ((*transfer.raw.as_ptr()).status, (*transfer.raw.as_ptr()).actual_length) };
+        let end = match status {
+            code::LIBUSB_TRANSFER_COMPLETED => TransferEnd::Completed,
+            code::LIBUSB_TRANSFER_CANCELLED => TransferEnd::Cancelled,
+            code::LIBUSB_TRANSFER_STALL => TransferEnd::Failed(PipeError::Stall),
+            code::LIBUSB_TRANSFER_OVERFLOW => TransferEnd::Failed(PipeError::Overflow),
+            code::LIBUSB_TRANSFER_NO_DEVICE => TransferEnd::Failed(PipeError::Disconnected),
+            _ => TransferEnd::Failed(PipeError::Other("the host controller reports a failed transfer".to_owned())),
+        };
+        let moved = usize::try_from(moved).unwrap_or(0).min(transfer.buffer.len());
+        Reaped { transfer: TransferId(at), moved, end }
+    }
+
     /// Takes everything back; `false` where some did not come.
     fn take_all_back(&mut self, longest: Duration) -> bool {
         // The youngest first: see `bulk_only`'s withdrawal.
@@ -354,27 +372,20 @@ impl Pipes for Transfers {
             loop {
                 self.handle_events(rest)?;
                 at = self.pop_back();
+                if at.is_some() {
+                    break;
+                }
                 rest = until.saturating_duration_since(Instant::now());
-                if at.is_some() || rest.is_zero() {
+                if rest.is_zero() {
                     break;
                 }
             }
         }
-        let Some(at) = at else { return Ok(None) };
-        let transfer = &mut self.transfers[at];
-        transfer.is_out = false;
-        // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
-        let (status, moved) = unsafe { ((*transfer.raw.as_ptr()).status, (*transfer.raw.as_ptr()).actual_length) };
-        let end = match status {
-            code::LIBUSB_TRANSFER_COMPLETED => TransferEnd::Completed,
-            code::LIBUSB_TRANSFER_CANCELLED => TransferEnd::Cancelled,
-            code::LIBUSB_TRANSFER_STALL => TransferEnd::Failed(PipeError::Stall),
-            code::LIBUSB_TRANSFER_OVERFLOW => TransferEnd::Failed(PipeError::Overflow),
-            code::LIBUSB_TRANSFER_NO_DEVICE => TransferEnd::Failed(PipeError::Disconnected),
-            _ => TransferEnd::Failed(PipeError::Other("the host controller reports a failed transfer".to_owned())),
-        };
-        let moved = usize::try_from(moved).unwrap_or(0).min(transfer.buffer.len());
-        Ok(Some(Reaped { transfer: TransferId(at), moved, end }))
+        Ok(at.map(|at| self.reaped(at)))
+    }
+
+    fn reap_known(&mut self) -> Option<Reaped> {
+        self.pop_back().map(|at| self.reaped(at))
     }
 
     fn cancel(&mut self, transfer: TransferId) {

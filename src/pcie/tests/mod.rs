@@ -3,6 +3,7 @@
 mod layout;
 mod survey;
 mod tiny_gpu;
+mod vendor;
 
 use super::{Bdf, EngineError, Patience, Pcie, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};

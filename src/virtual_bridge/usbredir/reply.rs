@@ -1,5 +1,7 @@
 //! Packets to the usb-guest (QEMU), encoded into one buffer.
 
+use std::time::{Duration, Instant};
+
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, Status, kind, slot};
 use super::request::{Bulk, Setup};
 
@@ -43,6 +45,10 @@ pub struct Outbox {
     end: usize,
     sent: usize,
     agreed: Capabilities,
+    /// How long an answer may wait for others to go with it; without this, as long as it takes to make them.
+    patience: Option<Duration>,
+    /// When the first answer came that nobody has tried to send.
+    waits_since: Option<Instant>,
 }
 
 impl Outbox {
@@ -54,6 +60,28 @@ impl Outbox {
     /// Whether the guest has so much to fetch that nothing more is answered until it has fetched some.
     pub fn is_full(&self) -> bool {
         self.end - self.sent >= OUTBOX_LIMIT
+    }
+
+    /// From here on [`Outbox::takes_more`] ends once an answer has waited so long.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = Some(patience);
+    }
+
+    /// Whether an answer has waited so long that the guest gets what there is before any other is made: it works on that
+    /// while the unit works on what follows.
+    pub fn is_due(&self) -> bool {
+        let waits_since = self.waits_since.filter(|_| self.end > self.sent);
+        self.patience.zip(waits_since).is_some_and(|(patience, since)| since.elapsed() >= patience)
+    }
+
+    /// Whether more answers are made before those that are here are sent.
+    pub fn takes_more(&self) -> bool {
+        !self.is_full() && !self.is_due()
+    }
+
+    /// Someone has tried to send what is here.
+    pub fn was_offered(&mut self) {
+        self.waits_since = None;
     }
 
     /// `count` bytes of [`Outbox::unsent`] have gone.
@@ -236,6 +264,9 @@ impl Outbox {
     fn finish(&mut self, at: Place) {
         let length = (self.end - at.body) as u32;
         self.bytes[at.length_at..at.length_at + 4].copy_from_slice(&length.to_le_bytes());
+        if self.patience.is_some() && self.waits_since.is_none() {
+            self.waits_since = Some(Instant::now());
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) {
@@ -323,6 +354,20 @@ mod tests {
             answer(&mut out);
         }
         assert!(out.unsent().len() < OUTBOX_LIMIT + 0x2_0000 + 100);
+    }
+
+    #[test]
+    fn an_answer_that_has_waited_long_enough_is_sent_before_another_is_made() {
+        let mut out = agreed();
+        out.device_disconnect();
+        assert!(out.takes_more() && !out.is_due(), "without patience there is no end to it");
+        out.advance(16);
+        out.set_patience(Duration::ZERO);
+        assert!(out.takes_more() && !out.is_due(), "nothing waits");
+        out.device_disconnect();
+        assert!(out.is_due() && !out.takes_more());
+        out.was_offered();
+        assert!(out.takes_more() && !out.unsent().is_empty(), "a guest that does not read stops nothing");
     }
 
     #[test]

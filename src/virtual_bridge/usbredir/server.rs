@@ -22,6 +22,9 @@ use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a wait goes on before Ctrl-C is looked for.
 const LOOK_UP: Duration = Duration::from_millis(100);
+/// How long an answer waits for others to be sent with it. A unit that has much to do for a packet, as firmware has that
+/// moves data itself, would else keep its guest idle until it has worked off all that the guest has in flight.
+const ANSWER_PATIENCE: Duration = Duration::from_micros(50);
 /// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 
@@ -151,6 +154,7 @@ struct Connection<'u> {
 impl<'u> Connection<'u> {
     fn new(peer: UnixStream, unit: &'u mut VirtualBridge, bus: Option<&Bus>) -> Self {
         let mut outbox = Outbox::default();
+        outbox.set_patience(ANSWER_PATIENCE);
         outbox.hello();
         Self {
             peer,
@@ -173,9 +177,7 @@ impl<'u> Connection<'u> {
                     self.session.replug_where_asked();
                     // What was left because the outbox was full.
                     self.work_off(&mut tell)?;
-                    let until = self.settle(&mut tell);
-                    // What has just been said goes out before anything is waited for.
-                    self.write()?;
+                    let until = self.settle(&mut tell)?;
                     self.check_patience()?;
                     self.wait(until)?;
                 }
@@ -187,9 +189,14 @@ impl<'u> Connection<'u> {
     }
 
     fn work_off(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ConnectionError> {
-        let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
-        self.inbox.consume(used);
-        Ok(())
+        loop {
+            let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
+            self.inbox.consume(used);
+            if !self.outbox.is_due() {
+                return Ok(());
+            }
+            self.write()?;
+        }
     }
 
     fn read(&mut self) -> Result<Received, ConnectionError> {
@@ -222,6 +229,7 @@ impl<'u> Connection<'u> {
                 Err(error) => return Err(error.into()),
             }
         }
+        self.outbox.was_offered();
         Ok(())
     }
 
@@ -240,15 +248,18 @@ impl<'u> Connection<'u> {
         if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
     }
 
-    /// Does what is due by itself; returns how long until the next such thing.
-    fn settle(&mut self, tell: &mut dyn FnMut(Event)) -> Duration {
+    /// Does what is due by itself, and sends it; returns how long until the next such thing.
+    fn settle(&mut self, tell: &mut dyn FnMut(Event)) -> Result<Duration, ConnectionError> {
         loop {
             let _ = self.session.settle(&mut self.outbox, tell);
-            if let Some(until) = self.session.wake_in() {
-                return until;
-            }
-            if !self.session.settle(&mut self.outbox, tell) {
-                return self.session.wake_in().unwrap_or(LOOK_UP);
+            let mut until = self.session.wake_in();
+            let is_settled = until.is_some() || !self.session.settle(&mut self.outbox, tell);
+            let is_due = self.outbox.is_due();
+            // What has just been said goes out before anything is waited for.
+            self.write()?;
+            if is_settled && !is_due {
+                until = until.or_else(|| self.session.wake_in());
+                return Ok(until.unwrap_or(LOOK_UP));
             }
         }
     }

@@ -114,7 +114,7 @@ impl<'u> Session<'u> {
         self.plug != Plug::NoGuest
     }
 
-    /// Works off every whole packet in `bytes`, until `out` is full; returns the bytes that those took.
+    /// Works off every whole packet in `bytes`, as long as `out` takes more; returns the bytes that those took.
     ///
     /// # Errors
     /// [`PacketError`]: the connection is of no more use.
@@ -125,7 +125,7 @@ impl<'u> Session<'u> {
         tell: &mut dyn FnMut(Event),
     ) -> Result<usize, PacketError> {
         let mut used = 0;
-        while !out.is_full()
+        while out.takes_more()
             && let Some((request, len)) = self.parser.next(&bytes[used..])?
         {
             self.handle(request, out, tell);
@@ -350,7 +350,7 @@ impl<'u> Session<'u> {
 
     /// Tries one packet that waits; when it is answered it is taken off the list.
     fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
-        if out.is_full() {
+        if !out.takes_more() {
             return false;
         }
         let Waiting { id, bulk, endpoint, urb, .. } = self.waiting[at];

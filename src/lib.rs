@@ -29,6 +29,7 @@ pub mod practice;
 pub mod prometheus;
 pub mod scsi;
 pub mod shell;
+pub mod symbols;
 pub mod tiny_gpu;
 pub mod toml_file;
 pub mod unit;

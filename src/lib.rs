@@ -26,6 +26,7 @@ pub mod patch;
 pub mod pcap;
 pub mod pcie;
 pub mod practice;
+pub mod profile;
 pub mod prometheus;
 pub mod scsi;
 pub mod shell;

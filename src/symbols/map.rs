@@ -10,7 +10,9 @@ use super::{Extent, Symbols, SymbolsError, c_name, place};
 use crate::firmware::CodeAddress;
 
 /// Areas whose symbols are no functions: linker's constants, tables, initial values.
-const NO_CODE: [&str; 4] = ["CABS", "CONST", "XINIT", "."];
+const NO_CODE: [&str; 3] = ["CONST", "XINIT", "."];
+/// And those of absolute areas, of which each module has one of its own.
+const ABSOLUTE: &str = "CABS";
 
 pub(super) fn is_map(text: &str) -> bool {
     text.lines().take(50).any(|line| line.starts_with("ASxxxx Linker") || line.starts_with("Area   "))
@@ -24,7 +26,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     let mut has_code = true;
     for (index, line) in text.lines().enumerate() {
         if let Some(area) = area(line) {
-            has_code = !NO_CODE.contains(&area);
+            has_code = !NO_CODE.contains(&area) && !area.starts_with(ABSOLUTE);
             continue;
         }
         let Some(rest) = line.strip_prefix("C:").filter(|rest| rest.starts_with(' ')) else { continue };

@@ -38,10 +38,7 @@ pub enum SymbolsError {
     UnknownForm,
     /// A line that is not as its form has it.
     #[error("line {line}: {reason}")]
-    #[diagnostic(
-        code(asmpatch::symbols::malformed),
-        help("the file is damaged or cut off; link the firmware again")
-    )]
+    #[diagnostic(code(asmpatch::symbols::malformed), help("the file is damaged or cut off; link the firmware again"))]
     Malformed {
         /// The line, from 1.
         line: usize,
@@ -50,10 +47,7 @@ pub enum SymbolsError {
     },
     /// More lines of source than code has bytes.
     #[error("it has more than {MAX_LINES} line records")]
-    #[diagnostic(
-        code(asmpatch::symbols::too_many),
-        help("no firmware of 98,006 bytes has so many; check the file")
-    )]
+    #[diagnostic(code(asmpatch::symbols::too_many), help("no firmware of 98,006 bytes has so many; check the file"))]
     TooMany,
     /// The ELF file can't be read.
     #[error(transparent)]

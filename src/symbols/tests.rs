@@ -102,7 +102,8 @@ fn a_file_that_lies_is_refused_with_its_line_or_its_lies_are_left_out() {
     assert_eq!(malformed("M:a\nL:C$a.c$three$0$0:7B\n"), 2);
     assert_eq!(malformed("M:a\nL:C$a.c$3$0$0:1FFFFFFFF\n"), 2);
     assert!(matches!(refused("\x7FELF"), SymbolsError::Elf(_)));
-    let lies = "M:a\nF:G$ma;in$0$0(),C\nL:G$ma;in$0$0:7B\nL:C$../../x.c$3$0$0:7B\nL:C$a\u{1b}[2J$3$0$0:7B\nL:C$a.c$0$0$0:7B\n";
+    let lies =
+        "M:a\nF:G$ma;in$0$0(),C\nL:G$ma;in$0$0:7B\nL:C$../../x.c$3$0$0:7B\nL:C$a\u{1b}[2J$3$0$0:7B\nL:C$a.c$0$0$0:7B\n";
     let symbols = Symbols::parse(lies.as_bytes()).unwrap().1;
     assert_eq!((symbols.functions(), symbols.lines().count(), symbols.ignored()), (0, 0, 4));
     let backwards = "M:a\nF:G$f$0$0(),C\nL:G$f$0$0:70\nL:XG$f$0$0:60\n";

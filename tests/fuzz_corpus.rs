@@ -31,4 +31,4 @@ macro_rules! corpora {
     };
 }
 
-corpora! { csw information_unit sense inquiry config_block image chip #[cfg(unix)] usbredir }
+corpora! { csw information_unit sense inquiry config_block image chip symbols #[cfg(unix)] usbredir }

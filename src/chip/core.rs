@@ -196,6 +196,7 @@ impl<F: SpiFlash> Chip<F> {
             observer.before(&Step {
                 at,
                 number: number - self.skipped,
+                now: number,
                 cpu: &self.cpu,
                 opcode,
                 bank,

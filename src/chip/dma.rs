@@ -108,6 +108,39 @@ struct Transfer {
     is_drain: bool,
 }
 
+impl Transfer {
+    fn ended(self, to_host: bool) -> DmaEvent {
+        DmaEvent::Ended { to_host, queue_slot: self.queue_slot, stream: self.stream }
+    }
+}
+
+/// What the DMA begins and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DmaEvent {
+    /// A transfer began: it waits for packets, or for its release.
+    Started {
+        /// Which way.
+        to_host: bool,
+        /// The command's slot.
+        queue_slot: u8,
+        /// Its stream.
+        stream: u16,
+        /// Where in the SRAM.
+        sram: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// Its last byte has moved, or it was forgotten.
+    Ended {
+        /// Which way.
+        to_host: bool,
+        /// The command's slot.
+        queue_slot: u8,
+        /// Its stream.
+        stream: u16,
+    },
+}
+
 /// What there is to tell the firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
@@ -130,6 +163,8 @@ pub(super) struct Dma {
     used: u32,
     /// Bytes moved.
     moved: u64,
+    /// What began and ended since it was last asked for.
+    news: Vec<DmaEvent>,
 }
 
 impl Dma {
@@ -139,7 +174,16 @@ impl Dma {
 
     /// Forgets every transfer and event.
     pub(super) fn start_over(&mut self) {
-        *self = Self { used: self.used, moved: self.moved, ..Self::default() };
+        let mut news = std::mem::take(&mut self.news);
+        for (list, to_host) in [(&self.from_host, false), (&self.to_host, true)] {
+            news.extend(list.iter().map(|transfer| transfer.ended(to_host)));
+        }
+        *self = Self { used: self.used, moved: self.moved, news, ..Self::default() };
+    }
+
+    /// What began and ended.
+    pub(super) fn take_news(&mut self) -> std::vec::Drain<'_, DmaEvent> {
+        self.news.drain(..)
     }
 
     /// Bytes moved so far.
@@ -218,13 +262,16 @@ impl Dma {
             is_released: false,
             is_drain,
         };
-        let list = if byte(CONTROL) & 0x01 != 0 { &mut self.from_host } else { &mut self.to_host };
+        let to_host = byte(CONTROL) & 0x01 == 0;
+        let list = if to_host { &mut self.to_host } else { &mut self.from_host };
         list.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
         if list.len() == MOST {
             list.remove(0);
         }
         if transfer.left > 0 {
             list.push(transfer);
+            let Transfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
+            self.news.push(DmaEvent::Started { to_host, queue_slot, stream, sram, len });
         } else if is_drain {
             self.later(now, Event::Drained);
         }
@@ -249,6 +296,7 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.from_host.remove(index);
+            self.news.push(ended.ended(false));
             self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.queue_slot) });
         }
     }
@@ -274,6 +322,7 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.to_host.remove(index);
+            self.news.push(ended.ended(true));
             self.later(now, Event::In(ended.queue_slot));
         }
         Some(packet)

@@ -128,11 +128,14 @@ impl<F: SpiFlash> FlashController<F> {
         }
     }
 
+    /// The command in the registers, where a write to `addr` starts it: with address and length.
+    pub(super) fn started(addr: u16, value: u8, memory: &XdataMemory) -> Option<(u8, FlashAddress, usize)> {
+        (addr == START && value & 0x01 != 0).then(|| asked(memory))
+    }
+
     fn command(&mut self, memory: &mut XdataMemory) {
         let byte = |at: u16| memory.main()[usize::from(at)];
-        let command = byte(COMMAND);
-        let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
-        let length = usize::from(u16::from_be_bytes([byte(LENGTH), byte(LENGTH + 1)])).min(BUFFER_LEN);
+        let (command, FlashAddress(address), length) = asked(memory);
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
@@ -212,6 +215,14 @@ impl<F: SpiFlash> FlashController<F> {
         self.write_enabled = false;
         self.is_gone |= result.is_err();
     }
+}
+
+/// Command, address and length in the registers.
+fn asked(memory: &XdataMemory) -> (u8, FlashAddress, usize) {
+    let byte = |at: u16| memory.main()[usize::from(at)];
+    let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
+    let length = usize::from(u16::from_be_bytes([byte(LENGTH), byte(LENGTH + 1)])).min(BUFFER_LEN);
+    (byte(COMMAND), FlashAddress(address), length)
 }
 
 /// What the CPU sees in a buffer.

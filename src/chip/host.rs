@@ -89,6 +89,7 @@ impl<F: SpiFlash> Chip<F> {
             }
             DATA_OUT if peripherals.dma.wants_out(wanted) => {
                 peripherals.dma.out_came(wanted, packet, &mut peripherals.sram, now);
+                peripherals.show_dma();
             }
             DATA_OUT if peripherals.bulk.wants_out(wanted, memory) => {
                 peripherals.flash.deposit(0, packet, memory);
@@ -130,6 +131,7 @@ impl<F: SpiFlash> Chip<F> {
             _ => None,
         };
         let Some(packet) = packet else { return InReply::Nak };
+        peripherals.show_dma();
         peripherals.show(UsbEvent::Bulk { endpoint, stream, packet: &packet });
         self.changed();
         InReply::Packet(packet)

@@ -56,6 +56,7 @@ mod xdata;
 
 pub use core::{Chip, Outcome};
 pub use cost::instructions;
+pub use dma::DmaEvent;
 pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
@@ -65,7 +66,7 @@ pub use fabric::{
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;
 pub use sram::SRAM_LEN;
-pub use timing::{CLOCK_MHZ, Simulated, Work};
+pub use timing::{CLOCK_MHZ, Simulated, Work, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;

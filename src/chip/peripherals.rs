@@ -177,7 +177,10 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Interrupts => self.lines.write(addr, value),
             Block::Timers => self.timers.write(addr, value, self.now, memory),
             Block::Uart => self.uart_out(addr, value),
-            Block::Flash => self.flash.write(addr, value, memory),
+            Block::Flash => {
+                self.show_flash(addr, value, memory);
+                self.flash.write(addr, value, memory)
+            }
             Block::Ep0 => {
                 let did = self.ep0.write(addr, value, speed, memory);
                 self.attention |= self.ep0.has_reply();
@@ -227,6 +230,7 @@ impl<F: SpiFlash> Peripherals<F> {
         if effect == Effect::StartOver {
             self.uas.start_over();
             self.dma.start_over();
+            self.show_dma();
         }
         // A status, or room for a CBW: both are news for the host. What is acknowledged is not.
         let acknowledges = matches!(addr, msc::SENT..=0x909E | msc::CBW_CAME);
@@ -282,7 +286,26 @@ impl<F: SpiFlash> Peripherals<F> {
         }
         let did = self.dma.write(addr, value, memory, self.now);
         self.attention |= did;
+        self.show_dma();
         did
+    }
+
+    /// Shows a command that the flash is about to get to whoever watches.
+    fn show_flash(&mut self, addr: u16, value: u8, memory: &XdataMemory) {
+        if let Some(watch) = &mut self.watch
+            && let Some((command, at, len)) = FlashController::<F>::started(addr, value, memory)
+        {
+            watch.flash(command, at, len);
+        }
+    }
+
+    /// Shows what the DMA has begun and ended to whoever watches.
+    pub(super) fn show_dma(&mut self) {
+        for event in self.dma.take_news() {
+            if let Some(watch) = &mut self.watch {
+                watch.dma(event);
+            }
+        }
     }
 
     /// Shows what crossed the wire to whoever watches.

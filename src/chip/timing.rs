@@ -30,7 +30,7 @@ pub const CLOCK_MHZ: u32 = 114;
 
 /// Clock cycles of an instruction.
 #[inline(always)]
-pub(super) fn cycles(opcode: u8) -> u64 {
+pub fn cycles(opcode: u8) -> u64 {
     u64::from(CYCLES[usize::from(opcode)])
 }
 

@@ -1,6 +1,8 @@
 //! Watching the chip: its registers, its wire, its serial port.
 
+use super::dma::DmaEvent;
 use super::usb::UsbEvent;
+use crate::firmware::FlashAddress;
 use crate::mcu::AccessKind;
 use crate::scsi::XdataAddress;
 
@@ -14,6 +16,16 @@ pub trait Watch: Send {
     /// Something crossed the wire at a simulated time, in instructions.
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
         let _ = (now, event);
+    }
+
+    /// The flash got a command. Its address and length are those in the registers, whether the command has them or not.
+    fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
+        let _ = (command, at, len);
+    }
+
+    /// The SRAM's DMA began or ended a transfer.
+    fn dma(&mut self, event: DmaEvent) {
+        let _ = event;
     }
 
     /// The firmware sent a byte on its serial port.

@@ -1,22 +1,28 @@
 //! `asmpatch run`.
 
+mod author;
 mod events;
+mod report;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::str::FromStr;
 
 use clap::ValueEnum;
-use serde::Serialize;
 
+use self::author::AuthorArgs;
 use self::events::{Events, Recorder};
+pub(super) use self::report::Report;
+use self::report::{CommandReport, FunctionReport, RequestReport, show, unknown};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{Context, print};
-use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered, UnknownAccess};
+use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
 use crate::failure::{AnyFailure, Exit};
 use crate::firmware::{BridgeState, CodeAddress, FlashAddress, Part, interface_classes, known_blocks};
 use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash as _, Step, Trace};
+use crate::profile::Timeline;
 use crate::scsi::{Cdb, XdataAddress};
 
 /// Instructions that --trace keeps.
@@ -32,11 +38,17 @@ const TRACE_KEPT: usize = 20_000;
   asmpatch run fw.bin                                     boot, enumerate, summary
   asmpatch run fw.bin --events usb,registers              the same, with every packet and register access
   asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00' --in 6    read the version over Bulk-Only
-  asmpatch run fw.bin --until c:0x2814 --trace            stop at an address, show the way there")]
+  asmpatch run fw.bin --until c:0x2814 --trace            stop at an address, show the way there
+  asmpatch run fw.bin --symbols fw.map --profile fw.folded    where the time goes; flamegraph.pl fw.folded > fw.svg")]
 pub struct Args {
     /// The image.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+
+    /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, and then
+    /// what a write sends; may be given more than once.
+    #[arg(long, value_name = "HEX")]
+    control: Vec<ControlRequest>,
 
     /// Send this command after enumeration, in hexadecimal; may be given more than once.
     #[arg(long, value_name = "HEX")]
@@ -77,6 +89,9 @@ pub struct Args {
     #[command(flatten)]
     pcap: PcapArgs,
 
+    #[command(flatten)]
+    author: AuthorArgs,
+
     /// Instructions that enumeration and each command may take.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     budget: u64,
@@ -115,69 +130,13 @@ pub(super) enum Kind {
     Calls,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report {
-    /// The image.
-    file: String,
-    /// The version in it.
-    version: String,
-    /// What it enumerated as.
-    state: Option<BridgeState>,
-    /// The product string that it enumerated with.
-    product: Option<String>,
-    /// How the run ended, in words; `None` where all went well.
-    stopped: Option<String>,
-    /// Where the CPU is.
-    at: Option<String>,
-    /// Instructions executed since power-on.
-    instructions: u64,
-    /// The highest stack pointer.
-    stack_high_water: u8,
-    /// What came out of the serial port.
-    uart: String,
-    /// Bytes of the serial port that were lost.
-    uart_lost: u64,
-    /// The commands of --cdb.
-    commands: Vec<CommandReport>,
-    /// The registers that the model does not know, each with its first access.
-    unknown_registers: Vec<UnknownReport>,
-    /// The addresses of --until, where none was executed.
-    not_reached: Vec<String>,
-}
-
-impl print::Document for Report {}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct CommandReport {
-    /// The command: bytes in hexadecimal, with spaces between them.
-    cdb: String,
-    /// Its status, in words.
-    status: String,
-    /// What it brought: bytes in hexadecimal, with spaces between them.
-    data: String,
-    /// Instructions executed for it.
-    instructions: u64,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct UnknownReport {
-    /// The XDATA address.
-    at: String,
-    /// `read` or `write`.
-    kind: &'static str,
-    /// Where the CPU was.
-    pc: String,
-}
-
 /// Runs the subcommand.
 ///
 /// # Errors
 /// A file that is no image, a capture that can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
+    let symbols = args.author.symbols(&args.file, &file.image)?;
     let mut flash = MemoryFlash::erased();
     for block in known_blocks() {
         put(&mut flash, FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());
@@ -197,27 +156,31 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     let recording = args.pcap.start()?;
     let wire = recording.capture().map(|capture| capture.bus().attach());
-    if wire.is_some() || args.events.iter().any(|kind| *kind != Kind::Calls) {
-        chip.set_watch(Some(Box::new(Events::new(&args.events, wire))));
-    }
-    let eyes = Rc::new(RefCell::new(Recorder {
+    let recorder = Recorder {
         trace: Trace::last(if args.trace { TRACE_KEPT } else { 0 }),
         calls: args.events.contains(&Kind::Calls).then_some(0),
         until: args.until.clone(),
         hit: None,
-    }));
+        observers: args.author.observers(&symbols),
+        symbols,
+    };
+    let timeline = recorder.observers.timeline.as_ref().map(Timeline::watch);
+    if wire.is_some() || timeline.is_some() || args.events.iter().any(|kind| *kind != Kind::Calls) {
+        chip.set_watch(Some(Box::new(Events::new(&args.events, wire, timeline))));
+    }
+    let is_observed = recorder.is_needed();
+    let eyes = Rc::new(RefCell::new(recorder));
     let mut driver = Driver::new(chip);
     driver.set_budget(args.budget);
-    if args.trace || args.events.contains(&Kind::Calls) || !args.until.is_empty() {
+    if is_observed {
         let eyes = Rc::clone(&eyes);
         driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
     }
 
-    let mut commands = Vec::new();
-    let mut enumerated = None;
-    let told = host(args, &mut driver, &mut enumerated, &mut commands);
+    let mut did = Did::default();
+    let told = host(args, &mut driver, &mut did);
     for line in eyes.borrow().trace.lines() {
-        errln!("{line}");
+        errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
     }
     let stopped = match (&eyes.borrow().hit, &told) {
         (Some(at), _) => Some(format!("stopped at {at}")),
@@ -225,22 +188,31 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         (None, Ok(())) => None,
     };
     let hangs = stopped.is_some() && eyes.borrow().hit.is_none();
-    let (state, product) = enumerated.unzip();
+    let (state, product) = did.enumerated.unzip();
     let chip = &mut driver.chip;
+    let mut eyes = eyes.borrow_mut();
+    let Recorder { symbols, observers, .. } = &mut *eyes;
+    let wrote = args.author.write(symbols, observers)?;
+    let here = CodeAddress::fetched((chip.pc() >> 16) as u8, chip.pc() as u16);
     let report = Report {
         file: args.file.display().to_string(),
         version: file.image.version().to_string(),
         state,
         product,
         at: stopped.is_some().then(|| place(chip.pc())),
+        function: here.filter(|_| stopped.is_some()).and_then(|at| symbols.names.label(at)),
         stopped,
         instructions: chip.instructions(),
         stack_high_water: chip.stack_high_water(),
         uart: String::from_utf8_lossy(&chip.take_uart()).into_owned(),
         uart_lost: chip.uart_lost(),
-        commands,
+        requests: did.requests,
+        commands: did.commands,
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
-        not_reached: match eyes.borrow().hit {
+        functions: observers.profile.as_ref().map(FunctionReport::all).unwrap_or_default(),
+        symbols: std::mem::take(&mut symbols.files),
+        wrote,
+        not_reached: match eyes.hit {
             Some(_) => Vec::new(),
             None => args.until.iter().map(ToString::to_string).collect(),
         },
@@ -253,13 +225,35 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(if hangs { Exit::CheckFailed } else { Exit::Done })
 }
 
-/// What a host does with the unit: waits, enumerates it, sends the commands.
-fn host(
-    args: &Args,
-    driver: &mut Driver<MemoryFlash>,
-    enumerated: &mut Option<(BridgeState, String)>,
-    commands: &mut Vec<CommandReport>,
-) -> Result<(), Unanswered> {
+/// A SETUP packet, and a write's data.
+#[derive(Debug, Clone)]
+struct ControlRequest {
+    setup: [u8; 8],
+    data: Vec<u8>,
+}
+
+impl FromStr for ControlRequest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bytes = text.parse::<super::exec::HexBytes>()?.0;
+        match bytes.split_first_chunk() {
+            Some((setup, data)) => Ok(Self { setup: *setup, data: data.to_vec() }),
+            None => Err(format!("{} bytes, expected a SETUP packet's 8", bytes.len())),
+        }
+    }
+}
+
+/// What came of what the host did.
+#[derive(Default)]
+struct Did {
+    enumerated: Option<(BridgeState, String)>,
+    requests: Vec<RequestReport>,
+    commands: Vec<CommandReport>,
+}
+
+/// What a host does with the unit: waits, enumerates it, sends the requests and commands.
+fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<(), Unanswered> {
     match driver.settle() {
         Outcome::Parked => {}
         outcome => return Err(Unanswered::Silent(outcome)),
@@ -274,7 +268,7 @@ fn host(
     let units = product.get(2..).unwrap_or_default().chunks_exact(2);
     let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     let product = String::from_utf16_lossy(&units);
-    *enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
+    did.enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
     if args.transport == Transport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }
@@ -287,10 +281,20 @@ fn host(
             }
         }
     }
+    for ControlRequest { setup, data } in &args.control {
+        let before = driver.chip.instructions();
+        let (answer, data) = match driver.control(*setup, data) {
+            Ok(data) => ("done", data),
+            Err(Unanswered::Stall) => ("stall", Vec::new()),
+            Err(why) => return Err(why),
+        };
+        let instructions = driver.chip.instructions() - before;
+        did.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
+    }
     for (index, cdb) in args.cdb.iter().enumerate() {
         let before = driver.chip.instructions();
         let (status, data) = command(args, driver, index as u16 + 1, &cdb.0)?;
-        commands.push(CommandReport {
+        did.commands.push(CommandReport {
             cdb: Cdb::new(&cdb.0).map_or_else(|_| hex(&cdb.0), |cdb| cdb.to_string()),
             status,
             data: hex(&data),
@@ -324,6 +328,7 @@ impl Observer for Recorder {
     fn before(&mut self, step: &Step<'_>) {
         self.trace.before(step);
         self.call(step);
+        self.observers.before(step);
         if self.until.contains(&step.at) {
             self.hit = Some(step.at);
         }
@@ -356,14 +361,6 @@ pub(super) fn place(pc: u32) -> String {
     CodeAddress::fetched(bank, addr).map_or_else(|| format!("{addr:#06x}, outside the code"), |at| at.to_string())
 }
 
-fn unknown(access: &UnknownAccess) -> UnknownReport {
-    let kind = match access.kind {
-        crate::mcu::AccessKind::Read => "read",
-        crate::mcu::AccessKind::Write => "write",
-    };
-    UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
-}
-
 pub(super) fn xdata(at: XdataAddress) -> String {
     match at.page {
         crate::scsi::XdataPage::Main => format!("0x{:04X}", at.addr),
@@ -373,35 +370,4 @@ pub(super) fn xdata(at: XdataAddress) -> String {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
-}
-
-fn show(report: &Report) {
-    outln!("{}: version {}", report.file, report.version);
-    match (&report.state, &report.product) {
-        (Some(state), Some(product)) => outln!("  enumerates    {state}, product {product:?}"),
-        _ => outln!("  enumerates    no"),
-    }
-    for command in &report.commands {
-        outln!("  {:<13} {}, {} instructions", command.cdb, command.status, command.instructions);
-        if !command.data.is_empty() {
-            for line in command.data.as_bytes().chunks(48) {
-                outln!("                {}", String::from_utf8_lossy(line).trim_end());
-            }
-        }
-    }
-    outln!("  instructions  {}", report.instructions);
-    outln!("  stack         up to 0x{:02X}", report.stack_high_water);
-    if !report.uart.is_empty() {
-        let lost = if report.uart_lost == 0 { String::new() } else { format!(" ({} bytes lost)", report.uart_lost) };
-        outln!("  serial port   {}{lost}", report.uart.escape_debug());
-    }
-    let reads = report.unknown_registers.iter().filter(|access| access.kind == "read").count();
-    let writes = report.unknown_registers.len() - reads;
-    outln!("  not modelled  {reads} registers read, {writes} written; --json lists each with its first place");
-    if !report.not_reached.is_empty() {
-        outln!("  not reached   {}", report.not_reached.join(", "));
-    }
-    if let (Some(stopped), Some(at)) = (&report.stopped, &report.at) {
-        outln!("  {stopped}, CPU at {at}");
-    }
 }

@@ -6,7 +6,8 @@
 use goblin::elf::Elf;
 use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
 use goblin::elf::program_header::PT_LOAD;
-use goblin::elf::section_header::{SHF_ALLOC, SHT_NOBITS, SHT_REL, SHT_RELA};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_REL, SHT_RELA};
+use goblin::elf::sym::STT_NOTYPE;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -71,6 +72,11 @@ pub enum ElfFileError {
 /// # Errors
 /// [`ElfFileError`].
 pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
+    let pieces = pieces(&parsed(file)?, file)?;
+    if pieces.is_empty() { Err(ElfFileError::Empty) } else { Ok(pieces) }
+}
+
+fn parsed(file: &[u8]) -> Result<Elf<'_>, ElfFileError> {
     let malformed = |error: goblin::error::Error| ElfFileError::Malformed { reason: error.to_string() };
     // The header first: a file for another machine is that, whatever else goblin makes of it.
     let header = Elf::parse_header(file).map_err(malformed)?;
@@ -80,9 +86,26 @@ pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
         let order = if little_endian { "little" } else { "big" };
         return Err(ElfFileError::Machine { found: header.e_machine, class: format!("{bits}-bit {order}-endian") });
     }
-    let elf = Elf::parse(file).map_err(malformed)?;
-    let pieces = pieces(&elf, file)?;
-    if pieces.is_empty() { Err(ElfFileError::Empty) } else { Ok(pieces) }
+    Elf::parse(file).map_err(malformed)
+}
+
+/// A function in an ELF file's symbol table: address, length in bytes (0 where it isn't said), name.
+pub type ElfFunction<'a> = (u64, u64, &'a str);
+
+/// What an ELF file of 8051 code calls a function, and what else stands in a section of code with a name.
+///
+/// # Errors
+/// [`ElfFileError::Malformed`] and [`ElfFileError::Machine`].
+pub fn elf_functions(file: &[u8]) -> Result<Vec<ElfFunction<'_>>, ElfFileError> {
+    let elf = parsed(file)?;
+    let is_code = |section: usize| {
+        let header = elf.section_headers.get(section);
+        header.is_some_and(|header| header.sh_flags & u64::from(SHF_EXECINSTR) != 0)
+    };
+    let named = elf.syms.iter().filter(|symbol| {
+        symbol.is_function() || (symbol.st_type() == STT_NOTYPE && is_code(symbol.st_shndx) && symbol.st_name != 0)
+    });
+    Ok(named.filter_map(|symbol| Some((symbol.st_value, symbol.st_size, elf.strtab.get_at(symbol.st_name)?))).collect())
 }
 
 fn pieces<'a>(elf: &Elf<'_>, file: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>, ElfFileError> {

@@ -23,7 +23,7 @@ pub use config_block::{
     BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
 };
 pub use elf::{elf_address, from_elf_address};
-pub use elf_file::{ElfFileError, loaded_pieces};
+pub use elf_file::{ElfFileError, ElfFunction, elf_functions, loaded_pieces};
 pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
     is_runtime_product, open_build,

@@ -242,7 +242,7 @@ impl<R: Registers> Machine<R> {
                 return Err(RunError::OutsideCode { entry, from: last, bank, to: pc, end: self.bus.code.end(bank) });
             };
             let opcode = self.bus.code.byte(bank, pc);
-            observer.before(&Step { at, number, cpu: &self.cpu, opcode, bank, code: &self.bus.code });
+            observer.before(&Step { at, number, now: number, cpu: &self.cpu, opcode, bank, code: &self.bus.code });
             last = at;
             let running = self.cpu.step(&mut self.bus);
             let new_sp = self.cpu.sp();

@@ -14,6 +14,8 @@ pub struct Step<'a> {
     pub at: CodeAddress,
     /// Its number, from 0.
     pub number: u64,
+    /// Simulated time, in instructions: those before it, and those that were left out while an idle firmware waited.
+    pub now: u64,
     /// The CPU's registers and IDATA.
     pub cpu: &'a Cpu,
     /// The instruction's first byte.
@@ -83,6 +85,11 @@ impl Trace {
     /// A trace of the last `keep` instructions.
     pub fn last(keep: usize) -> Self {
         Self { keep, lines: VecDeque::new() }
+    }
+
+    /// Whether it keeps anything.
+    pub fn is_on(&self) -> bool {
+        self.keep > 0
     }
 
     /// The lines, oldest first.

@@ -7,6 +7,7 @@ use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
 use asmpatch::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
 use asmpatch::scsi::uas::{HostIu, StatusIu};
 use asmpatch::scsi::{Capacity, Inquiry, Sense};
+use asmpatch::symbols::Symbols;
 #[cfg(unix)]
 use asmpatch::virtual_bridge::usbredir::Parser;
 
@@ -82,6 +83,21 @@ pub fn config_block(data: &[u8]) {
 pub fn image(data: &[u8]) {
     if let Ok(image) = Image::parse(data) {
         assert_eq!(image.to_file(), data);
+    }
+}
+
+/// Symbols of firmware: a linker's map, a `.cdb`, an ELF.
+///
+/// # Panics
+/// Where a name could not stand in a folded stack or on a terminal, or is not found where it is said to be.
+pub fn symbols(data: &[u8]) {
+    let Ok((_, symbols)) = Symbols::parse(data) else { return };
+    for (at, name) in symbols.entries() {
+        assert!(name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';'), "{name:?}");
+        assert_eq!(symbols.label(at).as_deref(), Some(name));
+    }
+    for line in symbols.lines() {
+        assert!(line.line > 0 && !line.file.contains('/'), "{line:?}");
     }
 }
 

@@ -1,10 +1,12 @@
 //! What happens on the chip, a line each, as it happens.
 
+use super::author::{Names, Observers};
 use super::{Kind, place, xdata};
-use crate::chip::{UsbEvent, Watch, register_name};
-use crate::firmware::CodeAddress;
+use crate::chip::{DmaEvent, UsbEvent, Watch, register_name};
+use crate::firmware::{CodeAddress, FlashAddress};
 use crate::mcu::{AccessKind, Step, Trace};
 use crate::pcap::{Device, End};
+use crate::profile::TimelineWatch;
 use crate::scsi::XdataAddress;
 
 /// The bit of bmRequestType and bEndpointAddress for data to the host.
@@ -23,13 +25,14 @@ pub(super) struct Events {
     wire: Option<Device>,
     /// The control transfer under way: its setup packet, and a write's data.
     control: Option<([u8; 8], Vec<u8>)>,
+    timeline: Option<TimelineWatch>,
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[Kind], wire: Option<Device>) -> Self {
+    pub(super) fn new(kinds: &[Kind], wire: Option<Device>, timeline: Option<TimelineWatch>) -> Self {
         let has = |kind| kinds.contains(&kind);
         let (usb, registers, uart) = (has(Kind::Usb), has(Kind::Registers), has(Kind::Uart));
-        Self { usb, registers, uart, line: Vec::new(), wire, control: None }
+        Self { usb, registers, uart, line: Vec::new(), wire, control: None, timeline }
     }
 
     fn record(&mut self, event: UsbEvent<'_>) {
@@ -69,6 +72,9 @@ impl Watch for Events {
 
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
         self.record(event);
+        if let Some(timeline) = &self.timeline {
+            timeline.usb(event);
+        }
         if !self.usb {
             return;
         }
@@ -81,6 +87,18 @@ impl Watch for Events {
             UsbEvent::Bulk { endpoint, stream, packet } => {
                 errln!("usb  {now:>10}  {endpoint:02X} stream {stream}, {} bytes  {}", packet.len(), hex(packet));
             }
+        }
+    }
+
+    fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
+        if let Some(timeline) = &self.timeline {
+            timeline.flash(command, at, len);
+        }
+    }
+
+    fn dma(&mut self, event: DmaEvent) {
+        if let Some(timeline) = &self.timeline {
+            timeline.dma(event);
         }
     }
 
@@ -103,9 +121,17 @@ pub(super) struct Recorder {
     pub(super) calls: Option<usize>,
     pub(super) until: Vec<CodeAddress>,
     pub(super) hit: Option<CodeAddress>,
+    pub(super) symbols: Names,
+    pub(super) observers: Observers,
 }
 
 impl Recorder {
+    /// Whether it has anything to see.
+    pub(super) fn is_needed(&self) -> bool {
+        let Self { trace, calls, until, observers, .. } = self;
+        trace.is_on() || calls.is_some() || !until.is_empty() || observers.is_any()
+    }
+
     /// Shows a call or a return.
     pub(super) fn call(&mut self, step: &Step<'_>) {
         const LCALL: u8 = 0x12;
@@ -115,12 +141,10 @@ impl Recorder {
         let indent = 2 * (*depth).min(DEEPEST);
         match step.opcode {
             // ACALL: the high bits of the page, and 10001.
-            LCALL => {
-                errln!("call  {:indent$}{} {}", "", step.at, step.instruction().as_string());
-                *depth += 1;
-            }
-            opcode if opcode & 0x1F == 0x11 => {
-                errln!("call  {:indent$}{} {}", "", step.at, step.instruction().as_string());
+            opcode if opcode == LCALL || opcode & 0x1F == 0x11 => {
+                let instruction = step.instruction();
+                let note = self.symbols.note(step.at, &instruction);
+                errln!("call  {:indent$}{} {}{note}", "", step.at, instruction.as_string());
                 *depth += 1;
             }
             RET | RETI => *depth = depth.saturating_sub(1),

@@ -1,0 +1,8 @@
+#![no_main]
+
+// Each target uses one of the checks.
+#[allow(dead_code)]
+#[path = "../../tests/wire_checks/mod.rs"]
+mod wire_checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| wire_checks::symbols(data));

@@ -1,0 +1,197 @@
+//! What `run` has for those who write firmware: names, a profile, a timeline, coverage.
+
+use std::path::{Path, PathBuf};
+
+use i8051::Instruction;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::report::SymbolsReport;
+use crate::atomic;
+use crate::chip::CLOCK_MHZ;
+use crate::cli::input::{self, InFile};
+use crate::cli::output;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::firmware::{CodeAddress, Image};
+use crate::mcu::{Observer, Step};
+use crate::profile::{Coverage, Profile, Timeline};
+use crate::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
+
+/// Names and measurements for those who write firmware.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "For firmware authors")]
+pub struct AuthorArgs {
+    /// Take names and source lines from SDCC's NAME.map or NAME.cdb, or from an ELF; may be given more than once.
+    #[arg(long, value_name = "FILE")]
+    symbols: Vec<PathBuf>,
+
+    /// Write a profile by function into this file: folded stacks, which flamegraph.pl and inferno take, in clock cycles.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+
+    /// Write a timeline into this file: trace-event JSON, which Perfetto and chrome://tracing open.
+    #[arg(long, value_name = "FILE")]
+    timeline: Option<PathBuf>,
+
+    /// Write line coverage into this file: an lcov tracefile. Needs a --symbols with lines.
+    #[arg(long, value_name = "FILE", requires = "symbols")]
+    coverage: Option<PathBuf>,
+
+    /// Replace these files where they are there already.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Why there can be no coverage.
+#[derive(Debug, Error, Diagnostic)]
+#[error("no file of --symbols has source lines")]
+#[diagnostic(
+    code(asmpatch::run::no_lines),
+    help("compile and link with `sdcc --debug`, and give the .cdb that it writes")
+)]
+struct NoLines;
+
+impl Failure for NoLines {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// Two results for one file.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{} would hold two results", path.display())]
+#[diagnostic(
+    code(asmpatch::run::same_output),
+    help("give each of --profile, --timeline and --coverage a file of its own")
+)]
+struct SameOutput {
+    path: PathBuf,
+}
+
+impl Failure for SameOutput {
+    fn exit(&self) -> Exit {
+        Exit::Usage
+    }
+}
+
+/// The names of a run.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    pub(super) names: Symbols,
+    /// The files that they come from.
+    pub(super) files: Vec<SymbolsReport>,
+    /// The folder of the first file that has lines.
+    folder: String,
+}
+
+impl Names {
+    /// What a line of a trace says of the place and of where it leads: nothing without names.
+    pub(super) fn note(&self, at: CodeAddress, instruction: &Instruction) -> String {
+        let here = self.names.label(at);
+        let target = instruction.target().and_then(|target| u16::try_from(target).ok());
+        // Common code runs with either bank: a bank's function is named where the code is in that bank.
+        let target = target.and_then(|target| match at.bank() {
+            crate::firmware::Bank::Common if target >= 0x8000 => None,
+            crate::firmware::Bank::Bank1 => CodeAddress::fetched(1, target),
+            _ => CodeAddress::fetched(0, target),
+        });
+        let there = target.and_then(|target| self.names.label(target));
+        match (here, there) {
+            (None, None) => String::new(),
+            (Some(here), None) => format!("  ; {here}"),
+            (here, Some(there)) => format!("  ; {} -> {there}", here.unwrap_or_default()),
+        }
+    }
+}
+
+/// What measures a run; `None` where it isn't asked for.
+#[derive(Debug, Default)]
+pub(super) struct Observers {
+    pub(super) profile: Option<Profile>,
+    pub(super) timeline: Option<Timeline>,
+    coverage: Option<Coverage>,
+}
+
+impl Observers {
+    /// Whether anything is asked for.
+    pub(super) fn is_any(&self) -> bool {
+        self.profile.is_some() || self.timeline.is_some() || self.coverage.is_some()
+    }
+}
+
+impl Observer for Observers {
+    fn before(&mut self, step: &Step<'_>) {
+        if let Some(profile) = &mut self.profile {
+            profile.before(step);
+        }
+        if let Some(timeline) = &mut self.timeline {
+            timeline.before(step);
+        }
+        if let Some(coverage) = &mut self.coverage {
+            coverage.before(step);
+        }
+    }
+}
+
+impl AuthorArgs {
+    /// Reads the symbols, and checks that every result has a place.
+    pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<Names, AnyFailure> {
+        let outputs: Vec<&PathBuf> = [&self.profile, &self.timeline, &self.coverage].into_iter().flatten().collect();
+        for (index, path) in outputs.iter().enumerate() {
+            if outputs[..index].contains(path) {
+                return Err(SameOutput { path: (*path).clone() }.into());
+            }
+            for input in self.symbols.iter().map(PathBuf::as_path).chain([image_path]) {
+                output::check(path, input, self.force)?;
+            }
+        }
+        let mut names = Names::default();
+        for path in &self.symbols {
+            let bytes = input::read(path, MAX_SYMBOLS_LEN)?;
+            let (form, mut symbols) = Symbols::parse(&bytes).map_err(InFile::<SymbolsError>::named(path))?;
+            symbols.keep_inside(image);
+            let lines = symbols.lines().count();
+            if lines > 0 && names.names.lines().next().is_none() {
+                names.folder = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+            }
+            names.files.push(SymbolsReport {
+                file: path.display().to_string(),
+                form: form.to_string(),
+                functions: symbols.functions(),
+                lines,
+                ignored: symbols.ignored(),
+            });
+            names.names.merge(symbols);
+        }
+        if self.coverage.is_some() && names.names.lines().next().is_none() {
+            return Err(NoLines.into());
+        }
+        names.names.merge(Symbols::known(image));
+        Ok(names)
+    }
+
+    /// What measures the run.
+    pub(super) fn observers(&self, names: &Names) -> Observers {
+        Observers {
+            profile: self.profile.is_some().then(|| Profile::new(names.names.clone())),
+            timeline: self.timeline.is_some().then(Timeline::default),
+            coverage: self.coverage.is_some().then(Coverage::default),
+        }
+    }
+
+    /// Writes the results; gives the files.
+    pub(super) fn write(&self, names: &Names, observers: &mut Observers) -> Result<Vec<String>, AnyFailure> {
+        let profile = observers.profile.as_ref().map(Profile::folded);
+        let timeline = observers.timeline.as_mut().map(|timeline| timeline.finish(CLOCK_MHZ));
+        let coverage = observers.coverage.as_ref().map(|coverage| coverage.lcov(&names.names, &names.folder));
+        let results = [(&self.profile, profile), (&self.timeline, timeline), (&self.coverage, coverage)];
+        let files: Vec<(&Path, Vec<u8>)> =
+            results.into_iter().filter_map(|(path, text)| Some((path.as_deref()?, text?.into_bytes()))).collect();
+        let files: Vec<(&Path, &[u8])> = files.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
+        atomic::write_all(&files)?;
+        if let Some(dropped) = observers.timeline.as_ref().map(Timeline::dropped).filter(|dropped| *dropped > 0) {
+            errln!("asmpatch: the timeline lacks its last {dropped} events: it has room for 200,000");
+        }
+        Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
+    }
+}

@@ -1,0 +1,211 @@
+//! What a run prints, as text and as JSON.
+
+use serde::Serialize;
+
+use super::{place, xdata};
+use crate::chip::UnknownAccess;
+use crate::cli::{print, table};
+use crate::escape::Escape as _;
+use crate::firmware::BridgeState;
+use crate::profile::{FunctionCost, Profile};
+
+/// Functions that the table shows.
+const SHOWN: usize = 12;
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct Report {
+    /// The image.
+    pub(super) file: String,
+    /// The version in it.
+    pub(super) version: String,
+    /// What it enumerated as.
+    pub(super) state: Option<BridgeState>,
+    /// The product string that it enumerated with.
+    pub(super) product: Option<String>,
+    /// How the run ended, in words; `None` where all went well.
+    pub(super) stopped: Option<String>,
+    /// Where the CPU is.
+    pub(super) at: Option<String>,
+    /// The function there, and how far behind its entry.
+    pub(super) function: Option<String>,
+    /// Instructions executed since power-on.
+    pub(super) instructions: u64,
+    /// The highest stack pointer.
+    pub(super) stack_high_water: u8,
+    /// What came out of the serial port.
+    pub(super) uart: String,
+    /// Bytes of the serial port that were lost.
+    pub(super) uart_lost: u64,
+    /// The requests of --control.
+    pub(super) requests: Vec<RequestReport>,
+    /// The commands of --cdb.
+    pub(super) commands: Vec<CommandReport>,
+    /// The registers that the model does not know, each with its first access.
+    pub(super) unknown_registers: Vec<UnknownReport>,
+    /// The addresses of --until, where none was executed.
+    pub(super) not_reached: Vec<String>,
+    /// The files of --symbols.
+    pub(super) symbols: Vec<SymbolsReport>,
+    /// What each function cost, with --profile.
+    pub(super) functions: Vec<FunctionReport>,
+    /// The files that were written.
+    pub(super) wrote: Vec<String>,
+}
+
+impl print::Document for Report {}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct SymbolsReport {
+    /// The file.
+    pub(super) file: String,
+    /// Its form.
+    pub(super) form: String,
+    /// Functions that it names.
+    pub(super) functions: usize,
+    /// Line records.
+    pub(super) lines: usize,
+    /// Symbols that were left out: outside the image's code, or with a name that is no plain text.
+    pub(super) ignored: usize,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Function"))]
+pub(super) struct FunctionReport {
+    /// Its name, or its address.
+    pub(super) name: String,
+    /// Where it begins.
+    pub(super) at: String,
+    /// How often it was called.
+    pub(super) calls: u64,
+    /// Clock cycles of its own instructions.
+    pub(super) own_cycles: u64,
+    /// Clock cycles with all that it called.
+    pub(super) total_cycles: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct RequestReport {
+    /// The SETUP packet: bytes in hexadecimal, with spaces between them.
+    pub(super) setup: String,
+    /// `done` or `stall`.
+    pub(super) answer: &'static str,
+    /// What it brought: bytes in hexadecimal, with spaces between them.
+    pub(super) data: String,
+    /// Instructions executed for it.
+    pub(super) instructions: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct CommandReport {
+    /// The command: bytes in hexadecimal, with spaces between them.
+    pub(super) cdb: String,
+    /// Its status, in words.
+    pub(super) status: String,
+    /// What it brought: bytes in hexadecimal, with spaces between them.
+    pub(super) data: String,
+    /// Instructions executed for it.
+    pub(super) instructions: u64,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct UnknownReport {
+    /// The XDATA address.
+    pub(super) at: String,
+    /// `read` or `write`.
+    pub(super) kind: &'static str,
+    /// Where the CPU was.
+    pub(super) pc: String,
+}
+
+impl FunctionReport {
+    /// The functions of a profile, the most expensive by itself first.
+    pub(super) fn all(profile: &Profile) -> Vec<Self> {
+        let report = |FunctionCost { name, entry, calls, own, total }| Self {
+            name,
+            at: entry.to_string(),
+            calls,
+            own_cycles: own,
+            total_cycles: total,
+        };
+        profile.functions().into_iter().map(report).collect()
+    }
+}
+
+pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
+    let kind = match access.kind {
+        crate::mcu::AccessKind::Read => "read",
+        crate::mcu::AccessKind::Write => "write",
+    };
+    UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
+}
+
+pub(super) fn show(report: &Report) {
+    outln!("{}: version {}", report.file, report.version);
+    for symbols in &report.symbols {
+        let ignored = if symbols.ignored == 0 { String::new() } else { format!(", {} left out", symbols.ignored) };
+        let SymbolsReport { file, form, functions, lines, .. } = symbols;
+        outln!("  symbols       {}: {form}, {functions} functions, {lines} lines{ignored}", file.shown());
+    }
+    match (&report.state, &report.product) {
+        (Some(state), Some(product)) => outln!("  enumerates    {state}, product {product:?}"),
+        _ => outln!("  enumerates    no"),
+    }
+    for request in &report.requests {
+        outln!("  {} {}, {} instructions", request.setup, request.answer, request.instructions);
+        show_data(&request.data);
+    }
+    for command in &report.commands {
+        outln!("  {:<13} {}, {} instructions", command.cdb, command.status, command.instructions);
+        show_data(&command.data);
+    }
+    outln!("  instructions  {}", report.instructions);
+    outln!("  stack         up to 0x{:02X}", report.stack_high_water);
+    if !report.uart.is_empty() {
+        let lost = if report.uart_lost == 0 { String::new() } else { format!(" ({} bytes lost)", report.uart_lost) };
+        outln!("  serial port   {}{lost}", report.uart.escape_debug());
+    }
+    let reads = report.unknown_registers.iter().filter(|access| access.kind == "read").count();
+    let writes = report.unknown_registers.len() - reads;
+    outln!("  not modelled  {reads} registers read, {writes} written; --json lists each with its first place");
+    if !report.not_reached.is_empty() {
+        outln!("  not reached   {}", report.not_reached.join(", "));
+    }
+    if let (Some(stopped), Some(at)) = (&report.stopped, &report.at) {
+        let function = report.function.as_ref().map_or_else(String::new, |function| format!(" ({function})"));
+        outln!("  {stopped}, CPU at {at}{function}");
+    }
+    show_functions(&report.functions);
+    for file in &report.wrote {
+        outln!("wrote {}", file.shown());
+    }
+}
+
+fn show_data(hex: &str) {
+    for line in hex.as_bytes().chunks(48) {
+        outln!("                {}", String::from_utf8_lossy(line).trim_end());
+    }
+}
+
+fn show_functions(functions: &[FunctionReport]) {
+    if functions.is_empty() {
+        return;
+    }
+    let all: u64 = functions.iter().map(|function| function.own_cycles).sum();
+    let mut table = table::new();
+    table.set_header(["own cycles", "of all", "with callees", "calls", "function"]);
+    for function in functions.iter().take(SHOWN) {
+        let share = format!("{:.1} %", 100.0 * function.own_cycles as f64 / all.max(1) as f64);
+        let FunctionReport { name, calls, own_cycles, total_cycles, .. } = function;
+        table.add_row([own_cycles.to_string(), share, total_cycles.to_string(), calls.to_string(), name.clone()]);
+    }
+    table::print(&table);
+    if functions.len() > SHOWN {
+        outln!(" and {} functions more", functions.len() - SHOWN);
+    }
+}

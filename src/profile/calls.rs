@@ -1,0 +1,147 @@
+//! The call stack of running code, followed instruction by instruction.
+//!
+//! An 8051's calls, returns and interrupts move the stack pointer by two, and that is what tells when a function is left:
+//! by RET, by a return address that is popped (the compiler's helpers for `switch` do that), or by a new stack. A RET that
+//! leaves nothing is a jump: so the vendor's stubs enter the other bank.
+
+use crate::firmware::CodeAddress;
+use crate::mcu::Step;
+
+/// A function that was entered and not left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Where it begins.
+    pub entry: CodeAddress,
+    /// The stack pointer there, behind the return address.
+    sp: u8,
+    /// An interrupt's handler.
+    pub is_interrupt: bool,
+}
+
+/// The instruction before this one.
+#[derive(Debug, Clone, Copy)]
+struct Before {
+    sp: u8,
+    kind: Kind,
+}
+
+/// What an instruction does to the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Call,
+    Return,
+    Jump,
+    Push,
+    Pop,
+    Other,
+}
+
+impl Kind {
+    fn of(opcode: u8) -> Self {
+        match opcode {
+            0x12 => Self::Call,
+            0x22 | 0x32 => Self::Return,
+            0x02 | 0x73 | 0x80 => Self::Jump,
+            0xC0 => Self::Push,
+            0xD0 => Self::Pop,
+            // ACALL and AJMP have the page's bits above them.
+            opcode if opcode & 0x1F == 0x11 => Self::Call,
+            opcode if opcode & 0x1F == 0x01 => Self::Jump,
+            _ => Self::Other,
+        }
+    }
+
+    /// The stack pointer after it, unless it writes that register itself.
+    fn sp_after(self, sp: u8) -> u8 {
+        match self {
+            Self::Call => sp.wrapping_add(2),
+            Self::Return => sp.wrapping_sub(2),
+            Self::Push => sp.wrapping_add(1),
+            Self::Pop => sp.wrapping_sub(1),
+            Self::Jump | Self::Other => sp,
+        }
+    }
+}
+
+/// The call stack. Stack pointers rise from frame to frame, so that there are at most 257.
+#[derive(Debug, Clone, Default)]
+pub struct CallStack {
+    frames: Vec<Frame>,
+    before: Option<Before>,
+}
+
+impl CallStack {
+    /// The frames, the outermost first; the innermost executes.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// The frame of the interrupt's handler that runs.
+    pub fn interrupt(&self) -> Option<usize> {
+        self.frames.iter().position(|frame| frame.is_interrupt)
+    }
+
+    /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is a
+    /// call without a return.
+    ///
+    /// Gives how many frames were there all the time: those from there on are new.
+    pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
+        let sp = step.cpu.sp();
+        let kind = Kind::of(step.opcode);
+        let Some(before) = self.before.replace(Before { sp, kind }) else {
+            self.frames.push(Frame { entry: step.at, sp: 0, is_interrupt: false });
+            return 0;
+        };
+        let is_vector = matches!(step.at.addr(), 0x03 | 0x0B | 0x13 | 0x1B | 0x23);
+        let is_interrupt = is_vector && sp == before.kind.sp_after(before.sp).wrapping_add(2);
+        // Most instructions move nothing.
+        if !is_interrupt && sp == before.sp && before.kind == Kind::Other {
+            return self.frames.len();
+        }
+        // An interrupt may come before the first instruction of a function: its address is on the stack then.
+        let (at, own_sp) = match interrupted(step).filter(|_| is_interrupt) {
+            Some(at) => (at, sp.wrapping_sub(2)),
+            None => (step.at, sp),
+        };
+        let depth = self.frames.len();
+        let mut lowest = self.leave(own_sp);
+        match before.kind {
+            Kind::Call => lowest = lowest.min(self.enter(at, own_sp, false)),
+            Kind::Return if lowest == depth => lowest = lowest.min(self.enter(at, own_sp, false)),
+            Kind::Jump if is_entry(at) => {
+                if let Some(top) = self.frames.last_mut().filter(|top| top.entry != at) {
+                    top.entry = at;
+                    lowest = lowest.min(self.frames.len() - 1);
+                }
+            }
+            _ => {}
+        }
+        if is_interrupt {
+            lowest = lowest.min(self.enter(step.at, sp, true));
+        }
+        lowest
+    }
+
+    /// Drops the frames whose return address is no longer on the stack.
+    fn leave(&mut self, sp: u8) -> usize {
+        while self.frames.len() > 1 && self.frames.last().is_some_and(|top| u16::from(sp) + 2 <= u16::from(top.sp)) {
+            self.frames.pop();
+        }
+        self.frames.len()
+    }
+
+    fn enter(&mut self, entry: CodeAddress, sp: u8, is_interrupt: bool) -> usize {
+        while self.frames.len() > 1 && self.frames.last().is_some_and(|top| top.sp >= sp) {
+            self.frames.pop();
+        }
+        self.frames.push(Frame { entry, sp, is_interrupt });
+        self.frames.len() - 1
+    }
+}
+
+/// Where the code goes on after the interrupt that has just come.
+fn interrupted(step: &Step<'_>) -> Option<CodeAddress> {
+    let sp = step.cpu.sp();
+    let [high, low] = [sp, sp.wrapping_sub(1)].map(|at| step.cpu.internal_ram[usize::from(at)]);
+    CodeAddress::fetched(step.bank, u16::from_be_bytes([high, low]))
+}

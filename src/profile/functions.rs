@@ -1,0 +1,252 @@
+//! A profile by function: clock cycles along the call stack.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use super::calls::CallStack;
+use crate::chip::instruction_cycles;
+use crate::firmware::CodeAddress;
+use crate::mcu::{Observer, Step};
+use crate::symbols::Symbols;
+
+/// Call paths that are told apart. What comes on top counts for its caller.
+const MOST_PATHS: usize = 1 << 16;
+
+/// A way through the calls to a function.
+#[derive(Debug, Clone)]
+struct Path {
+    caller: Option<u32>,
+    entry: CodeAddress,
+    cycles: u64,
+    calls: u64,
+}
+
+/// Counts clock cycles and calls of each function, apart for each way through the calls that leads to it.
+///
+/// Interrupts' handlers begin ways of their own: which function they interrupt says nothing about it.
+#[derive(Debug, Default)]
+pub struct Profile {
+    symbols: Symbols,
+    stack: CallStack,
+    paths: Vec<Path>,
+    known: HashMap<(Option<u32>, CodeAddress), u32>,
+    /// The path of each frame.
+    at: Vec<u32>,
+    cut: u64,
+}
+
+/// What a function costs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FunctionCost {
+    /// Its name, or its address.
+    pub name: String,
+    /// Where it begins.
+    pub entry: CodeAddress,
+    /// How often it was called.
+    pub calls: u64,
+    /// Clock cycles of its own instructions.
+    pub own: u64,
+    /// Clock cycles with all that it called.
+    pub total: u64,
+}
+
+impl Profile {
+    /// A profile with these names.
+    pub fn new(symbols: Symbols) -> Self {
+        Self { symbols, ..Self::default() }
+    }
+
+    /// All clock cycles.
+    pub fn cycles(&self) -> u64 {
+        self.paths.iter().map(|path| path.cycles).sum()
+    }
+
+    /// Calls that were counted for their caller, since there were too many ways to functions.
+    pub fn cut(&self) -> u64 {
+        self.cut
+    }
+
+    /// The functions, the most expensive by itself first.
+    pub fn functions(&self) -> Vec<FunctionCost> {
+        let mut costs: HashMap<CodeAddress, FunctionCost> = HashMap::new();
+        for path in &self.paths {
+            let cost = costs.entry(path.entry).or_insert_with(|| FunctionCost {
+                name: self.name(path.entry),
+                entry: path.entry,
+                calls: 0,
+                own: 0,
+                total: 0,
+            });
+            cost.own += path.cycles;
+            cost.calls += path.calls;
+        }
+        // One that calls itself counts once.
+        let mut seen = HashSet::new();
+        for path in self.paths.iter().filter(|path| path.cycles > 0) {
+            seen.clear();
+            let mut next = Some(path);
+            while let Some(on_the_way) = next {
+                if seen.insert(on_the_way.entry)
+                    && let Some(cost) = costs.get_mut(&on_the_way.entry)
+                {
+                    cost.total += path.cycles;
+                }
+                next = on_the_way.caller.and_then(|caller| self.paths.get(caller as usize));
+            }
+        }
+        let mut costs: Vec<FunctionCost> = costs.into_values().collect();
+        costs.sort_by(|a, b| b.own.cmp(&a.own).then(a.entry.cmp(&b.entry)));
+        costs
+    }
+
+    /// The profile as folded stacks: a line for each way, its functions with `;` between them, a space, and the clock cycles.
+    /// flamegraph.pl and inferno take it.
+    pub fn folded(&self) -> String {
+        let mut lines: Vec<String> = Vec::with_capacity(self.paths.len());
+        for path in self.paths.iter().filter(|path| path.cycles > 0) {
+            let mut names = vec![self.name(path.entry)];
+            let mut next = path.caller;
+            while let Some(caller) = next.and_then(|caller| self.paths.get(caller as usize)) {
+                names.push(self.name(caller.entry));
+                next = caller.caller;
+            }
+            names.reverse();
+            lines.push(format!("{} {}", names.join(";"), path.cycles));
+        }
+        lines.sort();
+        let mut text = String::new();
+        for line in lines {
+            // A String takes all.
+            let _ = writeln!(text, "{line}");
+        }
+        text
+    }
+
+    fn name(&self, entry: CodeAddress) -> String {
+        self.symbols.entry(entry).map_or_else(|| entry.to_string(), str::to_owned)
+    }
+
+    /// The path that leads to `entry` from `caller`.
+    fn path(&mut self, caller: Option<u32>, entry: CodeAddress) -> u32 {
+        if let Some(path) = self.known.get(&(caller, entry)) {
+            return *path;
+        }
+        if self.paths.len() == MOST_PATHS {
+            self.cut += 1;
+            return caller.unwrap_or(0);
+        }
+        let path = self.paths.len() as u32;
+        self.paths.push(Path { caller, entry, cycles: 0, calls: 0 });
+        self.known.insert((caller, entry), path);
+        path
+    }
+}
+
+impl Observer for Profile {
+    fn before(&mut self, step: &Step<'_>) {
+        let symbols = &self.symbols;
+        let same = self.stack.step(step, |at| symbols.is_entry(at));
+        if same < self.at.len() || self.stack.frames().len() != self.at.len() {
+            self.at.truncate(same);
+            for index in same..self.stack.frames().len() {
+                let frame = self.stack.frames()[index];
+                let caller = self.at.last().copied().filter(|_| !frame.is_interrupt);
+                let path = self.path(caller, frame.entry);
+                self.paths[path as usize].calls += 1;
+                self.at.push(path);
+            }
+        }
+        if let Some(path) = self.at.last() {
+            self.paths[*path as usize].cycles += instruction_cycles(step.opcode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::chip::{Chip, Speed};
+    use crate::mcu::{CodeSpace, MemoryFlash};
+
+    /// Runs code that ends by a jump to itself.
+    fn profile(pieces: &[(usize, &[u8])], names: &str) -> Profile {
+        let mut body = vec![0; 0x1_7ED6];
+        for (at, bytes) in pieces {
+            body[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+        let mut chip = Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super);
+        let symbols = Symbols::parse(format!("ASxxxx Linker\n{names}").as_bytes()).unwrap().1;
+        let mut profile = Profile::new(symbols);
+        chip.run_observed(10_000, &mut profile);
+        profile
+    }
+
+    const LCALL_100: [u8; 3] = [0x12, 0x01, 0x00];
+    const END: [u8; 2] = [0x80, 0xFE];
+
+    #[test]
+    fn cycles_go_to_the_function_that_spends_them_along_its_callers() {
+        // main calls f twice and g once, which calls f. LCALL is 4 cycles, NOP 1, RET 4, SJMP 3.
+        let names = "C:   00000000 _main\nC:   00000100 _f\nC:   00000200 _g\n";
+        let main = [&LCALL_100[..], &LCALL_100, &[0x12, 0x02, 0x00], &END].concat();
+        let g = [&LCALL_100[..], &[0x22]].concat();
+        let profile = profile(&[(0, &main), (0x100, &[0x00, 0x22]), (0x200, &g)], names);
+        assert_eq!(profile.folded(), "main 15\nmain;f 10\nmain;g 8\nmain;g;f 5\n");
+        let costs: Vec<_> =
+            profile.functions().into_iter().map(|cost| (cost.name, cost.calls, cost.own, cost.total)).collect();
+        let expected = [("f", 3, 15, 15), ("main", 1, 15, 38), ("g", 1, 8, 13)];
+        assert_eq!(
+            costs
+                .iter()
+                .map(|(name, calls, own, total)| (name.as_str(), *calls, *own, *total))
+                .collect::<BTreeSet<_>>(),
+            BTreeSet::from(expected)
+        );
+        assert_eq!(profile.cycles(), 38);
+    }
+
+    #[test]
+    fn a_popped_return_address_and_a_new_stack_leave_the_function() {
+        // f pops its return address, sets up a stack of its own and jumps on: what follows is main's.
+        let names = "C:   00000000 _main\nC:   00000100 _f\n";
+        let f = [0xD0, 0x83, 0xD0, 0x82, 0xE4, 0x73];
+        let folded = profile(&[(0, &[&LCALL_100[..], &[0x00, 0x00], &END].concat()), (0x100, &f)], names).folded();
+        assert_eq!(folded, "main 15\nmain;f 4\n");
+    }
+
+    #[test]
+    fn a_ret_that_jumps_into_the_other_bank_enters_the_function_there() {
+        // The stub pushes where to return and where to go, selects bank 1, and returns into it: as 240417's does.
+        let stub = [0x90, 0x90, 0x00, 0x74, 0x40, 0xC0, 0xE0, 0x74, 0x01, 0xC0, 0xE0, 0xC0, 0x82, 0xC0, 0x83];
+        let stub = [&stub[..], &[0x75, 0x96, 0x01, 0x22]].concat();
+        let names = "C:   00000000 _main\nC:   00000100 _stub\nC:   00019000 _far\n";
+        let back = [0x75, 0x96, 0x00, 0x22];
+        let main = [&LCALL_100[..], &END].concat();
+        let pieces = [(0, &main[..]), (0x100, &stub), (0x140, &back), (0xFF6B + 0x1000, &[0x00, 0x22])];
+        let profile = profile(&pieces, names);
+        let folded = profile.folded();
+        assert!(folded.contains("main;stub;far 5\n"), "{folded}");
+        assert!(folded.contains("main 7\n"), "{folded}");
+    }
+
+    #[test]
+    fn a_jump_to_a_function_is_a_call_without_a_return_and_addresses_serve_as_names() {
+        let pieces: [(usize, &[u8]); 3] =
+            [(0, &[0x02, 0x01, 0x00]), (0x100, &[0x12, 0x02, 0x00, 0x80, 0xFE]), (0x200, &[0x22])];
+        let with_names = profile(&pieces, "C:   00000100 _main\n").folded();
+        assert_eq!(with_names, "c:0x0000 4\nmain 7\nmain;c:0x0200 4\n");
+        assert_eq!(profile(&pieces, "").folded(), "c:0x0000 11\nc:0x0000;c:0x0200 4\n");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_code_has_a_bounded_profile_of_all_its_cycles(code in proptest::collection::vec(proptest::num::u8::ANY, 1..600)) {
+            let profile = profile(&[(0, &code)], "");
+            proptest::prop_assert!(profile.stack.frames().len() <= 257);
+            let folded: u64 = profile.folded().lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+            proptest::prop_assert_eq!(folded, profile.cycles());
+        }
+    }
+}

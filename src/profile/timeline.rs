@@ -1,0 +1,464 @@
+//! A timeline of a run, as trace-event JSON: what Perfetto's viewer and chrome://tracing open.
+//!
+//! Time is simulated: clock cycles of what was executed, at the CPU's clock. Where an idle firmware waits for a timer, no
+//! cycles are executed: each instruction of that time counts [`IDLE_CYCLES`]. What the engines do takes no time in the model
+//! (docs/chip.md), so that flash commands and packets are moments, and spans are those that firmware or host make.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::calls::CallStack;
+use crate::chip::{DmaEvent, UsbEvent, instruction_cycles};
+use crate::firmware::FlashAddress;
+use crate::mcu::{Observer, Step};
+
+/// Clock cycles that an instruction of skipped time counts: about the mean of what both known firmwares execute.
+pub const IDLE_CYCLES: u64 = 3;
+/// Events that are kept. Later ones are counted.
+const MOST: usize = 200_000;
+const PROCESS: u32 = 1;
+
+/// A row of the viewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Track {
+    Interrupts = 1,
+    Control,
+    BulkOut,
+    BulkIn,
+    CommandOut,
+    StatusIn,
+    Flash,
+    Dma,
+    Link,
+}
+
+impl Track {
+    const ALL: [(Self, &'static str); 9] = [
+        (Self::Interrupts, "interrupts"),
+        (Self::Control, "USB control"),
+        (Self::BulkOut, "USB 0x02 out"),
+        (Self::BulkIn, "USB 0x81 in"),
+        (Self::CommandOut, "USB 0x04 command out"),
+        (Self::StatusIn, "USB 0x83 status in"),
+        (Self::Flash, "SPI flash"),
+        (Self::Dma, "SRAM DMA"),
+        (Self::Link, "USB link"),
+    ];
+
+    fn of_endpoint(endpoint: u8) -> Self {
+        match endpoint {
+            crate::chip::DATA_OUT => Self::BulkOut,
+            crate::chip::COMMAND_OUT => Self::CommandOut,
+            crate::chip::STATUS_IN => Self::StatusIn,
+            _ => Self::BulkIn,
+        }
+    }
+}
+
+/// One event, with the keys of the trace-event format.
+#[derive(Debug, Clone, Serialize)]
+struct Event {
+    name: String,
+    cat: &'static str,
+    ph: &'static str,
+    /// Clock cycles here, microseconds in the file.
+    ts: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dur: Option<f64>,
+    pid: u32,
+    tid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    s: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+    #[serde(skip_serializing_if = "Value::is_null")]
+    args: Value,
+}
+
+/// A span that has begun.
+#[derive(Debug, Clone)]
+struct Open {
+    name: String,
+    since: u64,
+    args: Value,
+}
+
+#[derive(Debug, Default)]
+struct Recording {
+    events: Vec<Event>,
+    dropped: u64,
+    interrupt: Option<u64>,
+    control: Option<Open>,
+    suspended: Option<u64>,
+    /// Transfers of the DMA under way, by direction, queue slot and stream.
+    dma: BTreeMap<(bool, u8, u16), u64>,
+    last_dma: u64,
+}
+
+impl Recording {
+    fn put(&mut self, event: Event) {
+        if self.events.len() < MOST {
+            self.events.push(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn span(&mut self, track: Track, cat: &'static str, open: Open, now: u64) {
+        let Open { name, since, args } = open;
+        let dur = Some(now.saturating_sub(since) as f64);
+        let (pid, tid, ts) = (PROCESS, track as u32, since as f64);
+        self.put(Event { name, cat, ph: "X", ts, dur, pid, tid, s: None, id: None, args });
+    }
+
+    fn moment(&mut self, track: Track, cat: &'static str, name: String, args: Value, now: u64) {
+        let (pid, tid, ts) = (PROCESS, track as u32, now as f64);
+        self.put(Event { name, cat, ph: "i", ts, dur: None, pid, tid, s: Some("t"), id: None, args });
+    }
+
+    /// One end of a transfer of the DMA: several may be under way.
+    fn dma_edge(&mut self, ph: &'static str, to_host: bool, id: u64, args: Value, now: u64) {
+        let name = if to_host { "DMA to the host" } else { "DMA from the host" }.to_owned();
+        let (pid, tid, ts) = (PROCESS, Track::Dma as u32, now as f64);
+        self.put(Event { name, cat: "dma", ph, ts, dur: None, pid, tid, s: None, id: Some(id), args });
+    }
+
+    fn end_control(&mut self, outcome: &str, bytes: usize, now: u64) {
+        if let Some(mut open) = self.control.take() {
+            open.args["outcome"] = json!(outcome);
+            open.args["bytes"] = json!(bytes);
+            self.span(Track::Control, "usb", open, now);
+        }
+    }
+
+    fn end_interrupt(&mut self, now: u64) {
+        if let Some(since) = self.interrupt.take() {
+            let open = Open { name: "INT0".to_owned(), since, args: Value::Null };
+            self.span(Track::Interrupts, "cpu", open, now);
+        }
+    }
+
+    fn end_suspend(&mut self, now: u64) {
+        if let Some(since) = self.suspended.take() {
+            let open = Open { name: "suspended".to_owned(), since, args: Value::Null };
+            self.span(Track::Link, "usb", open, now);
+        }
+    }
+
+    fn end_dma(&mut self, key: (bool, u8, u16), now: u64) {
+        if let Some(id) = self.dma.remove(&key) {
+            self.dma_edge("e", key.0, id, Value::Null, now);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Simulated time, in clock cycles.
+    now: AtomicU64,
+    recording: Mutex<Recording>,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    fn recording(&self) -> MutexGuard<'_, Recording> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Records a run. It sees each instruction, for the time and the interrupts; its [`TimelineWatch`] sees the blocks.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    shared: Arc<Shared>,
+    stack: CallStack,
+    depth: usize,
+    cycles: u64,
+    /// Simulated time before the last instruction, and what it takes.
+    last: Option<(u64, u64)>,
+}
+
+impl Timeline {
+    /// What a watch passes on to the timeline.
+    pub fn watch(&self) -> TimelineWatch {
+        TimelineWatch(Arc::clone(&self.shared))
+    }
+
+    /// Ends what is under way, and gives the file. `clock_mhz` is the CPU's clock.
+    pub fn finish(&mut self, clock_mhz: u32) -> String {
+        let now = self.cycles + self.last.map_or(0, |(_, cycles)| cycles);
+        let mut recording = self.shared.recording();
+        recording.end_interrupt(now);
+        recording.end_control("none", 0, now);
+        recording.end_suspend(now);
+        for key in recording.dma.keys().copied().collect::<Vec<_>>() {
+            recording.end_dma(key, now);
+        }
+        let micros = |cycles: f64| (cycles * 1_000.0 / f64::from(clock_mhz.max(1))).round() / 1_000.0;
+        let mut events = recording.events.clone();
+        events.sort_by(|a, b| a.ts.total_cmp(&b.ts));
+        for event in &mut events {
+            event.ts = micros(event.ts);
+            event.dur = event.dur.map(micros);
+        }
+        let named =
+            |name, tid, args| json!({"name": name, "ph": "M", "ts": 0, "pid": PROCESS, "tid": tid, "args": args});
+        let mut all = vec![named("process_name", 0, json!({"name": "ASM2464PD"}))];
+        for (track, name) in Track::ALL {
+            all.push(named("thread_name", track as u32, json!({"name": name})));
+            all.push(named("thread_sort_index", track as u32, json!({"sort_index": track as u32})));
+        }
+        // Plain data always becomes JSON.
+        all.extend(events.into_iter().filter_map(|event| serde_json::to_value(event).ok()));
+        let other = json!({"clock_mhz": clock_mhz, "dropped": recording.dropped});
+        json!({"displayTimeUnit": "ns", "otherData": other, "traceEvents": all}).to_string()
+    }
+
+    /// Events that are missing in the file.
+    pub fn dropped(&self) -> u64 {
+        self.shared.recording().dropped
+    }
+}
+
+impl Observer for Timeline {
+    fn before(&mut self, step: &Step<'_>) {
+        if let Some((then, cycles)) = self.last {
+            let skipped = step.now.saturating_sub(then + 1);
+            self.cycles += cycles + skipped * IDLE_CYCLES;
+        }
+        self.last = Some((step.now, instruction_cycles(step.opcode)));
+        self.shared.now.store(self.cycles, Ordering::Relaxed);
+        let same = self.stack.step(step, |_| false);
+        let depth = self.stack.frames().len();
+        if same == self.depth && depth == self.depth {
+            return;
+        }
+        self.depth = depth;
+        let interrupt = self.stack.interrupt();
+        // One may follow on the other's heels.
+        if interrupt.is_none_or(|frame| frame >= same) {
+            let mut recording = self.shared.recording();
+            recording.end_interrupt(self.cycles);
+            recording.interrupt = interrupt.map(|_| self.cycles);
+        }
+    }
+}
+
+/// The timeline's side of a [`Watch`](crate::chip::Watch): call each method from the one of the same name.
+#[derive(Debug, Clone)]
+pub struct TimelineWatch(Arc<Shared>);
+
+impl TimelineWatch {
+    /// Something crossed the wire.
+    pub fn usb(&self, event: UsbEvent<'_>) {
+        let now = self.0.now();
+        let mut recording = self.0.recording();
+        match event {
+            UsbEvent::Setup { setup, .. } => {
+                recording.end_control("given up", 0, now);
+                let hex: Vec<String> = setup.iter().map(|byte| format!("{byte:02x}")).collect();
+                let args = json!({"setup": hex.join(" ")});
+                recording.control = Some(Open { name: request_name(setup), since: now, args });
+            }
+            UsbEvent::ControlDone(data) => recording.end_control("done", data.len(), now),
+            UsbEvent::ControlStall => recording.end_control("stall", 0, now),
+            UsbEvent::Bulk { endpoint, stream, packet } => {
+                let args = json!({"bytes": packet.len(), "stream": stream});
+                let name = match packet {
+                    [b'U', b'S', b'B', b'C', ..] if packet.len() == 31 => "CBW".to_owned(),
+                    [b'U', b'S', b'B', b'S', ..] if packet.len() == 13 => "CSW".to_owned(),
+                    _ => format!("{} bytes", packet.len()),
+                };
+                recording.moment(Track::of_endpoint(endpoint), "usb", name, args, now);
+            }
+            UsbEvent::Suspend => recording.suspended = Some(now),
+            UsbEvent::Resume => recording.end_suspend(now),
+        }
+    }
+
+    /// The flash got a command.
+    pub fn flash(&self, command: u8, at: FlashAddress, len: usize) {
+        let name = match command {
+            0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB => "read",
+            0x02 | 0x32 => "program",
+            0x20 => "erase 4 KiB",
+            0x52 => "erase 32 KiB",
+            0xD8 => "erase 64 KiB",
+            0x05 => "read status",
+            0x01 => "write status",
+            0x06 => "write enable",
+            0x04 => "write disable",
+            0x9F => "read ID",
+            _ => "unknown command",
+        };
+        let args = json!({"command": format!("{command:#04x}"), "address": format!("{:#08x}", at.0), "bytes": len});
+        self.0.recording().moment(Track::Flash, "flash", name.to_owned(), args, self.0.now());
+    }
+
+    /// The SRAM's DMA began or ended a transfer.
+    pub fn dma(&self, event: DmaEvent) {
+        let now = self.0.now();
+        let mut recording = self.0.recording();
+        match event {
+            DmaEvent::Started { to_host, queue_slot, stream, sram, len } => {
+                recording.end_dma((to_host, queue_slot, stream), now);
+                recording.last_dma += 1;
+                let id = recording.last_dma;
+                recording.dma.insert((to_host, queue_slot, stream), id);
+                let args = json!({"bytes": len, "sram": format!("{sram:#07x}"), "slot": queue_slot, "stream": stream});
+                recording.dma_edge("b", to_host, id, args, now);
+            }
+            DmaEvent::Ended { to_host, queue_slot, stream } => recording.end_dma((to_host, queue_slot, stream), now),
+        }
+    }
+}
+
+/// A control request, by its name in the USB specification where it has one.
+fn request_name([kind, request, ..]: [u8; 8]) -> String {
+    const STANDARD: [&str; 13] = [
+        "GET_STATUS",
+        "CLEAR_FEATURE",
+        "request 0x02",
+        "SET_FEATURE",
+        "request 0x04",
+        "SET_ADDRESS",
+        "GET_DESCRIPTOR",
+        "SET_DESCRIPTOR",
+        "GET_CONFIGURATION",
+        "SET_CONFIGURATION",
+        "GET_INTERFACE",
+        "SET_INTERFACE",
+        "SYNCH_FRAME",
+    ];
+    match kind >> 5 & 3 {
+        0 => STANDARD.get(usize::from(request)).map_or_else(|| format!("request {request:#04x}"), ToString::to_string),
+        1 => format!("class {request:#04x}"),
+        _ => format!("vendor {request:#04x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::chip::{Chip, Data, Driver, Speed, Watch};
+    use crate::mcu::{CodeSpace, MemoryFlash};
+    use crate::practice;
+
+    struct Eyes(TimelineWatch);
+
+    impl Watch for Eyes {
+        fn usb(&mut self, _now: u64, event: UsbEvent<'_>) {
+            self.0.usb(event);
+        }
+
+        fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
+            self.0.flash(command, at, len);
+        }
+
+        fn dma(&mut self, event: DmaEvent) {
+            self.0.dma(event);
+        }
+    }
+
+    /// What the format wants of every event. Source: the trace-event format's document, "Event Descriptions".
+    fn check(document: &Value) {
+        let mut begun: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut last = 0.0;
+        for event in document["traceEvents"].as_array().unwrap() {
+            let phase = event["ph"].as_str().unwrap();
+            assert!(event["name"].is_string() && event["pid"].is_u64() && event["tid"].is_u64(), "{event}");
+            let ts = event["ts"].as_f64().unwrap();
+            match phase {
+                "M" => {
+                    assert!(event["args"].is_object(), "{event}");
+                    continue;
+                }
+                "X" => assert!(event["dur"].as_f64().unwrap() >= 0.0, "{event}"),
+                "i" => assert!(matches!(event["s"].as_str(), Some("t" | "p" | "g")), "{event}"),
+                "b" | "e" => {
+                    let id = event["id"].as_u64().unwrap();
+                    *begun.entry(id).or_default() += if phase == "b" { 1 } else { 1 << 32 };
+                }
+                other => panic!("phase {other}"),
+            }
+            assert!(event["cat"].is_string(), "{event}");
+            assert!(ts >= last, "{event}: events are in the order of their time");
+            last = ts;
+        }
+        assert!(
+            begun.values().all(|edges| *edges == 1 | 1 << 32),
+            "each transfer begins once and ends once: {begun:?}"
+        );
+    }
+
+    #[test]
+    fn a_run_has_interrupts_packets_and_flash_commands_on_tracks_of_their_own_in_simulated_time() {
+        let image = practice::image();
+        let mut timeline = Timeline::default();
+        let mut chip = Chip::power_on(CodeSpace::new(&image), MemoryFlash::erased(), Speed::Super);
+        chip.set_watch(Some(Box::new(Eyes(timeline.watch()))));
+        let timeline = Arc::new(Mutex::new(std::mem::take(&mut timeline)));
+        let mut driver = Driver::new(chip);
+        let observer = Arc::clone(&timeline);
+        driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *observer.lock().unwrap()));
+        driver.enumerate().unwrap();
+        // E0 reads the flash.
+        driver.bulk_only(&[0xE0, 0x50, 0, 0, 0, 0], Data::In(128)).unwrap();
+        driver.chip.suspend();
+        driver.settle();
+        driver.chip.resume();
+        driver.settle();
+        let text = timeline.lock().unwrap().finish(114);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        check(&document);
+        let events = document["traceEvents"].as_array().unwrap();
+        let on = |track: Track| {
+            let is_on = |event: &&Value| event["tid"] == track as u32 && event["ph"] != "M";
+            events.iter().filter(is_on).map(|event| event["name"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(on(Track::Control), ["GET_DESCRIPTOR", "SET_ADDRESS", "GET_DESCRIPTOR", "SET_CONFIGURATION"]);
+        assert_eq!(on(Track::BulkOut), ["CBW"]);
+        assert_eq!(on(Track::BulkIn), ["128 bytes", "CSW"]);
+        assert!(on(Track::Flash).contains(&"read"));
+        assert_eq!(on(Track::Link), ["suspended"]);
+        assert!(on(Track::Interrupts).iter().all(|name| *name == "INT0"));
+        assert!(on(Track::Interrupts).len() > 4, "{:?}", on(Track::Interrupts));
+        assert_eq!(document["otherData"]["dropped"], 0);
+    }
+
+    #[test]
+    fn transfers_of_the_dma_are_spans_that_all_end() {
+        let timeline = Timeline::default();
+        let watch = timeline.watch();
+        let started = |queue_slot| DmaEvent::Started { to_host: true, queue_slot, stream: 1, sram: 0x4000, len: 512 };
+        watch.dma(started(1));
+        watch.dma(started(2));
+        watch.dma(DmaEvent::Ended { to_host: true, queue_slot: 2, stream: 1 });
+        watch.dma(started(1));
+        let text = { timeline }.finish(114);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        check(&document);
+        let dma = document["traceEvents"].as_array().unwrap().iter().filter(|event| event["cat"] == "dma").count();
+        assert_eq!(dma, 6);
+    }
+
+    #[test]
+    fn a_flood_of_events_is_counted_and_not_kept() {
+        let mut timeline = Timeline::default();
+        let watch = timeline.watch();
+        for _ in 0..MOST + 5 {
+            watch.flash(0x05, FlashAddress(0), 1);
+        }
+        assert_eq!(timeline.dropped(), 5);
+        let document: Value = serde_json::from_str(&timeline.finish(114)).unwrap();
+        assert_eq!(document["otherData"]["dropped"], 5);
+    }
+}

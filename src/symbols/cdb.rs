@@ -1,0 +1,83 @@
+//! SDCC's debugging information, `.cdb`: a record a line. `F:` says that a symbol is a function, `L:` where a symbol or a
+//! line is. Source: SDCC's manual, "CDB file format", and SDCC 4.2's output.
+//!
+//! `L:G$main$0$0:7B` is where a function begins, `L:XG$main$0$0:9E` its last instruction, `L:C$a.c$8$1_0$6:9E` line 8 of
+//! a.c, `L:A$start$97:0` line 97 of start.asm. Linker records have the address in hexadecimal.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::map::key;
+use super::{Extent, Symbols, SymbolsError, place};
+use crate::firmware::CodeAddress;
+
+pub(super) fn is_cdb(text: &str) -> bool {
+    let is_record = |line: &str| {
+        let bytes = line.as_bytes();
+        bytes.len() > 2 && bytes[1] == b':' && b"MFSTL".contains(&bytes[0])
+    };
+    text.lines().next().is_some_and(is_record)
+}
+
+pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
+    let mut symbols = Symbols::default();
+    // Records of the linker come last, but whoever wrote the file need not know that.
+    let functions: HashSet<&str> = text.lines().filter_map(function).collect();
+    let mut starts: BTreeMap<&str, CodeAddress> = BTreeMap::new();
+    let mut ends: Vec<(&str, CodeAddress)> = Vec::new();
+    let mut assembly: Vec<(&str, u32, CodeAddress)> = Vec::new();
+    let mut compiled: HashSet<&str> = HashSet::new();
+    for (index, record) in text.lines().enumerate() {
+        let Some(record) = record.strip_prefix("L:") else { continue };
+        let malformed = |reason| SymbolsError::Malformed { line: index + 1, reason };
+        let (symbol, address) = record.rsplit_once(':').ok_or_else(|| malformed("a linker record has no address"))?;
+        let address = u32::from_str_radix(address.trim_end(), 16)
+            .map_err(|_| malformed("a linker record's address is no hexadecimal number of 32 bits"))?;
+        let mut parts = symbol.split('$');
+        let kind = parts.next().unwrap_or_default();
+        let is_line = matches!(kind, "A" | "C");
+        let start = key(symbol).filter(|key| functions.contains(key));
+        let end = symbol.strip_prefix('X').and_then(key).filter(|key| functions.contains(key));
+        if !is_line && start.is_none() && end.is_none() {
+            continue;
+        }
+        let Some(at) = place(address) else {
+            symbols.ignored += 1;
+            continue;
+        };
+        if let Some(key) = start {
+            let name = key.split_once('$').map_or(key, |(_, name)| name);
+            symbols.add_function(at, name, Extent::Open);
+            starts.insert(key, at);
+        } else if let Some(key) = end {
+            ends.push((key, at));
+        } else {
+            let file = parts.next().unwrap_or_default();
+            let line = parts.next().and_then(|line| line.parse().ok());
+            let line = line.ok_or_else(|| malformed("a line record has no line number"))?;
+            if kind == "C" {
+                compiled.insert(file.rsplit_once('.').map_or(file, |(stem, _)| stem));
+                symbols.add_line(file, line, at)?;
+            } else {
+                assembly.push((file, line, at));
+            }
+        }
+    }
+    for (key, end) in ends {
+        if let Some(at) = starts.get(key) {
+            symbols.end_function(*at, end);
+        }
+    }
+    // The compiler's own assembly is nobody's source.
+    for (module, line, at) in assembly {
+        if !compiled.contains(module) {
+            symbols.add_line(&format!("{module}.asm"), line, at)?;
+        }
+    }
+    Ok(symbols)
+}
+
+/// Scope and name of the function that a record tells of.
+fn function(record: &str) -> Option<&str> {
+    let (symbol, _) = record.strip_prefix("F:")?.split_once('(')?;
+    key(symbol)
+}

@@ -1,0 +1,278 @@
+//! Names and source lines of a firmware's code, as its linker wrote them: SDCC's `.map` and `.cdb`, and ELF.
+//!
+//! These files are input like any other: what they say is checked against code space and against the image, bounded, and
+//! shown only where it is plain text. Addresses are the CPU's, with 1 in bits 16 to 23 for bank 1, as SDCC writes banked code.
+
+mod cdb;
+mod map;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use crate::failure::{Exit, Failure};
+use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
+
+/// No file of symbols that is read is longer, in bytes.
+pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
+/// Line records that are kept of one file.
+const MAX_LINES: usize = 500_000;
+/// Characters of a name.
+const MAX_NAME: usize = 255;
+/// How far a function of unknown length reaches, where none follows: in bytes.
+const REACH: u16 = 0x1000;
+
+/// Why a file gives no symbols.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum SymbolsError {
+    /// None of the known forms.
+    #[error("this is no map of sdld, no .cdb of SDCC, and no ELF")]
+    #[diagnostic(
+        code(asmpatch::symbols::unknown_form),
+        help("SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`")
+    )]
+    UnknownForm,
+    /// A line that is not as its form has it.
+    #[error("line {line}: {reason}")]
+    #[diagnostic(code(asmpatch::symbols::malformed), help("the file is damaged or cut off; link the firmware again"))]
+    Malformed {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// More lines of source than code has bytes.
+    #[error("it has more than {MAX_LINES} line records")]
+    #[diagnostic(code(asmpatch::symbols::too_many), help("no firmware of 98,006 bytes has so many; check the file"))]
+    TooMany,
+    /// The ELF file can't be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Elf(#[from] ElfFileError),
+}
+
+impl Failure for SymbolsError {
+    fn exit(&self) -> Exit {
+        Exit::BadInput
+    }
+}
+
+/// The form of a file of symbols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SymbolsForm {
+    /// The map that SDCC's linker writes.
+    Map,
+    /// SDCC's debugging information.
+    Cdb,
+    /// ELF for EM_8051.
+    Elf,
+}
+
+impl fmt::Display for SymbolsForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Map => "sdld map",
+            Self::Cdb => "SDCC .cdb",
+            Self::Elf => "ELF",
+        })
+    }
+}
+
+/// How far a function reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// To its last instruction, which begins here.
+    To(CodeAddress),
+    /// To the next function.
+    Open,
+    /// Only its entry is known: what stands around it may be another's.
+    Entry,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Function {
+    name: String,
+    extent: Extent,
+}
+
+/// A line of source, and the code that begins it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SourceLine {
+    /// The file's name, without its folder.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// Its first instruction.
+    pub at: CodeAddress,
+}
+
+/// Names of functions, and source lines, by address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Symbols {
+    functions: BTreeMap<CodeAddress, Function>,
+    lines: BTreeSet<SourceLine>,
+    ignored: usize,
+}
+
+impl Symbols {
+    /// The routines that are known in an image of this version.
+    pub fn known(image: &Image) -> Self {
+        let mut symbols = Self::default();
+        for routine in known_routines(image.version()) {
+            symbols.add_function(routine.at, routine.name, Extent::Entry);
+        }
+        symbols
+    }
+
+    /// Reads a file in whichever form it has.
+    ///
+    /// # Errors
+    /// [`SymbolsError`].
+    pub fn parse(file: &[u8]) -> Result<(SymbolsForm, Self), SymbolsError> {
+        if file.starts_with(b"\x7FELF") {
+            return Ok((SymbolsForm::Elf, Self::from_elf(file)?));
+        }
+        let text = String::from_utf8_lossy(file);
+        if cdb::is_cdb(&text) {
+            Ok((SymbolsForm::Cdb, cdb::parse(&text)?))
+        } else if map::is_map(&text) {
+            Ok((SymbolsForm::Map, map::parse(&text)?))
+        } else {
+            Err(SymbolsError::UnknownForm)
+        }
+    }
+
+    fn from_elf(file: &[u8]) -> Result<Self, ElfFileError> {
+        let mut symbols = Self::default();
+        for (address, len, name) in elf_functions(file)? {
+            let Some(at) = from_elf_address(address, Bank::Common) else {
+                symbols.ignored += 1;
+                continue;
+            };
+            let end = len.checked_sub(1).and_then(|len| from_elf_address(address.checked_add(len)?, Bank::Common));
+            let end = end.filter(|end| end.bank() == at.bank() && *end >= at);
+            symbols.add_function(at, name, end.map_or(Extent::Open, Extent::To));
+        }
+        Ok(symbols)
+    }
+
+    /// Adds what `other` has. Where both name an address, the name that is here stays.
+    pub fn merge(&mut self, other: Self) {
+        for (at, function) in other.functions {
+            match self.functions.entry(at) {
+                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(function)),
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    if matches!(function.extent, Extent::To(_)) {
+                        entry.get_mut().extent = function.extent;
+                    }
+                }
+            }
+        }
+        self.lines.extend(other.lines);
+        self.ignored += other.ignored;
+    }
+
+    /// Leaves out what stands where `image` has no code.
+    pub fn keep_inside(&mut self, image: &Image) {
+        let before = self.functions.len() + self.lines.len();
+        self.functions.retain(|at, _| image.code(*at).is_some());
+        self.lines.retain(|line| image.code(line.at).is_some());
+        self.ignored += before - self.functions.len() - self.lines.len();
+    }
+
+    /// How many functions have a name.
+    pub fn functions(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// The lines of source, by file, line and address.
+    pub fn lines(&self) -> impl Iterator<Item = &SourceLine> {
+        self.lines.iter()
+    }
+
+    /// How many symbols were left out: outside code, outside the image, or with a name that is no plain text.
+    pub fn ignored(&self) -> usize {
+        self.ignored
+    }
+
+    /// Whether a function begins at `at`.
+    pub fn is_entry(&self, at: CodeAddress) -> bool {
+        self.functions.contains_key(&at)
+    }
+
+    /// The name of the function that begins at `at`.
+    pub fn entry(&self, at: CodeAddress) -> Option<&str> {
+        self.functions.get(&at).map(|function| function.name.as_str())
+    }
+
+    /// The functions, by address.
+    pub fn entries(&self) -> impl Iterator<Item = (CodeAddress, &str)> {
+        self.functions.iter().map(|(at, function)| (*at, function.name.as_str()))
+    }
+
+    /// The function that `at` is in, and how far behind its entry.
+    pub fn lookup(&self, at: CodeAddress) -> Option<(&str, u16)> {
+        let (entry, function) = self.functions.range(..=at).next_back()?;
+        let offset = at.addr().checked_sub(entry.addr())?;
+        let is_inside = entry.bank() == at.bank()
+            && match function.extent {
+                Extent::To(end) => at <= end,
+                Extent::Open => offset < REACH,
+                Extent::Entry => offset == 0,
+            };
+        is_inside.then_some((function.name.as_str(), offset))
+    }
+
+    /// `name` or `name+0x12`, where `at` is in a function with a name.
+    pub fn label(&self, at: CodeAddress) -> Option<String> {
+        let (name, offset) = self.lookup(at)?;
+        Some(if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") })
+    }
+
+    fn add_function(&mut self, at: CodeAddress, name: &str, extent: Extent) {
+        if !is_plain(name) {
+            self.ignored += 1;
+            return;
+        }
+        let function = Function { name: name.to_owned(), extent };
+        self.functions.entry(at).or_insert(function);
+    }
+
+    /// Puts the end of a function into it.
+    fn end_function(&mut self, at: CodeAddress, end: CodeAddress) {
+        if let Some(function) = self.functions.get_mut(&at).filter(|_| end.bank() == at.bank() && end >= at) {
+            function.extent = Extent::To(end);
+        }
+    }
+
+    fn add_line(&mut self, file: &str, line: u32, at: CodeAddress) -> Result<(), SymbolsError> {
+        // A name alone: the file that is looked for stands beside the symbols.
+        let is_name = is_plain(file) && !file.contains(['/', '\\']) && file != "." && file != "..";
+        if !is_name || line == 0 {
+            self.ignored += 1;
+        } else if self.lines.len() == MAX_LINES {
+            return Err(SymbolsError::TooMany);
+        } else {
+            self.lines.insert(SourceLine { file: file.to_owned(), line, at });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name can stand in a folded stack, in lcov and on a terminal as it is.
+fn is_plain(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';')
+}
+
+/// A C function's name, of the linker's: SDCC puts an underscore before it.
+fn c_name(symbol: &str) -> &str {
+    symbol.strip_prefix('_').filter(|name| !name.is_empty()).unwrap_or(symbol)
+}
+
+fn place(address: u32) -> Option<CodeAddress> {
+    from_elf_address(address.into(), Bank::Common)
+}

@@ -1,0 +1,52 @@
+//! docs/firmware-authors.md, run as it stands: its commands are typed, and must print what it says.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The program on the PATH.
+fn program(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not on the PATH: Debian's package sdcc"))
+}
+
+#[test]
+#[ignore = "needs SDCC"]
+fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = root.join("docs/firmware-authors.md");
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("firmware-authors.md");
+    let work = folder.path().join("firmware-authors.in");
+    fs::create_dir_all(work.join("u")).unwrap();
+    fs::write(work.join("u/bridge.toml"), "serial = \"SAMPLE000001\"\n").unwrap();
+    fs::copy(root.join("examples/firmware/sample.c"), work.join("sample.c")).unwrap();
+    fs::copy(&page, &copy).unwrap();
+    let cases = trycmd::TestCases::new();
+    cases
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
+        .env("NO_COLOR", "1")
+        .register_bin("sdcc", program("sdcc"))
+        .case(copy.to_str().unwrap());
+    cases.run();
+    // `TRYCMD=overwrite` writes the copy: the page gets what it shows.
+    if std::env::var_os("TRYCMD").is_some_and(|wish| wish == "overwrite") {
+        fs::copy(&copy, &page).unwrap();
+    }
+    let folded = fs::read_to_string(work.join("sample.folded")).unwrap();
+    let line = folded.lines().find(|line| line.contains("crc_xdata;crc_byte")).unwrap();
+    assert!(fs::read_to_string(&page).unwrap().contains(line), "the page shows another line than {line:?}");
+    // What a viewer and genhtml need is there.
+    let timeline: serde_json::Value = serde_json::from_slice(&fs::read(work.join("sample.json")).unwrap()).unwrap();
+    assert!(timeline["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "vendor 0xa0"));
+    let coverage = fs::read_to_string(work.join("sample.info")).unwrap();
+    let covered = |line: &str| coverage.lines().any(|found| found.starts_with(line));
+    assert!(covered("SF:sample.c") && covered("FNDA:256,crc_byte") && covered("FNDA:0,tlp_send"), "{coverage}");
+    // The lines are those of the source: the loop of the CRC goes round eight times a byte.
+    let source = fs::read_to_string(work.join("sample.c")).unwrap();
+    let shift = source.lines().position(|line| line.contains("0x1021")).unwrap() + 1;
+    assert!(covered(&format!("DA:{shift},2048")), "line {shift}: {coverage}");
+}

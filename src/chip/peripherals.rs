@@ -2,6 +2,7 @@
 
 use super::bulk::Bulk;
 use super::dma::{self, Dma};
+use super::engine;
 use super::ep0::Ep0;
 use super::fabric::Fabric;
 use super::flash::FlashController;
@@ -74,7 +75,7 @@ impl<F: SpiFlash> Peripherals<F> {
             uas: Uas::default(),
             sram: Sram::new(),
             dma: Dma::default(),
-            nvme: Nvme::new(),
+            nvme: Nvme::default(),
             tlp: Tlp::default(),
             fabric: Fabric::default(),
             link: Link::new(speed),
@@ -143,10 +144,11 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Flash => FlashController::<F>::read(addr, stored),
             Block::Ep0 => self.ep0.read(addr, stored),
             Block::Bulk => self.bulk.read(addr, stored),
-            Block::Msc => self.msc.read(addr, stored, memory),
+            Block::Msc => self.msc.read(addr, stored),
             Block::Uas => self.uas.read(addr, stored, memory),
             Block::Sram => self.sram.read(addr, page[usize::from(sram::WINDOW_PAGE)], stored),
             Block::Dma => self.dma.read(addr, stored, memory),
+            Block::Engine => engine::read(addr, stored, memory, self.msc.is_uas(), &self.dma),
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
@@ -196,7 +198,12 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Uas => self.uas_write(addr, value, memory),
             Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
             Block::Dma => self.dma_write(addr, value, memory),
-            Block::Nvme => self.nvme.write(addr, value),
+            Block::Engine => {
+                let did = engine::write(addr, value, memory, self.msc.is_uas(), &self.uas, &mut self.dma);
+                self.attention |= did;
+                did
+            }
+            Block::Nvme => self.nvme.write(addr, value, before, memory),
             Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
                 let did = self.link.write(addr, value);

@@ -2,6 +2,7 @@
 
 use super::fabric::{Address, Completion, Request};
 use super::map::Register;
+use super::nvme::Nvme;
 use crate::mcu::XdataMemory;
 
 /// 0xB210: format and type. 0xB213, 0xB216: length and more of the header's first dwords, no effect here. 0xB217:
@@ -16,9 +17,9 @@ const DATA: u16 = 0xB220;
 /// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
 /// completion that is the requester's own. Source: b0:0xAE57-0xAE66, 0x9A60.
 const COMPLETION: u16 = 0xB22A;
-/// 0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells, which go nowhere.
-/// Source: b0:0x99A8; b0:0xE61C-0xE66C.
-const DOORBELL: u16 = 0xB251;
+/// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source: b0:0x99A8;
+/// b0:0xC45F-0xC471, 0xE617-0xE676.
+const DOORBELL: u16 = 0xB250;
 const FIRE: u16 = 0xB254;
 /// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D wants it set for reads and clear for writes.
 const HAS_DATA: u16 = 0xB284;
@@ -40,7 +41,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH"),
     Register::range(DATA, DATA + 3, "TLP_DATA"),
     Register::range(COMPLETION, COMPLETION + 3, "TLP_COMPLETION"),
-    Register::range(0xB250, DOORBELL, "NVME_DOORBELL"),
+    Register::range(DOORBELL, DOORBELL + 1, "NVME_DOORBELL"),
     Register::one(FIRE, "TLP_FIRE"),
     Register::one(HAS_DATA, "TLP_HAS_DATA"),
     Register::one(STATUS, "TLP_STATUS"),
@@ -62,7 +63,7 @@ impl Tlp {
         addr: u16,
         value: u8,
         memory: &mut XdataMemory,
-        carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>,
+        carry: impl FnOnce(Request, &mut XdataMemory) -> Option<Completion>,
     ) -> bool {
         match addr {
             STATUS => {
@@ -76,13 +77,18 @@ impl Tlp {
             }
             FIRE => {
                 self.status |= GONE;
+                if let Some(doorbell) = Nvme::doorbell(value) {
+                    let at = usize::from(DOORBELL);
+                    let rung = u32::from(u16::from_be_bytes([memory.main()[at], memory.main()[at + 1]]));
+                    carry(Request::MemoryWrite(doorbell, rung, 0x0F), memory);
+                }
                 true
             }
             _ => false,
         }
     }
 
-    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>) {
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &mut XdataMemory) -> Option<Completion>) {
         let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);

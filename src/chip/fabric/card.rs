@@ -157,6 +157,10 @@ mod tests {
     struct Ranges(Vec<(u64, Vec<u8>)>);
 
     impl HostMemory for Ranges {
+        fn read(&mut self, _: u64, _: &mut [u8]) -> bool {
+            false
+        }
+
         fn write(&mut self, address: u64, data: &[u8]) -> bool {
             let end = address.saturating_add(data.len() as u64);
             let is_taken = [0x1000..=0x1100, 0x2000..=0x2010]

@@ -6,6 +6,7 @@ use super::config::{
     BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET,
 };
 use super::device::{Device, DeviceSpec, Engine, Kind, LinkSpec};
+use super::nvme::Controller;
 use super::{Address, Completion, HostMemory, Nowhere, Place};
 
 /// Descriptions that make no tree.
@@ -128,6 +129,12 @@ impl Node {
             self.behind.iter_mut().for_each(Self::reset);
         }
         completion
+    }
+
+    /// The first drive at or behind it.
+    pub(super) fn first_drive(&mut self) -> Option<&mut Controller> {
+        let Self { itself, behind, .. } = self;
+        itself.drive().or_else(|| behind.iter_mut().find_map(Self::first_drive))
     }
 
     fn reset(&mut self) {

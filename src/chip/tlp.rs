@@ -62,7 +62,7 @@ impl Tlp {
         addr: u16,
         value: u8,
         memory: &mut XdataMemory,
-        carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>,
+        carry: impl FnOnce(Request) -> Option<Completion>,
     ) -> bool {
         match addr {
             STATUS => {
@@ -82,7 +82,7 @@ impl Tlp {
         }
     }
 
-    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>) {
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request) -> Option<Completion>) {
         let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);
@@ -107,7 +107,7 @@ impl Tlp {
             }
         };
         self.status |= GONE;
-        let Some(completion) = carry(request, memory) else { return };
+        let Some(completion) = carry(request) else { return };
         let page = memory.main_mut();
         let (status, data) = match completion {
             Completion::Data(value) => (0, Some(value)),
@@ -147,13 +147,13 @@ mod tests {
     use super::*;
 
     fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
-        tlp.write(STATUS, 0x07, memory, |_, _| None);
+        tlp.write(STATUS, 0x07, memory, |_| None);
         let page = memory.main_mut();
         page[usize::from(HEADER)] = format;
         page[usize::from(BYTE_ENABLES)] = 0x0F;
         page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
         page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());
-        tlp.write(FIRE, SEND, memory, |request, _| fabric.request(request));
+        tlp.write(FIRE, SEND, memory, |request| fabric.request(request));
         tlp.read(STATUS, 0)
     }
 

@@ -148,7 +148,15 @@ pub(super) fn read(addr: u16, stored: u8, memory: &XdataMemory, is_uas: bool, dm
 }
 
 /// `true` where the write did something.
-pub(super) fn write(addr: u16, value: u8, memory: &mut XdataMemory, is_uas: bool, uas: &Uas, dma: &mut Dma) -> bool {
+pub(super) fn write(
+    addr: u16,
+    value: u8,
+    memory: &mut XdataMemory,
+    is_uas: bool,
+    uas: &Uas,
+    dma: &mut Dma,
+    nvme: &mut Nvme,
+) -> bool {
     match addr {
         COMMAND => {
             let page = memory.main_mut();
@@ -157,14 +165,13 @@ pub(super) fn write(addr: u16, value: u8, memory: &mut XdataMemory, is_uas: bool
             page[usize::from(SLOT)] = slot;
             false
         }
-        START => start(value, memory, is_uas, uas, dma).is_some(),
+        START => start(value, &Chosen { page: memory.main(), is_uas }, uas, dma, nvme).is_some(),
         _ => false,
     }
 }
 
 /// Starts what the firmware asks for of one part; `None` where there is no such part.
-fn start(value: u8, memory: &mut XdataMemory, is_uas: bool, uas: &Uas, dma: &mut Dma) -> Option<()> {
-    let chosen = Chosen { page: memory.main(), is_uas };
+fn start(value: u8, chosen: &Chosen<'_>, uas: &Uas, dma: &mut Dma, nvme: &mut Nvme) -> Option<()> {
     let io = chosen.io()?;
     let slots = chosen.byte(SLOT).wrapping_sub(chosen.byte(FIRST_SLOT));
     let before = u32::from(slots) * chosen.slot_blocks();
@@ -173,7 +180,7 @@ fn start(value: u8, memory: &mut XdataMemory, is_uas: bool, uas: &Uas, dma: &mut
     let sram_slot = chosen.byte(SLOT) & 0x1F;
     let len = blocks.checked_mul(chosen.block_len())?;
     if value & START_DMA != 0 {
-        let stream = if is_uas { uas.tag(usize::from(queue_slot)) } else { 0 };
+        let stream = if chosen.is_uas { uas.tag(usize::from(queue_slot)) } else { 0 };
         dma.begin(io.is_write, Transfer::part(queue_slot, sram_slot, stream, len as usize));
     }
     if value & BUILD_COMMAND != 0 {
@@ -187,7 +194,7 @@ fn start(value: u8, memory: &mut XdataMemory, is_uas: bool, uas: &Uas, dma: &mut
         command[40..48].copy_from_slice(&(io.first.wrapping_add(u64::from(before))).to_le_bytes());
         command[48..50].copy_from_slice(&(blocks as u16).wrapping_sub(1).to_le_bytes());
         let entry = chosen.byte(ENTRY);
-        Nvme::put_command(entry, &command, memory);
+        nvme.put_command(entry, &command);
     }
     Some(())
 }

@@ -4,11 +4,9 @@ use super::dma::Dma;
 use super::fabric::HostMemory;
 use super::nvme::{self, Came, Nvme};
 use super::sram::Sram;
-use crate::mcu::XdataMemory;
 
-/// The blocks that the PCIe side reaches.
+/// The blocks that answer the PCIe side.
 pub(super) struct Targets<'a> {
-    pub(super) memory: &'a mut XdataMemory,
     pub(super) sram: &'a mut Sram,
     pub(super) nvme: &'a mut Nvme,
     pub(super) dma: &'a mut Dma,
@@ -23,19 +21,17 @@ fn in_sram(address: u64, len: usize) -> Option<usize> {
 }
 
 impl HostMemory for Targets<'_> {
-    fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
-        if let Some(at) = in_sram(address, into.len()) {
-            into.copy_from_slice(&self.sram.bytes()[at..at + into.len()]);
-            return true;
-        }
-        Nvme::pcie_read(address, into, self.memory)
+    fn read(&mut self, address: u64, data: &mut [u8]) -> bool {
+        let Some(at) = in_sram(address, data.len()) else { return self.nvme.pcie_read(address, data) };
+        data.copy_from_slice(&self.sram.bytes()[at..at + data.len()]);
+        true
     }
 
     fn write(&mut self, address: u64, data: &[u8]) -> bool {
         if let Some(at) = in_sram(address, data.len()) {
             self.sram.load(at, data);
         } else {
-            match self.nvme.pcie_write(address, data, self.memory) {
+            match self.nvme.pcie_write(address, data) {
                 None => return false,
                 Some(Came::Entry(released)) => self.dma.release(released),
                 Some(Came::Bytes) => {}

@@ -75,7 +75,7 @@ impl<F: SpiFlash> Peripherals<F> {
             uas: Uas::default(),
             sram: Sram::new(),
             dma: Dma::default(),
-            nvme: Nvme::default(),
+            nvme: Nvme::new(),
             tlp: Tlp::default(),
             fabric: Fabric::default(),
             link: Link::new(speed),
@@ -112,7 +112,7 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// When the next event of its own accord comes.
     pub(super) fn next_event(&self) -> Option<u64> {
-        [self.timers.next(), self.bulk.next(), self.dma.next()].into_iter().flatten().min()
+        [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at()].into_iter().flatten().min()
     }
 
     /// Lets the events happen whose time has come.
@@ -121,6 +121,9 @@ impl<F: SpiFlash> Peripherals<F> {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
+            if self.nvme.is_seen(self.now) {
+                self.devices_look();
+            }
             self.changed();
         }
         self.refresh();
@@ -199,11 +202,15 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
             Block::Dma => self.dma_write(addr, value, memory),
             Block::Engine => {
-                let did = engine::write(addr, value, memory, self.msc.is_uas(), &self.uas, &mut self.dma);
+                let Self { msc, uas, dma, nvme, .. } = self;
+                let did = engine::write(addr, value, memory, msc.is_uas(), uas, dma, nvme);
                 self.attention |= did;
                 did
             }
-            Block::Nvme => self.nvme.write(addr, value, before, memory),
+            Block::Nvme => {
+                let did = self.nvme.write(addr, value, memory);
+                did || Nvme::is_command(addr) && self.command_is_due()
+            }
             Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
                 let did = self.link.write(addr, value);
@@ -264,13 +271,32 @@ impl<F: SpiFlash> Peripherals<F> {
 
     fn tlp_write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
         let Self { tlp, fabric, sram, nvme, dma, attention, .. } = self;
-        tlp.write(addr, value, memory, |request, memory| {
-            let mut targets = Targets { memory, sram, nvme, dma, is_written: false };
+        let did = tlp.write(addr, value, memory, |request| {
+            let mut targets = Targets { sram, nvme, dma, is_written: false };
             let completion = fabric.carry(request, &mut targets);
             // Data that waited for an entry may go now.
             *attention |= targets.is_written;
             completion
-        })
+        });
+        self.command_is_due();
+        did
+    }
+
+    /// A device that waits for a command will look for it. `false` where none does.
+    fn command_is_due(&mut self) -> bool {
+        let awaits = self.fabric.awaits_command();
+        if awaits {
+            self.nvme.will_be_seen(self.now);
+        }
+        awaits
+    }
+
+    /// The devices that wait for a command look for it.
+    fn devices_look(&mut self) {
+        let Self { fabric, sram, nvme, dma, attention, .. } = self;
+        let mut targets = Targets { sram, nvme, dma, is_written: false };
+        fabric.look(&mut targets);
+        *attention |= targets.is_written;
     }
 
     fn dma_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {

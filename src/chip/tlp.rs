@@ -63,7 +63,7 @@ impl Tlp {
         addr: u16,
         value: u8,
         memory: &mut XdataMemory,
-        carry: impl FnOnce(Request, &mut XdataMemory) -> Option<Completion>,
+        carry: impl FnOnce(Request) -> Option<Completion>,
     ) -> bool {
         match addr {
             STATUS => {
@@ -80,7 +80,7 @@ impl Tlp {
                 if let Some(doorbell) = Nvme::doorbell(value) {
                     let at = usize::from(DOORBELL);
                     let rung = u32::from(u16::from_be_bytes([memory.main()[at], memory.main()[at + 1]]));
-                    carry(Request::MemoryWrite(doorbell, rung, 0x0F), memory);
+                    carry(Request::MemoryWrite(doorbell, rung, 0x0F));
                 }
                 true
             }
@@ -88,7 +88,7 @@ impl Tlp {
         }
     }
 
-    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &mut XdataMemory) -> Option<Completion>) {
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request) -> Option<Completion>) {
         let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);
@@ -113,7 +113,7 @@ impl Tlp {
             }
         };
         self.status |= GONE;
-        let Some(completion) = carry(request, memory) else { return };
+        let Some(completion) = carry(request) else { return };
         let page = memory.main_mut();
         let (status, data) = match completion {
             Completion::Data(value) => (0, Some(value)),
@@ -153,13 +153,13 @@ mod tests {
     use super::*;
 
     fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
-        tlp.write(STATUS, 0x07, memory, |_, _| None);
+        tlp.write(STATUS, 0x07, memory, |_| None);
         let page = memory.main_mut();
         page[usize::from(HEADER)] = format;
         page[usize::from(BYTE_ENABLES)] = 0x0F;
         page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
         page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());
-        tlp.write(FIRE, SEND, memory, |request, _| fabric.request(request));
+        tlp.write(FIRE, SEND, memory, |request| fabric.request(request));
         tlp.read(STATUS, 0)
     }
 

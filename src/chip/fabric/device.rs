@@ -350,6 +350,21 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Whether its card waits for a command.
+    pub(super) fn awaits_command(&self) -> bool {
+        matches!(&self.works, Works::Card(card) if card.waits())
+    }
+
+    /// Its card looks for the command that it waits for.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        if let Works::Card(card) = &mut self.works {
+            card.look(is_master.then_some(host));
+        }
+    }
+}
+
 /// Power management, MSI, PCI Express; error reporting and a serial number in the extended space.
 fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: Kind, link: LinkSpec) {
     config.put(CAPABILITIES, &[POWER_MANAGEMENT as u8]);

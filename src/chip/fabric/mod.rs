@@ -96,8 +96,8 @@ pub trait Function: fmt::Debug + Send {
 
 /// What a device's own memory requests reach, as bus master.
 pub trait HostMemory {
-    /// Reads; `false` where not all of it has a place.
-    fn read(&mut self, address: u64, into: &mut [u8]) -> bool;
+    /// Answers a read; `false` where not all of it is there.
+    fn read(&mut self, address: u64, data: &mut [u8]) -> bool;
 
     /// Takes a write; `false` where not all of it has a place. None of it is written then.
     fn write(&mut self, address: u64, data: &[u8]) -> bool;
@@ -210,6 +210,18 @@ impl Fabric {
         let is_posted = matches!(request, Request::MemoryWrite(..));
         self.round_trips += u64::from(!is_posted);
         (!is_posted).then(|| found.unwrap_or(Completion::UnsupportedRequest))
+    }
+
+    /// Whether a device waits for a command in host memory.
+    pub(super) fn awaits_command(&self) -> bool {
+        self.link_lasts != Some(0) && self.root.awaits_command()
+    }
+
+    /// Lets the devices that wait for a command look for it.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        if self.link_lasts != Some(0) {
+            self.root.look(host);
+        }
     }
 
     fn configure(node: &mut Node, at: Address, request: Request) -> Completion {

@@ -198,3 +198,94 @@ fn start(value: u8, chosen: &Chosen<'_>, uas: &Uas, dma: &mut Dma, nvme: &mut Nv
     }
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A command in slot 2 over UAS, with a drive of 0x1000 blocks and parts of 64 KiB.
+    fn chosen(cdb: &[u8]) -> (XdataMemory, Dma) {
+        let (mut memory, mut dma) = (XdataMemory::new(), Dma::default());
+        let page = memory.main_mut();
+        let at = uas::unit_at(2) + uas::CDB;
+        page[at..at + cdb.len()].copy_from_slice(cdb);
+        page[usize::from(SIZES)] = 0x40;
+        page[usize::from(NAMESPACE)] = 1;
+        page[usize::from(BLOCKS)..][..5].copy_from_slice(&[0, 0, 0, 0x10, 0]);
+        dma.write(0xCE6E, 0, &memory, 0);
+        memory.main_mut()[usize::from(COMMAND)] = 2;
+        write(COMMAND, 2, &mut memory, true, &Uas::default(), &mut dma, &mut Nvme::new());
+        (memory, dma)
+    }
+
+    fn told(memory: &XdataMemory, dma: &Dma) -> [u8; 4] {
+        [SLOTS, PARTS, FITS, STATE].map(|addr| read(addr, 0, memory, true, dma))
+    }
+
+    #[test]
+    fn a_command_is_told_by_its_slots_and_parts() {
+        let (memory, dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 0, 32, 0]);
+        assert_eq!(told(&memory, &dma), [1, 1, 0x80, 0x01]);
+        assert_eq!(
+            (memory.main()[usize::from(FIRST_SLOT)], memory.main()[usize::from(SLOT)]),
+            (1, 1),
+            "slot 0 is taken"
+        );
+        let (memory, dma) = chosen(&[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        assert_eq!(told(&memory, &dma), [9, 3, 0, 0x05]);
+        let (memory, dma) = chosen(&[0x12, 0, 0, 0, 36, 0]);
+        assert_eq!(told(&memory, &dma), [0, 0, 0, 0x03]);
+    }
+
+    #[test]
+    fn blocks_that_do_not_exist_are_for_software() {
+        for (cdb, refused) in [
+            ([0x28, 0, 0, 0, 0x0F, 0xFF, 0, 0, 1, 0], false),
+            ([0x28, 0, 0, 0, 0x0F, 0xFF, 0, 0, 2, 0], true),
+            ([0x2A, 0, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0xFF, 0xFF, 0], true),
+            ([0x2A, 0, 0, 0, 0, 0, 0, 0, 0, 0], true),
+        ] {
+            let (memory, dma) = chosen(&cdb);
+            assert_eq!(read(REFUSED, 0, &memory, true, &dma) != 0, refused, "{cdb:02X?}");
+            assert_eq!(read(STATE, 0, &memory, true, &dma) & 0x02 != 0, refused, "{cdb:02X?}");
+        }
+    }
+
+    #[test]
+    fn over_bulk_only_the_cbw_has_to_say_the_same() {
+        let mut memory = XdataMemory::new();
+        let page = memory.main_mut();
+        page[CBW_CDB..CBW_CDB + 10].copy_from_slice(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
+        page[usize::from(NAMESPACE)] = 1;
+        page[usize::from(BLOCKS) + 4] = 9;
+        for (len, flags, refused) in [(1024_u32, 0x80, 0), (512, 0x80, 0x10), (1024, 0, 0x10)] {
+            memory.main_mut()[CBW_LENGTH..CBW_LENGTH + 4].copy_from_slice(&len.to_le_bytes());
+            memory.main_mut()[CBW_FLAGS] = flags;
+            assert_eq!(read(REFUSED, 0, &memory, false, &Dma::default()), refused, "{len} {flags:#x}");
+        }
+    }
+
+    #[test]
+    fn a_part_stands_where_its_slot_is_counted_from_the_first() {
+        let (mut memory, mut dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 1, 0x01, 0]);
+        let mut nvme = Nvme::new();
+        for (slot, value, is_there) in [(0x05, 3, true), (0x29, 2, false)] {
+            memory.main_mut()[usize::from(SLOT)] = slot;
+            memory.main_mut()[usize::from(ENTRY)] = slot & 0x1F;
+            assert_eq!(write(START, value, &mut memory, true, &Uas::default(), &mut dma, &mut nvme), is_there);
+        }
+        let command = |entry: u16| -> Vec<u8> {
+            let at = 0xA000 + 64 * entry;
+            (at..at + 64).map(|addr| nvme.read(addr, 0, &memory)).collect()
+        };
+        let first = command(5);
+        assert_eq!(first[..5], [0x02, 0, 0x05, 0x02, 0x01]);
+        assert_eq!(
+            (first[26], &first[40..50]),
+            (0x21, &[0x88, 0, 0, 0, 0, 0, 0, 0, 0x7F, 0][..]),
+            "128 blocks from 8 + 128 on"
+        );
+        let second = command(9);
+        assert!(second.iter().all(|byte| *byte == 0), "there is no such part");
+    }
+}

@@ -7,6 +7,8 @@ mod command;
 mod identify;
 mod queue;
 mod store;
+#[cfg(test)]
+mod tests;
 
 use serde::Deserialize;
 

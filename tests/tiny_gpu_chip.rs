@@ -230,7 +230,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
     for sectors in [1, 8, 32] {
         let mut bytes = [0; 16];
         bytes[14] = 1;
-        let entry = Some(Entry { to: OPEN_QUEUE, bytes });
+        let entry = Some(Entry { to: OPEN_QUEUE, bytes, command_at: None });
         let send = DmaWrite { entry, ..to_sram(0, sectors * SECTOR) };
         let mut came = vec![0; sectors * SECTOR];
         let ((), arming) = counted(&shared, || {

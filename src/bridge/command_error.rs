@@ -91,7 +91,7 @@ pub enum CommandError {
 
 impl CommandError {
     /// The error of a command that the unit did not end with GOOD.
-    pub(super) fn of_status(cdb: &Cdb, status: ScsiStatus, sense: Option<Sense>) -> Self {
+    pub(crate) fn of_status(cdb: &Cdb, status: ScsiStatus, sense: Option<Sense>) -> Self {
         match status {
             ScsiStatus::CheckCondition => {
                 Self::CheckCondition { command: cdb.name(), sense, advice: advice(cdb, sense).to_owned() }

@@ -74,6 +74,21 @@ pub trait Transport {
     /// [`TransportError`], as for [`Transport::execute`]; jobs in flight at that time are lost.
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError>;
 
+    /// A stream of 0x81 that belongs to no command; `None` where there is none.
+    fn spare_stream(&self) -> Option<u16> {
+        None
+    }
+
+    /// Reads [`Transport::spare_stream`] with no command under way, until `buffer` is full or a short packet came; gives the
+    /// bytes that came.
+    ///
+    /// # Errors
+    /// [`TransportError`]; the device's port has been reset then.
+    fn read_spare_stream(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, TransportError> {
+        let what = "there is no stream that belongs to no command".to_owned();
+        Err(TransportError::Protocol { command: "reading a stream".to_owned(), what })
+    }
+
     /// Brings the device back to where the next command can be sent.
     ///
     /// # Errors
@@ -103,6 +118,14 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
         (**self).run(workload, depth, timeout)
+    }
+
+    fn spare_stream(&self) -> Option<u16> {
+        (**self).spare_stream()
+    }
+
+    fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
+        (**self).read_spare_stream(buffer, timeout)
     }
 
     fn recover(&mut self) -> Result<(), TransportError> {

@@ -39,7 +39,8 @@ const BUSY: u16 = 0xC450;
 const LENGTH: u16 = 0xC4CC;
 /// 0xC508: slot; the engine sends a good status for it. Source: c:0x3E81-0x3EED.
 pub(super) const SEND_GOOD: u16 = 0xC508;
-/// 0xC512: any write takes the event that 0xC516 shows; 0xC51A the one that 0xC51E shows. Source: c:0x3EED, c:0x488F.
+/// 0xC512: the SRAM slot of the transfer that 0xC516 tells of; any write takes the event. 0xC51A: the same of 0xC51E.
+/// Source: c:0x3EED, c:0x488F; Bulk-Only puts a READ's next part into the slot that it reads here (c:0x49E9, 0x4A53).
 const TAKE_IN: u16 = 0xC512;
 const TAKE_OUT: u16 = 0xC51A;
 /// 0xC516: queue slot of the oldest finished transfer to the host, 3F for none. 0xC51E: from the host.
@@ -50,21 +51,23 @@ const EVENTS: u16 = 0xC520;
 
 /// 0xCE40-0xCE43: bitmap of used slots, 0xCE43 has slots 0-7. Source: c:0x129E-0x14E0; the roles are chosen.
 const USED: u16 = 0xCE40;
-/// 0xCE5C: bit k, slots 16k to 16k+15 are free. 0xCE60: first free slot, 40 for none; 0xCE65, 0xCE66, 0xCE67: first
-/// free group of 2, 4, 8. Source: c:0x45D0-0x466A; the roles are chosen.
+/// 0xCE5C: bit k, slots 16k to 16k+15 are free; 0xCE5D, 0xCE5F: the same of groups of 8, 4. Source: c:0x5260, 0x5373,
+/// 0x52C7 and the masks that they take. 0xCE60: first free slot, 40 for none; 0xCE65, 0xCE66, 0xCE67: first free group of 2, 4, 8; the roles are
+/// chosen (c:0x45D0-0x466A).
 const FREE_16: u16 = 0xCE5C;
 const FREE_1: u16 = 0xCE60;
 const FREE_2: u16 = 0xCE65;
+/// 0xCE95: from which group of 2 on 0xCE65 looks. Source: c:0x533D. 0xCE96: a slot; then 0xCE97 tells how many are free from it on.
+/// Source: c:0x163A.
+const FROM_2: u16 = 0xCE95;
+const FROM: u16 = 0xCE96;
+const IN_A_ROW: u16 = 0xCE97;
 /// 0xCE6E: takes a slot. 0xCE6F: frees one. Source: c:0x129E-0x14E0; the client's E5 writes.
 const TAKE: u16 = 0xCE6E;
 const FREE: u16 = 0xCE6F;
 
-/// 0xCE00: 3 starts a copy of one sector from 0x7000 on its way to an SSD; reads 0 when done. Source: c:0x34F0, 0x4ED3,
-/// which are not reached without an SSD. It copies nothing here.
-const COPY: u16 = 0xCE00;
-
 /// Bytes of a slot. Slot n stands at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
-const SLOT_LEN: usize = 0x4000;
+pub(super) const SLOT_LEN: usize = 0x4000;
 const NO_QUEUE_SLOT: u8 = 0x3F;
 /// Transfers kept at once: one a queue slot.
 const MOST: usize = 64;
@@ -88,16 +91,16 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(TAKE_OUT, "DMA_TAKE_OUT"),
     Register::one(DONE_OUT, "DMA_DONE_OUT"),
     Register::one(EVENTS, "DMA_EVENTS"),
-    Register::one(COPY, "NVME_COPY"),
     Register::range(USED, USED + 3, "SRAM_SLOTS_USED"),
-    Register::one(FREE_16, "SRAM_FREE_16"),
+    Register::range(FREE_16, FREE_16 + 3, "SRAM_FREE_MAPS"),
     Register::one(FREE_1, "SRAM_FREE_1"),
     Register::range(FREE_2, FREE_2 + 2, "SRAM_FREE_GROUPS"),
+    Register::range(FROM_2, IN_A_ROW, "SRAM_FREE_FROM"),
     Register::range(TAKE, FREE, "SRAM_SLOT_TAKE_FREE"),
 ];
 
 #[derive(Debug, Clone, Copy)]
-struct Transfer {
+pub(super) struct Transfer {
     queue_slot: u8,
     sram_slot: u8,
     stream: u16,
@@ -112,6 +115,23 @@ impl Transfer {
     fn ended(self, to_host: bool) -> DmaEvent {
         DmaEvent::Ended { to_host, queue_slot: self.queue_slot, stream: self.stream }
     }
+
+    /// A part of a READ or WRITE: it stands in the SRAM from its slot on.
+    pub(super) fn part(queue_slot: u8, sram_slot: u8, stream: u16, len: usize) -> Self {
+        let at = usize::from(sram_slot) * SLOT_LEN;
+        Self { queue_slot, sram_slot, stream, at, left: len, is_released: false, is_drain: false }
+    }
+
+    fn done(&self) -> Done {
+        Done { queue_slot: self.queue_slot, sram_slot: self.sram_slot }
+    }
+}
+
+/// The slots of a finished transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Done {
+    queue_slot: u8,
+    sram_slot: u8,
 }
 
 /// What the DMA begins and ends.
@@ -144,10 +164,10 @@ pub enum DmaEvent {
 /// What there is to tell the firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
-    /// A transfer to the host is finished; its queue slot.
-    In(u8),
+    /// A transfer to the host is finished.
+    In(Done),
     /// One from the host.
-    Out(u8),
+    Out(Done),
     Drained,
 }
 
@@ -157,8 +177,8 @@ pub(super) struct Dma {
     to_host: Vec<Transfer>,
     /// Events to come, and when.
     due: VecDeque<(u64, Event)>,
-    done_in: VecDeque<u8>,
-    done_out: VecDeque<u8>,
+    done_in: VecDeque<Done>,
+    done_out: VecDeque<Done>,
     drained: bool,
     used: u32,
     /// Bytes moved.
@@ -191,9 +211,18 @@ impl Dma {
         self.moved
     }
 
-    fn first_free(&self, group: u32) -> Option<u8> {
-        let mask = if group == 32 { u32::MAX } else { (1 << group) - 1 };
-        (0..32 / group).find(|index| (self.used >> (index * group)) & mask == 0).map(|index| index as u8)
+    /// Whether all of a group of `len` slots, less than 32, are free.
+    fn is_free(&self, len: u32, group: u32) -> bool {
+        (self.used >> (group * len)) & ((1 << len) - 1) == 0
+    }
+
+    fn first_free(&self, len: u32) -> Option<u8> {
+        (0..32 / len).find(|group| self.is_free(len, *group)).map(|group| group as u8)
+    }
+
+    /// Bit k: group k is free.
+    fn free_groups(&self, len: u32) -> u8 {
+        (0..32 / len).fold(0, |map, group| map | u8::from(self.is_free(len, group)) << group)
     }
 
     pub(super) fn read(&self, addr: u16, stored: u8, memory: &XdataMemory) -> u8 {
@@ -203,15 +232,25 @@ impl Dma {
                 (word(SECTORS) * word(SECTOR_LEN)).to_be_bytes()[usize::from(addr - LENGTH)]
             }
             DRAINED => u8::from(self.drained),
-            COPY => 0,
             BUSY => u8::from(!self.from_host.is_empty()) << 1,
             EVENTS => u8::from(!self.done_in.is_empty()) | u8::from(!self.done_out.is_empty()) << 1,
-            DONE_IN => self.done_in.front().copied().unwrap_or(NO_QUEUE_SLOT),
-            DONE_OUT => self.done_out.front().copied().unwrap_or(NO_QUEUE_SLOT),
+            DONE_IN => self.done_in.front().map_or(NO_QUEUE_SLOT, |done| done.queue_slot),
+            DONE_OUT => self.done_out.front().map_or(NO_QUEUE_SLOT, |done| done.queue_slot),
+            TAKE_IN => self.done_in.front().map_or(stored, |done| done.sram_slot),
+            TAKE_OUT => self.done_out.front().map_or(stored, |done| done.sram_slot),
             USED..=0xCE43 => self.used.to_be_bytes()[usize::from(addr - USED)],
-            FREE_16 => u8::from(self.used & 0xFFFF == 0) | u8::from(self.used >> 16 == 0) << 1,
+            FREE_16 => self.free_groups(16),
+            0xCE5D => self.free_groups(8),
+            0xCE5F => self.free_groups(4),
             FREE_1 => self.first_free(1).unwrap_or(0x40),
-            FREE_2 => self.first_free(2).unwrap_or(0x3F),
+            FREE_2 => {
+                let from = u32::from(memory.main()[usize::from(FROM_2)]);
+                (from..16).find(|group| self.is_free(2, *group)).map_or(0x3F, |group| group as u8)
+            }
+            IN_A_ROW => {
+                let from = u32::from(memory.main()[usize::from(FROM)]).min(32);
+                (from..32).take_while(|slot| self.is_free(1, *slot)).count() as u8
+            }
             0xCE66 => self.first_free(4).unwrap_or(0x1F),
             0xCE67 => self.first_free(8).unwrap_or(0x0F),
             _ => stored,
@@ -265,16 +304,27 @@ impl Dma {
         let to_host = byte(CONTROL) & 0x01 == 0;
         let list = if to_host { &mut self.to_host } else { &mut self.from_host };
         list.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
-        if list.len() == MOST {
-            list.remove(0);
-        }
         if transfer.left > 0 {
-            list.push(transfer);
-            let Transfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
-            self.news.push(DmaEvent::Started { to_host, queue_slot, stream, sram, len });
+            self.begin(!to_host, transfer);
         } else if is_drain {
             self.later(now, Event::Drained);
         }
+    }
+
+    /// Starts a transfer behind those that are under way.
+    pub(super) fn begin(&mut self, is_from_host: bool, transfer: Transfer) {
+        let list = if is_from_host { &mut self.from_host } else { &mut self.to_host };
+        if list.len() == MOST {
+            list.remove(0);
+        }
+        list.push(transfer);
+        let Transfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
+        self.news.push(DmaEvent::Started { to_host: !is_from_host, queue_slot, stream, sram, len });
+    }
+
+    /// The first SRAM slot that is free.
+    pub(super) fn first_free_slot(&self) -> Option<u8> {
+        self.first_free(1)
     }
 
     /// The transfer from the host that takes a packet on this stream; on any for `None`.
@@ -297,7 +347,7 @@ impl Dma {
         if transfer.left == 0 {
             let ended = self.from_host.remove(index);
             self.news.push(ended.ended(false));
-            self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.queue_slot) });
+            self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.done()) });
         }
     }
 
@@ -323,7 +373,7 @@ impl Dma {
         if transfer.left == 0 {
             let ended = self.to_host.remove(index);
             self.news.push(ended.ended(true));
-            self.later(now, Event::In(ended.queue_slot));
+            self.later(now, Event::In(ended.done()));
         }
         Some(packet)
     }
@@ -341,8 +391,8 @@ impl Dma {
     pub(super) fn advance(&mut self, now: u64) {
         while let Some((_, event)) = self.due.pop_front_if(|(at, _)| *at <= now) {
             match event {
-                Event::In(queue_slot) if self.done_in.len() < MOST => self.done_in.push_back(queue_slot),
-                Event::Out(queue_slot) if self.done_out.len() < MOST => self.done_out.push_back(queue_slot),
+                Event::In(done) if self.done_in.len() < MOST => self.done_in.push_back(done),
+                Event::Out(done) if self.done_out.len() < MOST => self.done_out.push_back(done),
                 Event::In(_) | Event::Out(_) => {}
                 Event::Drained => self.drained = true,
             }

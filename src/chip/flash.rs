@@ -32,10 +32,6 @@ const ADDRESS_HIGH: u16 = 0xC8AB;
 const FRAME: u16 = 0xC8AC;
 /// 0xC8AE:0xC8AF: where in the buffer, big-endian. Source: b0:0xBE44.
 const OFFSET: u16 = 0xC8AE;
-/// 0xC8B2-0xC8B8: another engine that moves memory; .0 of the last starts it and reads 0 when done. Source: c:0x4A7C
-/// and b1:0xCF98 wait for it. What it moves is not known, and it moves nothing here.
-const MOVER: u16 = 0xC8B2;
-const MOVER_START: u16 = 0xC8B8;
 
 pub(super) const REGISTERS: &[Register] = &[
     Register::range(BUFFER, BUFFER + 0xFFF, "FLASH_BUFFER").plain_to_reads(),
@@ -48,7 +44,6 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(ADDRESS_HIGH, "FLASH_ADDRESS_HIGH"),
     Register::range(FRAME, FRAME + 1, "FLASH_FRAME"),
     Register::range(OFFSET, OFFSET + 1, "FLASH_OFFSET"),
-    Register::range(MOVER, MOVER_START, "MOVER"),
 ];
 
 const PAGE_LEN: u32 = 0x100;
@@ -104,7 +99,7 @@ impl<F: SpiFlash> FlashController<F> {
 
     pub(super) fn read(addr: u16, stored: u8) -> u8 {
         match addr {
-            START | MOVER_START => stored & !0x01,
+            START => stored & !0x01,
             _ => stored,
         }
     }

@@ -140,9 +140,8 @@ impl<F: SpiFlash> Chip<F> {
     /// What the PCIe side writes into the bridge: SRAM from 0x00200000 on, or the NVMe completion queue. `false` where it
     /// has no place.
     pub fn pcie_write(&mut self, addr: u64, data: &[u8]) -> bool {
-        let (peripherals, memory) = self.bus.xdata.parts();
-        let Peripherals { sram, nvme, dma, .. } = peripherals;
-        let is_taken = Targets { memory, sram, nvme, dma, is_written: false }.write(addr, data);
+        let Peripherals { sram, nvme, dma, .. } = self.bus.xdata.peripherals_mut();
+        let is_taken = Targets { sram, nvme, dma, is_written: false }.write(addr, data);
         self.changed();
         is_taken
     }

@@ -1,17 +1,12 @@
-//! What devices behind the bridge reach as bus masters: the SRAM, and the NVMe completion queue.
+//! What devices behind the bridge reach as bus masters: the SRAM, and the NVMe queues.
 
 use super::dma::Dma;
 use super::fabric::HostMemory;
-use super::nvme::Nvme;
+use super::nvme::{self, Came, Nvme};
 use super::sram::Sram;
-use crate::mcu::XdataMemory;
 
-/// Where the SRAM stands for the PCIe side. Source: tinygrad's hardware probing.
-const SRAM: u64 = 0x0020_0000;
-
-/// The blocks that take writes from the PCIe side.
+/// The blocks that answer the PCIe side.
 pub(super) struct Targets<'a> {
-    pub(super) memory: &'a XdataMemory,
     pub(super) sram: &'a mut Sram,
     pub(super) nvme: &'a mut Nvme,
     pub(super) dma: &'a mut Dma,
@@ -19,20 +14,28 @@ pub(super) struct Targets<'a> {
     pub(super) is_written: bool,
 }
 
+/// Where the SRAM has an address.
+fn in_sram(address: u64, len: usize) -> Option<usize> {
+    let at = usize::try_from(address.checked_sub(nvme::SRAM)?).ok()?;
+    at.checked_add(len).filter(|end| *end <= super::SRAM_LEN).map(|_| at)
+}
+
 impl HostMemory for Targets<'_> {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> bool {
+        let Some(at) = in_sram(address, data.len()) else { return self.nvme.pcie_read(address, data) };
+        data.copy_from_slice(&self.sram.bytes()[at..at + data.len()]);
+        true
+    }
+
     fn write(&mut self, address: u64, data: &[u8]) -> bool {
-        let within = |base: u64, len: usize| {
-            let at = usize::try_from(address.checked_sub(base)?).ok()?;
-            at.checked_add(data.len()).filter(|end| *end <= len).map(|_| at)
-        };
-        if let Some(at) = within(SRAM, super::SRAM_LEN) {
+        if let Some(at) = in_sram(address, data.len()) {
             self.sram.load(at, data);
-        } else if within(Nvme::base(self.memory), Nvme::QUEUE_LEN).is_some() {
-            if let Some(released) = self.nvme.pcie_write(address, data, self.memory) {
-                self.dma.release(released);
-            }
         } else {
-            return false;
+            match self.nvme.pcie_write(address, data) {
+                None => return false,
+                Some(Came::Entry(released)) => self.dma.release(released),
+                Some(Came::Bytes) => {}
+            }
         }
         self.is_written = true;
         true

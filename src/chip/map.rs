@@ -1,6 +1,6 @@
 //! The register map as a table: which block owns an XDATA address, and what the register is called.
 
-use super::{bulk, dma, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
+use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
 
 const PAGE: usize = 0x1_0000;
 
@@ -34,7 +34,9 @@ pub enum Block {
     Sram,
     /// The SRAM DMA and the allocator of its slots.
     Dma,
-    /// The NVMe completion queue.
+    /// The I/O engine.
+    Engine,
+    /// The NVMe queues.
     Nvme,
     /// The PCIe TLP engine.
     Tlp,
@@ -82,7 +84,7 @@ impl Register {
     }
 }
 
-const BLOCKS: [(Block, &[Register]); 14] = [
+const BLOCKS: [(Block, &[Register]); 15] = [
     (Block::Interrupts, interrupts::REGISTERS),
     (Block::Timers, timers::REGISTERS),
     (Block::Uart, uart::REGISTERS),
@@ -94,6 +96,7 @@ const BLOCKS: [(Block, &[Register]); 14] = [
     (Block::Uas, uas::REGISTERS),
     (Block::Sram, sram::REGISTERS),
     (Block::Dma, dma::REGISTERS),
+    (Block::Engine, engine::REGISTERS),
     (Block::Nvme, nvme::REGISTERS),
     (Block::Tlp, tlp::REGISTERS),
     (Block::Link, link::REGISTERS),

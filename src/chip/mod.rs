@@ -27,6 +27,7 @@ mod core;
 mod cost;
 mod dma;
 mod driver;
+mod engine;
 mod ep0;
 mod fabric;
 mod flash;
@@ -60,8 +61,8 @@ pub use dma::DmaEvent;
 pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
-    Address, Answers, Bar, Completion, DeviceSpec, Engine, Fabric, Function, HostMemory, LinkSpec, MemoryFunction,
-    Place, Request, TreeError,
+    Address, Answers, Bar, BlockStore, Completion, DeviceSpec, DriveSpec, Engine, Fabric, Function, HostMemory,
+    LinkSpec, MemoryFunction, Place, Request, StoreFailed, TreeError,
 };
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;

@@ -30,11 +30,6 @@ const SENT_BYTES: u16 = 0x9118;
 /// 0x9119:0x911A: length of what came, big-endian; its bytes from 0x911B on. Source: c:0x51EF.
 const CAME_LENGTH: u16 = 0x9119;
 const CAME: u16 = 0x911B;
-/// 0xCE88: slot; then 0xCE89 tells of its command: .0 ready, .1 no READ or WRITE, .2 a WRITE. The last two are read
-/// off the CDB's first byte: 28, 2A, 88, 8A (chosen). Source: c:0x3445, 0x1835; c:0x3507.
-const SLOT: u16 = 0xCE88;
-const SLOT_STATE: u16 = 0xCE89;
-
 /// 0xD800: the status block.
 const STATUS: usize = 0xD800;
 /// Bytes of what came that are kept: as far as 0x9139, a CBW and one more.
@@ -55,7 +50,6 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(CONTROL, "MSC_CONTROL"),
     Register::one(SENT_BYTES, "STATUS_SENT_BYTES"),
     Register::range(CAME_LENGTH, CAME + CAME_LEN as u16 - 1, "CBW"),
-    Register::range(SLOT, SLOT_STATE, "SLOT_STATE"),
 ];
 
 /// What a write to the engine asks of the other blocks.
@@ -114,7 +108,7 @@ impl Msc {
         self.came |= 0x01;
     }
 
-    pub(super) fn read(&self, addr: u16, stored: u8, memory: &XdataMemory) -> u8 {
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
         match addr {
             SENT..=0x909E => self.sent[usize::from(addr - SENT)],
             SENDS..=0x90C0 | SEND_LOOSE => 0,
@@ -123,21 +117,8 @@ impl Msc {
                 let bits = self.sent[..8].iter().enumerate();
                 bits.fold(0, |bits, (byte, sent)| bits | u8::from(*sent != 0) << byte)
             }
-            SLOT_STATE => self.slot_state(memory),
             _ => stored,
         }
-    }
-
-    fn slot_state(&self, memory: &XdataMemory) -> u8 {
-        let page = memory.main();
-        let opcode = if self.is_uas {
-            page[super::uas::unit_at(page[usize::from(SLOT)]) + super::uas::CDB]
-        } else {
-            page[usize::from(CAME) + 15]
-        };
-        let is_write = matches!(opcode, 0x2A | 0x8A);
-        let is_io = is_write || matches!(opcode, 0x28 | 0x88);
-        0x01 | u8::from(!is_io) << 1 | u8::from(is_write) << 2
     }
 
     pub(super) fn write(&mut self, addr: u16, value: u8, tag: impl Fn(usize) -> u16, memory: &XdataMemory) -> Effect {
@@ -224,7 +205,7 @@ mod tests {
         assert!(!msc.has_sent());
         let (slot, csw) = msc.take_status(None).unwrap();
         assert_eq!((slot, csw.len(), &csw[..4]), (Some(0), 13, &b"USBS"[..]));
-        assert_eq!((msc.read(SENT, 0, &memory), msc.read(SENT_BYTES, 0, &memory)), (1, 1));
+        assert_eq!((msc.read(SENT, 0), msc.read(SENT_BYTES, 0)), (1, 1));
         assert_eq!(msc.take_status(None), None);
         msc.write(SENT, 1, |_| 0, &memory);
         assert!(!msc.has_sent());
@@ -241,7 +222,7 @@ mod tests {
         assert_eq!(msc.take_status(Some(0x18)), None);
         assert_eq!(msc.take_status(Some(0x19)).map(|(slot, bytes)| (slot, bytes.len())), Some((Some(9), 16)));
         assert_eq!(msc.take_status(Some(0x21)).map(|(slot, bytes)| (slot, bytes.len())), Some((None, 8)));
-        assert_eq!((msc.sent[1], msc.sent[8], msc.read(SENT_BYTES, 0, &memory)), (2, 1, 2));
+        assert_eq!((msc.sent[1], msc.sent[8], msc.read(SENT_BYTES, 0)), (2, 1, 2));
     }
 
     #[test]

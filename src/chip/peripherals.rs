@@ -2,6 +2,7 @@
 
 use super::bulk::Bulk;
 use super::dma::{self, Dma};
+use super::engine;
 use super::ep0::Ep0;
 use super::fabric::Fabric;
 use super::flash::FlashController;
@@ -111,7 +112,7 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// When the next event of its own accord comes.
     pub(super) fn next_event(&self) -> Option<u64> {
-        [self.timers.next(), self.bulk.next(), self.dma.next()].into_iter().flatten().min()
+        [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at()].into_iter().flatten().min()
     }
 
     /// Lets the events happen whose time has come.
@@ -120,6 +121,9 @@ impl<F: SpiFlash> Peripherals<F> {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
+            if self.nvme.is_seen(self.now) {
+                self.devices_look();
+            }
             self.changed();
         }
         self.refresh();
@@ -143,10 +147,11 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Flash => FlashController::<F>::read(addr, stored),
             Block::Ep0 => self.ep0.read(addr, stored),
             Block::Bulk => self.bulk.read(addr, stored),
-            Block::Msc => self.msc.read(addr, stored, memory),
+            Block::Msc => self.msc.read(addr, stored),
             Block::Uas => self.uas.read(addr, stored, memory),
             Block::Sram => self.sram.read(addr, page[usize::from(sram::WINDOW_PAGE)], stored),
             Block::Dma => self.dma.read(addr, stored, memory),
+            Block::Engine => engine::read(addr, stored, memory, self.msc.is_uas(), &self.dma),
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
@@ -199,7 +204,16 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Uas => self.uas_write(addr, value, memory),
             Block::Sram => self.sram.write(addr, memory.main()[usize::from(sram::WINDOW_PAGE)], value),
             Block::Dma => self.dma_write(addr, value, memory),
-            Block::Nvme => self.nvme.write(addr, value),
+            Block::Engine => {
+                let Self { msc, uas, dma, nvme, .. } = self;
+                let did = engine::write(addr, value, memory, msc.is_uas(), uas, dma, nvme);
+                self.attention |= did;
+                did
+            }
+            Block::Nvme => {
+                let did = self.nvme.write(addr, value, memory);
+                did || Nvme::is_command(addr) && self.command_is_due()
+            }
             Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
                 let did = self.link.write(addr, value);
@@ -264,13 +278,32 @@ impl<F: SpiFlash> Peripherals<F> {
 
     fn tlp_write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
         let Self { tlp, fabric, sram, nvme, dma, attention, .. } = self;
-        tlp.write(addr, value, memory, |request, memory| {
-            let mut targets = Targets { memory, sram, nvme, dma, is_written: false };
+        let did = tlp.write(addr, value, memory, |request| {
+            let mut targets = Targets { sram, nvme, dma, is_written: false };
             let completion = fabric.carry(request, &mut targets);
             // Data that waited for an entry may go now.
             *attention |= targets.is_written;
             completion
-        })
+        });
+        self.command_is_due();
+        did
+    }
+
+    /// A device that waits for a command will look for it. `false` where none does.
+    fn command_is_due(&mut self) -> bool {
+        let awaits = self.fabric.awaits_command();
+        if awaits {
+            self.nvme.will_be_seen(self.now);
+        }
+        awaits
+    }
+
+    /// The devices that wait for a command look for it.
+    fn devices_look(&mut self) {
+        let Self { fabric, sram, nvme, dma, attention, .. } = self;
+        let mut targets = Targets { sram, nvme, dma, is_written: false };
+        fabric.look(&mut targets);
+        *attention |= targets.is_written;
     }
 
     fn dma_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {

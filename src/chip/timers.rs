@@ -1,29 +1,29 @@
-//! Four timers of six registers each, from 0xCC10 on.
+//! Five timers: four of six registers each, from 0xCC10 on, and one at 0xCC5C.
 
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
-/// 0xCC11 and every 6 after it: timer n's control. Write .2 stops it and clears all, .1 clears "over", .0 starts it;
-/// read .1 is "over". Source: b0:0xE50D (start), b0:0xE80A (wait); open firmware's sleep.
-const CONTROL: u16 = 0xCC11;
-/// 0xCC12:0xCC13: the threshold, big-endian. Source: b0:0xE51E. 0xCC10 bits 2:0, the unit, has no effect here: what
-/// the units are is not known.
-const THRESHOLD: u16 = 0xCC12;
-
-const STRIDE: u16 = 6;
-const COUNT: usize = 4;
+/// 0xCC11 and every 6 after it, and 0xCC5D: timer n's control. Write .2 stops it and clears all, .1 clears "over", .0
+/// starts it; read .1 is "over", .0 "not over yet". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and b0:0xE30E look at .0 first, then at .1;
+/// open firmware's sleep.
+const CONTROLS: [u16; COUNT] = [0xCC11, 0xCC17, 0xCC1D, 0xCC23, 0xCC5D];
+const COUNT: usize = 5;
 const START: u8 = 0x01;
 const OVER: u8 = 0x02;
 const STOP: u8 = 0x04;
 
-/// Instructions a count of the threshold (chosen).
+/// Instructions a count of the threshold, in the smallest unit (chosen).
 const INSTRUCTIONS_PER_COUNT: u64 = 10;
+/// How many of a unit make the next one, by bits 2:0 of the register before the control (chosen). While an SSD starts, c:0x30CD gives TIMER2 139
+/// counts of unit 6, and b0:0x9037 counts up to 28 rounds of TIMER4, 199 counts of unit 4 each: a unit is 6.4 times the one below or more.
+const UNIT_STEP: u64 = 10;
 
 pub(super) const REGISTERS: &[Register] = &[
     Register::range(0xCC10, 0xCC13, "TIMER0"),
     Register::range(0xCC16, 0xCC19, "TIMER1"),
     Register::range(0xCC1C, 0xCC1F, "TIMER2"),
     Register::range(0xCC22, 0xCC25, "TIMER3"),
+    Register::range(0xCC5C, 0xCC5F, "TIMER4"),
 ];
 
 #[derive(Debug, Default)]
@@ -34,20 +34,18 @@ pub(super) struct Timers {
 
 impl Timers {
     fn control(addr: u16) -> Option<usize> {
-        let offset = addr.checked_sub(CONTROL)?;
-        (offset % STRIDE == 0).then_some(usize::from(offset / STRIDE))
+        CONTROLS.iter().position(|control| *control == addr)
     }
 
     pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
-        match Self::control(addr).and_then(|timer| self.over.get(timer)) {
-            Some(over) => (stored & !OVER) | if *over { OVER } else { 0 },
-            None => stored,
-        }
+        let Some(timer) = Self::control(addr) else { return stored };
+        let runs = if self.ends[timer].is_some() { START } else { 0 };
+        (stored & !(START | OVER)) | runs | if self.over[timer] { OVER } else { 0 }
     }
 
     /// `true` where a timer was started, stopped or cleared.
     pub(super) fn write(&mut self, addr: u16, value: u8, now: u64, memory: &mut XdataMemory) -> bool {
-        let Some(timer) = Self::control(addr).filter(|timer| *timer < COUNT) else { return false };
+        let Some(timer) = Self::control(addr) else { return false };
         let before = (self.ends[timer], self.over[timer]);
         if value & (STOP | OVER) != 0 {
             (self.ends[timer], self.over[timer]) = (None, false);
@@ -57,9 +55,11 @@ impl Timers {
             page[usize::from(addr)] = 0;
         }
         if value & START != 0 {
-            let threshold = usize::from(addr - CONTROL) + usize::from(THRESHOLD);
-            let count = u64::from(u16::from_be_bytes([page[threshold], page[threshold + 1]]));
-            self.ends[timer] = Some(now + count.max(1) * INSTRUCTIONS_PER_COUNT);
+            let at = usize::from(addr);
+            // The unit stands before the control, the threshold behind it, big-endian. Source: b0:0xE51E.
+            let unit = u32::from(page[at - 1] & 0x07);
+            let count = u64::from(u16::from_be_bytes([page[at + 1], page[at + 2]]));
+            self.ends[timer] = Some(now + count.max(1) * INSTRUCTIONS_PER_COUNT * UNIT_STEP.pow(unit));
             self.over[timer] = false;
             page[usize::from(addr)] = value & !(STOP | OVER);
         }
@@ -94,10 +94,19 @@ mod tests {
         assert_eq!(timers.next(), Some(1_000 + 2_560));
         assert_eq!(timers.read(0xCC17, START), START);
         timers.advance(3_560);
-        assert_eq!(timers.read(0xCC17, START), START | OVER);
+        assert_eq!(timers.read(0xCC17, START), OVER);
         assert_eq!(timers.read(0xCC11, 0), 0, "the others stand still");
         assert!(timers.write(0xCC17, OVER, 3_600, &mut memory));
         assert_eq!(timers.read(0xCC17, 0), 0);
         assert!(!timers.write(0xCC17, OVER, 3_600, &mut memory), "nothing is left to clear");
+    }
+
+    #[test]
+    fn a_timer_of_a_larger_unit_takes_longer() {
+        let mut memory = XdataMemory::new();
+        let mut timers = Timers::default();
+        memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFA, 0, 0, 3]);
+        timers.write(0xCC5D, START, 5, &mut memory);
+        assert_eq!(timers.next(), Some(5 + 3_000));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::fabric::{Address, Completion, Request};
 use super::map::Register;
+use super::nvme::Nvme;
 use crate::mcu::XdataMemory;
 
 /// 0xB210: format and type. 0xB213, 0xB216: length and more of the header's first dwords, no effect here. 0xB217:
@@ -16,9 +17,9 @@ const DATA: u16 = 0xB220;
 /// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
 /// completion that is the requester's own. Source: b0:0xAE57-0xAE66, 0x9A60.
 const COMPLETION: u16 = 0xB22A;
-/// 0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells, which go nowhere.
-/// Source: b0:0x99A8; b0:0xE61C-0xE66C.
-const DOORBELL: u16 = 0xB251;
+/// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source: b0:0x99A8;
+/// b0:0xC45F-0xC471, 0xE617-0xE676.
+const DOORBELL: u16 = 0xB250;
 const FIRE: u16 = 0xB254;
 /// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D wants it set for reads and clear for writes.
 const HAS_DATA: u16 = 0xB284;
@@ -40,7 +41,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH").plain(),
     Register::range(DATA, DATA + 3, "TLP_DATA").plain(),
     Register::range(COMPLETION, COMPLETION + 3, "TLP_COMPLETION").plain(),
-    Register::range(0xB250, DOORBELL, "NVME_DOORBELL").plain(),
+    Register::range(DOORBELL, DOORBELL + 1, "NVME_DOORBELL"),
     Register::one(FIRE, "TLP_FIRE"),
     Register::one(HAS_DATA, "TLP_HAS_DATA").plain(),
     Register::one(STATUS, "TLP_STATUS"),
@@ -62,7 +63,7 @@ impl Tlp {
         addr: u16,
         value: u8,
         memory: &mut XdataMemory,
-        carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>,
+        carry: impl FnOnce(Request) -> Option<Completion>,
     ) -> bool {
         match addr {
             STATUS => {
@@ -76,13 +77,18 @@ impl Tlp {
             }
             FIRE => {
                 self.status |= GONE;
+                if let Some(doorbell) = Nvme::doorbell(value) {
+                    let at = usize::from(DOORBELL);
+                    let rung = u32::from(u16::from_be_bytes([memory.main()[at], memory.main()[at + 1]]));
+                    carry(Request::MemoryWrite(doorbell, rung, 0x0F));
+                }
                 true
             }
             _ => false,
         }
     }
 
-    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request, &XdataMemory) -> Option<Completion>) {
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request) -> Option<Completion>) {
         let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);
@@ -107,7 +113,7 @@ impl Tlp {
             }
         };
         self.status |= GONE;
-        let Some(completion) = carry(request, memory) else { return };
+        let Some(completion) = carry(request) else { return };
         let page = memory.main_mut();
         let (status, data) = match completion {
             Completion::Data(value) => (0, Some(value)),
@@ -147,13 +153,13 @@ mod tests {
     use super::*;
 
     fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
-        tlp.write(STATUS, 0x07, memory, |_, _| None);
+        tlp.write(STATUS, 0x07, memory, |_| None);
         let page = memory.main_mut();
         page[usize::from(HEADER)] = format;
         page[usize::from(BYTE_ENABLES)] = 0x0F;
         page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
         page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());
-        tlp.write(FIRE, SEND, memory, |request, _| fabric.request(request));
+        tlp.write(FIRE, SEND, memory, |request| fabric.request(request));
         tlp.read(STATUS, 0)
     }
 

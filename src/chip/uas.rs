@@ -19,7 +19,7 @@ const TAG: u16 = 0xC4EE;
 const UNIT_ID: u16 = 0xCEB0;
 const UNIT_TAG: u16 = 0xCEB2;
 /// The slot that 0xCEB0-0xCEB3 tell of.
-const UNIT_SLOT: usize = 0xCE88;
+const UNIT_SLOT: usize = super::engine::COMMAND as usize;
 /// 0x91D0, write: .3 sends READ READY, .4 WRITE READY, at high speed. Source: c:0x5321. The tag is that of 0x900C and
 /// 0x900E (chosen).
 pub(super) const READY: u16 = 0x91D0;

@@ -18,6 +18,7 @@ mod names;
 mod note;
 mod open;
 mod place;
+mod sram_reads;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -34,6 +35,7 @@ pub use layout::{Layout, NoRoom};
 pub use names::{Names, class_name, vendor_name};
 pub use note::{Change, Note};
 pub use place::Bdf;
+pub use sram_reads::SramReadError;
 pub use survey::{Scope, Survey};
 pub use tiny_gpu::{DmaWrite, Entry, Job, TinyGpu, TinyGpuError};
 pub use vendor::VendorTlp;

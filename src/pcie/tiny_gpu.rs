@@ -13,7 +13,8 @@ use super::place::Bdf;
 use super::survey::Survey;
 use crate::failure::{Exit, Failure};
 use crate::tiny_gpu::registers::{
-    CACHES, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND, SENT, STATUS, VENDOR,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND,
+    SEND_FROM, SENT, STATUS, VENDOR, WAITS,
 };
 
 /// Where this driver puts a program in the card's memory, and where the data memory's 256 bytes.
@@ -88,6 +89,7 @@ const fn fault_help(fault: CardFault) -> &'static str {
         CardFault::NotMaster => "open the card again: that sets Bus Master Enable",
         CardFault::NoSource => "send from within the card's 16 MiB of memory",
         CardFault::NoTarget => "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue",
+        CardFault::NoCommand => "let it wait at the bridge's NVMe submission queue, from 0x00820000 on",
         CardFault::Unknown(_) => "a newer card than this version knows, or one that hangs",
     }
 }
@@ -111,6 +113,19 @@ pub struct Entry {
     pub to: u64,
     /// The entry.
     pub bytes: [u8; 16],
+    /// PCIe address of the place in a submission queue where the command will stand that it completes: the card waits
+    /// for it, and puts the command's ID into the entry. `None`: it is written at once.
+    pub command_at: Option<u64>,
+}
+
+impl Entry {
+    /// What the card's status shows once it has been told to send it.
+    const fn told(entry: Option<&Self>) -> u32 {
+        match entry {
+            Some(Self { command_at: Some(_), .. }) => WAITS,
+            _ => SENT,
+        }
+    }
 }
 
 /// What the card sends once its program has ended.
@@ -124,6 +139,23 @@ pub struct DmaWrite {
     pub to: u64,
     /// What it writes after them.
     pub entry: Option<Entry>,
+}
+
+impl DmaWrite {
+    /// What the card's registers say of it, from SEND_FROM on.
+    fn registers(&self) -> Vec<u32> {
+        let mut registers = vec![DATA + u32::from(self.from), self.len];
+        registers.extend(halves(self.to));
+        registers.extend(halves(self.entry.map_or(0, |entry| entry.to)));
+        let entry = self.entry.iter().flat_map(|entry| entry.bytes.chunks_exact(4));
+        registers.extend(entry.map(|dword| u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]])));
+        registers
+    }
+}
+
+/// An address as two registers have it.
+const fn halves(address: u64) -> [u32; 2] {
+    [address as u32, (address >> 32) as u32]
 }
 
 /// A program with its data.
@@ -198,27 +230,69 @@ impl TinyGpu {
         pcie.memory_write(self.memory + u64::from(DATA), job.data)?;
         let caches = if job.caches { CACHES } else { 0 };
         let mut registers = vec![PROGRAM, words as u32, DATA, u32::from(job.threads), limit];
-        if let Some(send) = &job.send {
-            let halves = |address: u64| [address as u32, (address >> 32) as u32];
-            registers.extend([DATA + u32::from(send.from), send.len]);
-            registers.extend(halves(send.to).into_iter().chain(halves(send.entry.map_or(0, |entry| entry.to))));
-            let entry = send.entry.iter().flat_map(|entry| entry.bytes.chunks_exact(4));
-            registers.extend(entry.map(|dword| u32::from_le_bytes([dword[0], dword[1], dword[2], dword[3]])));
+        registers.extend(job.send.iter().flat_map(DmaWrite::registers));
+        self.put(pcie, PROGRAM_AT, &registers)?;
+        match &job.send {
+            Some(send) => self.start(pcie, RUN | caches | SEND, send),
+            None => {
+                self.put(pcie, CONTROL, &[RUN | caches])?;
+                self.ended(pcie, RAN)
+            }
         }
-        let bytes: Vec<u8> = registers.iter().flat_map(|register| register.to_le_bytes()).collect();
-        pcie.memory_write(self.registers + u64::from(PROGRAM_AT), &bytes)?;
-        let control = RUN | caches | if job.send.is_some() { SEND } else { 0 };
-        pcie.memory_write(self.registers + u64::from(CONTROL), &control.to_le_bytes())?;
-        self.ended(pcie, if job.send.is_some() { RAN | SENT } else { RAN })
     }
 
-    /// How the job ended: its cycles.
-    fn ended<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, expected: u32) -> Result<u32, TinyGpuError> {
+    /// Sends what is in the card's memory, without a run.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn send<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, send: &DmaWrite) -> Result<(), TinyGpuError> {
+        self.put(pcie, SEND_FROM, &send.registers())?;
+        self.start(pcie, SEND, send).map(drop)
+    }
+
+    /// Whether an entry that waited for its command has been written.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn has_completed<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>) -> Result<bool, TinyGpuError> {
+        let (status, _, fault) = self.status(pcie)?;
+        match fault {
+            Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),
+            None => Ok(status & SENT != 0),
+        }
+    }
+
+    /// Writes consecutive registers.
+    fn put<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, at: u16, values: &[u32]) -> Result<(), TinyGpuError> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(pcie.memory_write(self.registers + u64::from(at), &bytes)?)
+    }
+
+    /// Starts work that sends, whose other registers stand.
+    fn start<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, control: u32, send: &DmaWrite) -> Result<u32, TinyGpuError> {
+        let command_at = send.entry.and_then(|entry| entry.command_at);
+        if let Some(at) = command_at {
+            self.put(pcie, COMMAND_AT, &halves(at))?;
+        }
+        let awaits = if command_at.is_some() { AWAIT } else { 0 };
+        self.put(pcie, CONTROL, &[control | awaits])?;
+        let ran = if control & RUN != 0 { RAN } else { 0 };
+        self.ended(pcie, ran | Entry::told(send.entry.as_ref()))
+    }
+
+    /// Status, cycles of the last run, and what went wrong.
+    fn status<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>) -> Result<(u32, u32, Option<CardFault>), TinyGpuError> {
         let mut told = [0; 12];
         pcie.memory_read(self.registers + u64::from(STATUS), &mut told)?;
         let [status, cycles, fault_at] =
             [0, 4, 8].map(|at| u32::from_le_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]));
-        match CardFault::of(status, fault_at) {
+        Ok((status, cycles, CardFault::of(status, fault_at)))
+    }
+
+    /// How the job ended: its cycles.
+    fn ended<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, expected: u32) -> Result<u32, TinyGpuError> {
+        let (status, cycles, fault) = self.status(pcie)?;
+        match fault {
             Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),
             None if status == expected => Ok(cycles),
             None => Err(TinyGpuError::Status { at: self.at, status, expected }),

@@ -27,6 +27,9 @@ const COMPLETED: u8 = 0x02;
 const GONE: u8 = 0x04;
 /// How often the status is asked for. Each is a command to the unit; the engine itself gives up by .0.
 const POLLS: u32 = 1000;
+/// How often whether a posted request has gone. It goes within one command's time; the firmware, which rings NVMe doorbells
+/// through the same engine, may have cleared the bit (b0:0xE65B).
+const POSTED_POLLS: u32 = 4;
 /// Memory writes that go out with nobody looking in between: the runtime sends as many.
 const MEMORY_WRITES_AT_ONCE: usize = 16;
 /// Configuration requests, each of which is looked at, that go out before the first is.
@@ -123,8 +126,9 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
 
     /// Asks until the request has ended.
     fn ended(&mut self, tlp: &Tlp, mut answer: Answer) -> Result<Option<Completion>, EngineError> {
-        for _ in 0..POLLS {
-            if tlp.kind.is_posted() && answer.status[0] & GONE != 0 {
+        let is_posted = tlp.kind.is_posted();
+        for _ in 0..if is_posted { POSTED_POLLS } else { POLLS } {
+            if is_posted && answer.status[0] & GONE != 0 {
                 return Ok(None);
             }
             if let Some(completion) = answer.completion() {
@@ -133,7 +137,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
             let mut steps: Vec<_> = answer.steps(tlp).collect();
             self.bridge.xdata_steps(&mut steps)?;
         }
-        Ok(Some(Completion { status: CompletionStatus::TimedOut, data: 0 }))
+        Ok((!is_posted).then_some(Completion { status: CompletionStatus::TimedOut, data: 0 }))
     }
 }
 

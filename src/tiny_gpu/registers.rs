@@ -49,8 +49,11 @@ pub const SEND_TO: u16 = 0x2C;
 pub const ENTRY_TO: u16 = 0x34;
 /// The entry's 16 bytes.
 pub const ENTRY: u16 = 0x3C;
-/// [`RUN`], [`SEND`], [`CACHES`]: what to do. It forgets status, cycles and fault of what was done before.
+/// [`RUN`], [`SEND`], [`CACHES`], [`AWAIT`]: what to do. It forgets status, cycles and fault of what was done before.
 pub const CONTROL: u16 = 0x4C;
+/// With [`AWAIT`]: the PCIe address of the NVMe submission queue entry that the completion entry waits for. Its upper
+/// half is the next register.
+pub const COMMAND_AT: u16 = 0x50;
 
 /// CONTROL: runs the program.
 pub const RUN: u32 = 0x01;
@@ -58,10 +61,15 @@ pub const RUN: u32 = 0x01;
 pub const SEND: u32 = 0x02;
 /// CONTROL: the run uses the machine with caches.
 pub const CACHES: u32 = 0x04;
+/// CONTROL, with [`SEND`]: the completion entry is sent once a command stands at [`COMMAND_AT`]: once the entry's first
+/// byte there, its opcode, is not 0. The command's ID goes into the completion entry.
+pub const AWAIT: u32 = 0x08;
 /// STATUS: the program has ended.
 pub const RAN: u32 = 0x01;
 /// STATUS: all is sent.
 pub const SENT: u32 = 0x02;
+/// STATUS: the data are sent, and the completion entry waits for its command.
+pub const WAITS: u32 = 0x04;
 
 /// The most cycles that a run may be given.
 pub const CYCLES_MAX: u32 = 1 << 20;
@@ -100,6 +108,9 @@ pub enum CardFault {
     /// Nobody takes what it sends.
     #[error("nobody takes a write at the PCIe address that it was to send to")]
     NoTarget,
+    /// It can't see the command that it was to wait for.
+    #[error("nobody answers a read at the PCIe address where it was to wait for a command")]
+    NoCommand,
     /// A code that this version does not know.
     #[error("its status has the code {0:#04x}, which has no meaning")]
     Unknown(u8),
@@ -115,6 +126,7 @@ impl CardFault {
             Self::NotMaster => 4,
             Self::NoSource => 5,
             Self::NoTarget => 6,
+            Self::NoCommand => 7,
             Self::Unknown(code) => code,
         }
     }
@@ -140,6 +152,7 @@ impl CardFault {
             4 => Self::NotMaster,
             5 => Self::NoSource,
             6 => Self::NoTarget,
+            7 => Self::NoCommand,
             code => Self::Unknown(code),
         })
     }

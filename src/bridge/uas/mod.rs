@@ -7,6 +7,7 @@
 mod queue;
 mod recovery;
 mod slot;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,8 @@ pub struct Uas<P> {
     roles: Vec<Role>,
     /// Without streams: the one transfer that every tag's status comes in.
     shared_status: Option<SharedStatus>,
+    /// For a stream that belongs to no command, once one was read.
+    spare: Option<TransferId>,
     free: Vec<usize>,
     /// Slots that have a stream: all of them, until a port reset leaves fewer.
     depth: usize,
@@ -54,6 +57,7 @@ enum Role {
     Status(usize),
     Data(usize),
     SharedStatus,
+    Spare,
 }
 
 #[derive(Debug)]
@@ -97,7 +101,16 @@ impl<P: Pipes> Uas<P> {
         } else {
             None
         };
-        Ok(Self { pipes, slots, roles, shared_status, free: Vec::with_capacity(depth), depth, in_flight: 0 })
+        Ok(Self {
+            pipes,
+            slots,
+            roles,
+            shared_status,
+            spare: None,
+            free: Vec::with_capacity(depth),
+            depth,
+            in_flight: 0,
+        })
     }
 
     /// The pipes, for what is not UAS's.
@@ -174,7 +187,7 @@ impl<P: Pipes> Uas<P> {
             Some(&Role::Data(at)) => self.take_data(at, reaped),
             Some(&Role::Status(at)) => self.take_status(at, reaped),
             Some(Role::SharedStatus) => self.take_shared_status(reaped),
-            None => Ok(None),
+            Some(Role::Spare) | None => Ok(None),
         }
     }
 
@@ -346,6 +359,14 @@ impl<P: Pipes> Transport for Uas<P> {
                 Err(self.failed(error))
             }
         }
+    }
+
+    fn spare_stream(&self) -> Option<u16> {
+        self.stream_of_nobody()
+    }
+
+    fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
+        self.read_stream_of_nobody(buffer, timeout)
     }
 
     fn recover(&mut self) -> Result<(), TransportError> {

@@ -40,7 +40,7 @@ impl<P: Pipes> Uas<P> {
         if is_quiet && is_drained { Ok(()) } else { self.reset() }
     }
 
-    fn reset(&mut self) -> Result<(), TransportError> {
+    pub(super) fn reset(&mut self) -> Result<(), TransportError> {
         info!("UAS: {} commands in flight: port reset", self.in_flight);
         let resetting = |error| lost("resetting the port".to_owned(), error);
         self.pipes.reset_port().map_err(resetting)?;
@@ -121,7 +121,7 @@ impl<P: Pipes> Uas<P> {
                     shared.is_out = false;
                 }
             }
-            None => {}
+            Some(Role::Spare) | None => {}
         }
     }
 

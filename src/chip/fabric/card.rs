@@ -2,14 +2,18 @@
 
 use super::HostMemory;
 use crate::tiny_gpu::registers::{
-    CACHES, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT, ID, ID_VALUE,
-    MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS, THREADS,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT,
+    ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS,
+    THREADS, WAITS,
 };
 use crate::tiny_gpu::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
 
 const ENTRY_LEN: usize = 16;
-/// Registers that hold what is written.
-const HELD: std::ops::Range<u16> = PROGRAM_AT..CONTROL;
+/// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
+const ENTRY_COMMAND_ID: usize = 12;
+const COMMAND_ID: usize = 2;
+/// Registers that hold what is written; CONTROL, among them, is told by itself.
+const HELD: std::ops::Range<u16> = PROGRAM_AT..COMMAND_AT + 8;
 
 /// The card.
 #[derive(Debug, Default)]
@@ -61,6 +65,39 @@ impl Card {
         }
     }
 
+    /// Whether it waits for a command.
+    pub(super) const fn waits(&self) -> bool {
+        self.status & WAITS != 0
+    }
+
+    /// It looks whether the command has come that it waits for. `host` is what it reads and writes; `None` where it must
+    /// not.
+    pub(super) fn look(&mut self, host: Option<&mut dyn HostMemory>) {
+        if !self.waits() {
+            return;
+        }
+        match self.complete(host) {
+            Ok(false) => {}
+            Ok(true) => self.status = self.status & !WAITS | SENT,
+            Err(fault) => (self.status, self.fault) = (self.status & !WAITS, Some(fault)),
+        }
+    }
+
+    /// Whether the command has come; then its completion entry is sent.
+    fn complete(&self, host: Option<&mut dyn HostMemory>) -> Result<bool, CardFault> {
+        let host = host.ok_or(CardFault::NotMaster)?;
+        let mut command = [0; 4];
+        if !host.read(self.held_wide(COMMAND_AT), &mut command) {
+            return Err(CardFault::NoCommand);
+        }
+        if command[0] == 0 {
+            return Ok(false);
+        }
+        let mut entry = self.entry();
+        entry[ENTRY_COMMAND_ID..][..2].copy_from_slice(&command[COMMAND_ID..]);
+        if host.write(self.held_wide(ENTRY_TO), &entry) { Ok(true) } else { Err(CardFault::NoTarget) }
+    }
+
     fn held(&self, at: u16) -> u32 {
         self.held[usize::from(at - HELD.start) / 4]
     }
@@ -94,8 +131,8 @@ impl Card {
             self.status |= RAN;
         }
         if control & SEND != 0 {
-            self.send(host.ok_or(CardFault::NotMaster)?)?;
-            self.status |= SENT;
+            self.send(host.ok_or(CardFault::NotMaster)?, control & AWAIT == 0)?;
+            self.status |= if control & AWAIT == 0 { SENT } else { WAITS };
         }
         Ok(())
     }
@@ -127,7 +164,8 @@ impl Card {
         Ok(())
     }
 
-    fn send(&self, host: &mut dyn HostMemory) -> Result<(), CardFault> {
+    /// Sends the data, and with them the entry where it is due.
+    fn send(&self, host: &mut dyn HostMemory, with_entry: bool) -> Result<(), CardFault> {
         let len = self.held(SEND_LEN);
         if len != 0 {
             let data = self.bytes(self.held(SEND_FROM), len).ok_or(CardFault::NoSource)?;
@@ -136,14 +174,18 @@ impl Card {
             }
         }
         let entry_to = self.held_wide(ENTRY_TO);
+        if with_entry && entry_to != 0 && !host.write(entry_to, &self.entry()) {
+            return Err(CardFault::NoTarget);
+        }
+        Ok(())
+    }
+
+    fn entry(&self) -> [u8; ENTRY_LEN] {
         let mut entry = [0; ENTRY_LEN];
         for (bytes, at) in entry.chunks_exact_mut(4).zip((ENTRY..).step_by(4)) {
             bytes.copy_from_slice(&self.held(at).to_le_bytes());
         }
-        if entry_to != 0 && !host.write(entry_to, &entry) {
-            return Err(CardFault::NoTarget);
-        }
-        Ok(())
+        entry
     }
 }
 
@@ -152,11 +194,19 @@ mod tests {
     use super::*;
     use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, packed_matmul};
 
-    /// Takes writes at 0x1000 to 0x10FF and at 0x2000 to 0x200F.
+    /// Takes writes at 0x1000 to 0x10FF and at 0x2000 to 0x200F, and answers reads at 0x3000 with a command.
     #[derive(Default)]
-    struct Ranges(Vec<(u64, Vec<u8>)>);
+    struct Ranges(Vec<(u64, Vec<u8>)>, [u8; 4]);
 
     impl HostMemory for Ranges {
+        fn read(&mut self, address: u64, data: &mut [u8]) -> bool {
+            let is_there = (address, data.len()) == (0x3000, 4);
+            if is_there {
+                data.copy_from_slice(&self.1);
+            }
+            is_there
+        }
+
         fn write(&mut self, address: u64, data: &[u8]) -> bool {
             let end = address.saturating_add(data.len() as u64);
             let is_taken = [0x1000..=0x1100, 0x2000..=0x2010]
@@ -249,6 +299,33 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_waits_for_a_command_is_sent_with_the_commands_id_once_it_stands_there() {
+        let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
+        card.register_write(u64::from(COMMAND_AT), 0x3000, None);
+        card.register_write(u64::from(CONTROL), RUN | SEND | AWAIT, Some(&mut host));
+        card.look(Some(&mut host));
+        assert_eq!((told(&card), card.waits()), ((RAN | WAITS, None), true));
+        assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data went ahead");
+        host.1 = [0x02, 0, 0x03, 0x1F];
+        card.look(Some(&mut host));
+        card.look(Some(&mut host));
+        assert_eq!((told(&card), card.waits()), ((RAN | SENT, None), false));
+        assert_eq!(host.0[1..], [(0x2000, vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x03, 0x1F, 1, 0])]);
+
+        for (at, value, fault) in [(COMMAND_AT, 0x3004, CardFault::NoCommand), (ENTRY_TO, 0x2004, CardFault::NoTarget)]
+        {
+            card.register_write(u64::from(COMMAND_AT), 0x3000, None);
+            card.register_write(u64::from(at), value, None);
+            card.register_write(u64::from(CONTROL), SEND | AWAIT, Some(&mut host));
+            card.look(Some(&mut host));
+            assert_eq!((told(&card), card.waits()), ((0, Some(fault)), false));
+        }
+        card.register_write(u64::from(CONTROL), SEND | AWAIT, Some(&mut host));
+        card.look(None);
+        assert_eq!(told(&card), (0, Some(CardFault::NotMaster)));
+    }
+
+    #[test]
     fn its_memory_ends_where_it_ends() {
         let mut card = Card::default();
         for at in [u64::from(MEMORY_LEN) - 4, u64::from(MEMORY_LEN), u64::MAX - 1] {
@@ -270,6 +347,7 @@ mod tests {
                 // Long runs take long: they have tests of their own.
                 let value = if at & !3 == u64::from(CYCLE_LIMIT) { value % 2_000 } else { value >> shift };
                 card.register_write(at, value, Some(&mut host));
+                card.look(Some(&mut host));
                 card.memory_write(u64::from(value), value, value as u8);
                 let _ = (card.register_read(at), card.memory_read(u64::from(value)));
             }

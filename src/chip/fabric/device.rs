@@ -7,7 +7,8 @@ use super::config::{
     BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, ConfigSpace,
     MEMORY_WINDOW, PREFETCHABLE_WINDOW,
 };
-use super::{Completion, HostMemory, merged};
+use super::nvme::{self, Controller, DriveSpec};
+use super::{Completion, HostMemory, Nowhere, merged};
 use crate::tiny_gpu::registers::{MEMORY_LEN, REGISTERS_LEN};
 
 /// How much of a BAR holds what is written; the rest reads as zeros.
@@ -53,6 +54,8 @@ pub enum Engine {
     None,
     /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`crate::tiny_gpu::registers`].
     TinyGpu,
+    /// An NVMe controller with one namespace, its registers behind BAR 0.
+    Nvme(DriveSpec),
 }
 
 impl Engine {
@@ -61,6 +64,7 @@ impl Engine {
         Bar { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
         Bar { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
     ];
+    const NVME_BARS: [Bar; 1] = [Bar { bytes: nvme::REGISTERS_LEN, is_64: true, prefetchable: false }];
 }
 
 impl DeviceSpec {
@@ -69,6 +73,7 @@ impl DeviceSpec {
         match self.engine {
             Engine::None => &self.bars,
             Engine::TinyGpu => &Engine::TINY_GPU_BARS,
+            Engine::Nvme(_) => &Engine::NVME_BARS,
         }
     }
 }
@@ -178,8 +183,16 @@ pub(super) struct Device {
     answers: Answers,
     /// The BARs with the register where each begins.
     bars: Vec<(usize, Bar, Vec<u8>)>,
-    /// What its first two BARs belong to.
-    card: Option<Box<Card>>,
+    /// What its BARs belong to.
+    works: Works,
+}
+
+/// What is behind a device's BARs.
+#[derive(Debug)]
+enum Works {
+    Memory,
+    Card(Box<Card>),
+    Drive(Box<Controller>),
 }
 
 impl Device {
@@ -217,15 +230,30 @@ impl Device {
             config.allow(BRIDGE_CONTROL, &[0xFF, 0x0F]);
         }
         put_capabilities(&mut config, spec, kind, link);
-        let card = (spec.engine == Engine::TinyGpu).then(Box::default);
-        Self { initial: config.clone(), config, answers: spec.answers, bars, card }
+        let works = match spec.engine {
+            Engine::None => Works::Memory,
+            Engine::TinyGpu => Works::Card(Box::default()),
+            Engine::Nvme(drive) => Works::Drive(Box::new(Controller::new(drive))),
+        };
+        Self { initial: config.clone(), config, answers: spec.answers, bars, works }
     }
 
     /// A reset from above: configuration and memory are as at power-on.
     pub(super) fn reset(&mut self) {
         self.config.clone_from(&self.initial);
         self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
-        self.card = self.card.take().map(|_| Box::default());
+        match &mut self.works {
+            Works::Memory => {}
+            Works::Card(card) => *card = Box::default(),
+            Works::Drive(drive) => drive.reset(),
+        }
+    }
+
+    pub(super) fn drive(&mut self) -> Option<&mut Controller> {
+        match &mut self.works {
+            Works::Drive(drive) => Some(drive),
+            _ => None,
+        }
     }
 
     pub(super) const fn config(&self) -> &ConfigSpace {
@@ -279,8 +307,11 @@ impl Device {
 
     pub(super) fn memory_read(&mut self, addr: u64) -> Option<u32> {
         let (index, offset) = self.decode(addr)?;
-        if let Some(card) = &self.card {
-            return Some(if index == 0 { card.memory_read(offset) } else { card.register_read(offset) });
+        match &self.works {
+            Works::Card(card) if index == 0 => return Some(card.memory_read(offset)),
+            Works::Card(card) => return Some(card.register_read(offset)),
+            Works::Drive(drive) => return Some(drive.register_read(offset)),
+            Works::Memory => {}
         }
         let memory = &self.bars[index].2;
         let cells = usize::try_from(offset).ok().and_then(|at| memory.get(at..at + 4));
@@ -290,16 +321,24 @@ impl Device {
     /// `false` where no BAR decodes the address. `host` takes what it sends as bus master.
     pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
         let Some((index, offset)) = self.decode(addr) else { return false };
-        if let Some(card) = &mut self.card {
-            if index == 0 {
-                card.memory_write(offset, value, enables);
-            } else {
-                let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        match &mut self.works {
+            Works::Card(card) if index == 0 => card.memory_write(offset, value, enables),
+            Works::Card(card) => {
                 let value = merged(card.register_read(offset), value, enables);
                 card.register_write(offset, value, is_master.then_some(host));
             }
-            return true;
+            Works::Drive(drive) => {
+                let value = merged(drive.register_read(offset), value, enables);
+                let mut nowhere = Nowhere;
+                drive.register_write(offset, value, if is_master { host } else { &mut nowhere });
+            }
+            Works::Memory => self.memory_put(index, offset, value, enables),
         }
+        true
+    }
+
+    fn memory_put(&mut self, index: usize, offset: u64, value: u32, enables: u8) {
         let (_, bar, memory) = &mut self.bars[index];
         if memory.is_empty() {
             memory.resize(bar.bytes.min(MEMORY_MAX) as usize, 0);
@@ -308,7 +347,21 @@ impl Device {
             let old = u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]]);
             cells.copy_from_slice(&merged(old, value, enables).to_le_bytes());
         }
-        true
+    }
+}
+
+impl Device {
+    /// Whether its card waits for a command.
+    pub(super) fn awaits_command(&self) -> bool {
+        matches!(&self.works, Works::Card(card) if card.waits())
+    }
+
+    /// Its card looks for the command that it waits for.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        if let Works::Card(card) = &mut self.works {
+            card.look(is_master.then_some(host));
+        }
     }
 }
 

@@ -7,12 +7,14 @@ mod card;
 mod config;
 mod device;
 mod memory_function;
+mod nvme;
 mod tree;
 
 use std::fmt;
 
 pub use device::{Answers, Bar, DeviceSpec, Engine, LinkSpec};
 pub use memory_function::MemoryFunction;
+pub use nvme::{BlockStore, DriveSpec, StoreFailed};
 pub use tree::TreeError;
 
 use tree::Node;
@@ -92,8 +94,11 @@ pub trait Function: fmt::Debug + Send {
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
 }
 
-/// What a device's own memory writes reach, as bus master.
+/// What a device's own memory requests reach, as bus master.
 pub trait HostMemory {
+    /// Answers a read; `false` where not all of it is there.
+    fn read(&mut self, address: u64, data: &mut [u8]) -> bool;
+
     /// Takes a write; `false` where not all of it has a place. None of it is written then.
     fn write(&mut self, address: u64, data: &[u8]) -> bool;
 }
@@ -102,6 +107,10 @@ pub trait HostMemory {
 pub(super) struct Nowhere;
 
 impl HostMemory for Nowhere {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
     fn write(&mut self, _: u64, _: &[u8]) -> bool {
         false
     }
@@ -144,6 +153,13 @@ impl Fabric {
     pub fn attach(&mut self, place: Place, function: Box<dyn Function>) {
         self.functions.retain(|(other, _)| *other != place);
         self.functions.push((place, function));
+    }
+
+    /// Puts these blocks into the first drive behind the bridge, in place of its own.
+    pub fn put_store(&mut self, store: Box<dyn BlockStore>) {
+        if let Some(drive) = self.root.first_drive() {
+            drive.put_store(store);
+        }
     }
 
     /// Lets the link go down after so many requests.
@@ -194,6 +210,18 @@ impl Fabric {
         let is_posted = matches!(request, Request::MemoryWrite(..));
         self.round_trips += u64::from(!is_posted);
         (!is_posted).then(|| found.unwrap_or(Completion::UnsupportedRequest))
+    }
+
+    /// Whether a device waits for a command in host memory.
+    pub(super) fn awaits_command(&self) -> bool {
+        self.link_lasts != Some(0) && self.root.awaits_command()
+    }
+
+    /// Lets the devices that wait for a command look for it.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        if self.link_lasts != Some(0) {
+            self.root.look(host);
+        }
     }
 
     fn configure(node: &mut Node, at: Address, request: Request) -> Completion {

@@ -6,6 +6,7 @@ use super::config::{
     BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET,
 };
 use super::device::{Device, DeviceSpec, Engine, Kind, LinkSpec};
+use super::nvme::Controller;
 use super::{Address, Completion, HostMemory, Nowhere, Place};
 
 /// Descriptions that make no tree.
@@ -130,6 +131,12 @@ impl Node {
         completion
     }
 
+    /// The first drive at or behind it.
+    pub(super) fn first_drive(&mut self) -> Option<&mut Controller> {
+        let Self { itself, behind, .. } = self;
+        itself.drive().or_else(|| behind.iter_mut().find_map(Self::first_drive))
+    }
+
     fn reset(&mut self) {
         self.itself.reset();
         self.behind.iter_mut().for_each(Self::reset);
@@ -157,11 +164,26 @@ impl Node {
     /// `host` is what this device's own writes reach. A port forwards those from below only as bus master itself.
     pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
         if self.forwards(addr) {
-            let is_master = self.itself.config().word(COMMAND) & COMMAND_MASTER != 0;
-            let host = if is_master { host } else { &mut Nowhere };
+            let host = if self.is_master() { host } else { &mut Nowhere };
             return self.behind.iter_mut().any(|node| node.memory_write(addr, value, enables, host));
         }
         self.itself.memory_write(addr, value, enables, host)
+    }
+
+    fn is_master(&self) -> bool {
+        self.itself.config().word(COMMAND) & COMMAND_MASTER != 0
+    }
+
+    /// Whether it or a device behind it waits for a command.
+    pub(super) fn awaits_command(&self) -> bool {
+        self.itself.awaits_command() || self.behind.iter().any(Self::awaits_command)
+    }
+
+    /// Lets it and what is behind it look for the commands that they wait for.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        self.itself.look(host);
+        let host = if self.is_master() { host } else { &mut Nowhere };
+        self.behind.iter_mut().for_each(|node| node.look(host));
     }
 
     /// Whether one of this port's windows has the address.

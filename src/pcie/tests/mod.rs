@@ -21,6 +21,10 @@ struct Direct {
 struct Sram(Vec<u8>);
 
 impl HostMemory for Sram {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+
     fn write(&mut self, address: u64, data: &[u8]) -> bool {
         let at = address.checked_sub(super::SRAM_ADDRESS).and_then(|at| usize::try_from(at).ok());
         let cells = at.and_then(|at| self.0.get_mut(at..at.checked_add(data.len())?));

@@ -52,7 +52,7 @@ fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
     let mut product = [0; 4];
     card.read(&mut pcie, PRODUCT_AT as u8, &mut product).unwrap();
     assert_eq!(product, [7, 10, 15, 22]);
-    let entry = Entry { to: SRAM_ADDRESS + 0x20, bytes: *b"completion entry" };
+    let entry = Entry { to: SRAM_ADDRESS + 0x20, bytes: *b"completion entry", command_at: None };
     let send = DmaWrite { entry: Some(entry), ..TO_SRAM };
     let again = Job { data: &[1, 0, 0, 1, 5, 6, 7, 8], caches: true, send: Some(send), ..JOB };
     assert_eq!(card.run(&mut pcie, &again), Ok(706));

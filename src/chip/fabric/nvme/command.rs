@@ -1,0 +1,143 @@
+//! A command as it is queued, what it may end with, and where its data stands.
+
+use super::{HostMemory, MDTS, PAGE_LEN};
+
+/// A submission queue entry.
+pub(super) struct Command(pub(super) [u8; 64]);
+
+impl Command {
+    pub(super) fn opcode(&self) -> u8 {
+        self.0[0]
+    }
+
+    pub(super) fn id(&self) -> u16 {
+        (self.dword(0) >> 16) as u16
+    }
+
+    pub(super) fn namespace(&self) -> u32 {
+        self.dword(1)
+    }
+
+    pub(super) fn prp1(&self) -> u64 {
+        u64::from(self.dword(7)) << 32 | u64::from(self.dword(6))
+    }
+
+    pub(super) fn prp2(&self) -> u64 {
+        u64::from(self.dword(9)) << 32 | u64::from(self.dword(8))
+    }
+
+    /// Command dword `number`, 0 to 15.
+    pub(super) fn dword(&self, number: usize) -> u32 {
+        let at = 4 * number;
+        u32::from_le_bytes([self.0[at], self.0[at + 1], self.0[at + 2], self.0[at + 3]])
+    }
+}
+
+/// Why a command failed: status code type and status code, as the completion entry has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Status(pub(super) u16);
+
+impl Status {
+    pub(super) const INVALID_OPCODE: Self = Self(0x001);
+    pub(super) const INVALID_FIELD: Self = Self(0x002);
+    pub(super) const TRANSFER_ERROR: Self = Self(0x004);
+    pub(super) const INVALID_NAMESPACE: Self = Self(0x00B);
+    pub(super) const INVALID_OFFSET: Self = Self(0x013);
+    pub(super) const OUT_OF_RANGE: Self = Self(0x080);
+    pub(super) const INVALID_COMPLETION_QUEUE: Self = Self(0x100);
+    pub(super) const INVALID_QUEUE: Self = Self(0x101);
+    pub(super) const INVALID_QUEUE_SIZE: Self = Self(0x102);
+    pub(super) const EVENT_LIMIT: Self = Self(0x105);
+    pub(super) const INVALID_LOG_PAGE: Self = Self(0x109);
+    pub(super) const INVALID_QUEUE_DELETION: Self = Self(0x10C);
+    pub(super) const WRITE_FAULT: Self = Self(0x280);
+    pub(super) const READ_ERROR: Self = Self(0x281);
+}
+
+/// Where a command's data stands in host memory.
+pub(super) struct Transfer(Vec<(u64, usize)>);
+
+impl Transfer {
+    /// The pieces that PRP 1 and PRP 2 name for `len` bytes.
+    pub(super) fn of(command: &Command, len: u64, host: &mut dyn HostMemory) -> Result<Self, Status> {
+        let len = len.min(PAGE_LEN << MDTS);
+        let piece = |at: u64, left: u64| (PAGE_LEN - at % PAGE_LEN).min(left);
+        let first = command.prp1();
+        if first % 4 != 0 {
+            return Err(Status::INVALID_OFFSET);
+        }
+        let mut pieces = vec![(first, piece(first, len) as usize)];
+        let mut left = len - piece(first, len);
+        if left > PAGE_LEN {
+            let mut at = command.prp2();
+            if at % 8 != 0 {
+                return Err(Status::INVALID_OFFSET);
+            }
+            while left > 0 {
+                // A list that does not end with its page has its last entry there name the next page of it.
+                let in_page = (PAGE_LEN - at % PAGE_LEN) / 8;
+                let wanted = left.div_ceil(PAGE_LEN);
+                let goes_on = wanted > in_page;
+                let count = if goes_on { in_page } else { wanted };
+                let mut list = vec![0; 8 * count as usize];
+                if !host.read(at, &mut list) {
+                    return Err(Status::TRANSFER_ERROR);
+                }
+                let mut entries: Vec<u64> = list.chunks_exact(8).map(entry).collect();
+                if goes_on {
+                    at = entries.pop().unwrap_or_default();
+                    // A whole page of a list is enough for any command: this ends.
+                    if at % PAGE_LEN != 0 {
+                        return Err(Status::INVALID_OFFSET);
+                    }
+                }
+                for page in entries {
+                    Self::add(&mut pieces, page, &mut left)?;
+                }
+            }
+        } else if left > 0 {
+            Self::add(&mut pieces, command.prp2(), &mut left)?;
+        }
+        Ok(Self(pieces))
+    }
+
+    fn add(pieces: &mut Vec<(u64, usize)>, page: u64, left: &mut u64) -> Result<(), Status> {
+        if page % PAGE_LEN != 0 {
+            return Err(Status::INVALID_OFFSET);
+        }
+        let len = PAGE_LEN.min(*left);
+        pieces.push((page, len as usize));
+        *left -= len;
+        Ok(())
+    }
+
+    /// Writes data to the host.
+    pub(super) fn to_host(&self, data: &[u8], host: &mut dyn HostMemory) -> Result<u32, Status> {
+        let mut rest = data;
+        for (at, len) in &self.0 {
+            let (piece, others) = rest.split_at((*len).min(rest.len()));
+            if !host.write(*at, piece) {
+                return Err(Status::TRANSFER_ERROR);
+            }
+            rest = others;
+        }
+        Ok(0)
+    }
+
+    /// Reads data from the host.
+    pub(super) fn from_host(&self, data: &mut [u8], host: &mut dyn HostMemory) -> Result<(), Status> {
+        let mut done = 0;
+        for (at, len) in &self.0 {
+            let end = (done + len).min(data.len());
+            if !host.read(*at, &mut data[done..end]) {
+                return Err(Status::TRANSFER_ERROR);
+            }
+            done = end;
+        }
+        Ok(())
+    }
+}
+
+fn entry(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |entry, byte| entry << 8 | u64::from(*byte))
+}

@@ -1,0 +1,75 @@
+//! Where a drive's blocks are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::BLOCK_LEN;
+
+/// The blocks could not be read, or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreFailed;
+
+/// Blocks of 512 bytes. A drive asks for blocks that exist, and for no more than its commands move.
+pub trait BlockStore: fmt::Debug + Send {
+    /// How many blocks there are.
+    fn blocks(&self) -> u64;
+
+    /// Reads whole blocks.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a media error.
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed>;
+
+    /// Writes whole blocks.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a write fault.
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed>;
+
+    /// Makes what was written last.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a write fault.
+    fn flush(&mut self) -> Result<(), StoreFailed>;
+}
+
+/// Blocks in memory, as far as they were written; the rest is zeros.
+#[derive(Debug)]
+pub(super) struct SparseStore {
+    blocks: u64,
+    written: BTreeMap<u64, [u8; BLOCK_LEN as usize]>,
+}
+
+impl SparseStore {
+    pub(super) fn new(blocks: u64) -> Self {
+        Self { blocks, written: BTreeMap::new() }
+    }
+}
+
+impl BlockStore for SparseStore {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        for (number, block) in (first..).zip(into.chunks_mut(BLOCK_LEN as usize)) {
+            match self.written.get(&number) {
+                Some(written) => block.copy_from_slice(&written[..block.len()]),
+                None => block.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
+        for (number, block) in (first..).zip(data.chunks(BLOCK_LEN as usize)) {
+            let written = self.written.entry(number).or_insert([0; BLOCK_LEN as usize]);
+            written[..block.len()].copy_from_slice(block);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        Ok(())
+    }
+}

@@ -10,9 +10,10 @@ use crate::digest::Sha256Digest;
 use crate::failure::{Exit, Failure};
 
 /// The patches in the binary: name for messages, text.
-const EMBEDDED: [(&str, &str); 3] = [
+const EMBEDDED: [(&str, &str); 4] = [
     ("patches/e4-length-16.toml", include_str!("../../patches/e4-length-16.toml")),
     ("patches/identity-add1-0001.toml", include_str!("../../patches/identity-add1-0001.toml")),
+    ("patches/read16-sram.toml", include_str!("../../patches/read16-sram.toml")),
     ("patches/status-0x2a12.toml", include_str!("../../patches/status-0x2a12.toml")),
 ];
 

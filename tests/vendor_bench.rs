@@ -133,7 +133,6 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
         assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (size, 1, 0, true), "{row:?}");
         let (found, stock) = (predicted(&report, path), predicted(&report, Path::E4Stock));
         assert!((found.dma_bytes - size as f64).abs() < 1.0 && found.mb_per_s > 3.0 * stock.mb_per_s, "{found:?}");
-        println!("{path}: {found:?}");
     }
     for path in [Path::E5Dma, Path::Read16] {
         let mut port = port_of(&patched(), "");
@@ -162,7 +161,6 @@ fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
     assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
     let (found, stock) = (predicted(&report, Path::Read16), predicted(&report, Path::E4Stock));
     assert!(found.mb_per_s > 5.0 * stock.mb_per_s && found.dma_bytes < 1.0, "{found:?} {stock:?}");
-    println!("{found:?}");
 }
 
 #[test]

@@ -183,6 +183,35 @@ fn every_length_comes_whole_over_both_wires_at_both_speeds() {
     }
 }
 
+/// Whatever else stands in the CDB. Of the length the firmware takes the low 16 bits.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
+    for wire in WIRES {
+        let mut unit = Unit::patched(wire, Speed::Super);
+        let mut seed = 1_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 24
+        };
+        for _ in 0..120 {
+            let mut cdb = [0; 16];
+            cdb[..8].copy_from_slice(&random().to_be_bytes());
+            cdb[8..].copy_from_slice(&random().to_be_bytes());
+            cdb[0] = 0x88;
+            // The low half of the length: most of them short, some long.
+            let sectors = random() as u16 & if random() % 4 == 0 { 0xFFFF } else { 0x3F };
+            cdb[12..14].copy_from_slice(&sectors.to_be_bytes());
+            let len = usize::from(sectors) * SECTOR;
+            let reply = unit.command(&cdb, len.clamp(1, MOST * SECTOR));
+            let is_served = (1..=MOST).contains(&usize::from(sectors));
+            let expected = if is_served { sram(len) } else { Vec::new() };
+            assert!(reply.good == is_served && reply.data == expected, "{wire:?} {cdb:02x?}: {}", reply.data.len());
+        }
+        unit.works("after all");
+    }
+}
+
 /// The residue tells what the host does not get, and a host that expects less gets what it expects.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]

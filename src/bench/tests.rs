@@ -121,7 +121,7 @@ impl Unit0 {
                 good(len)
             }
             (0x88 | 0x8A, _) => silent(),
-            (0xE4, DataPhase::In(data)) if bytes[3] == 0x05 => {
+            (0xE4, DataPhase::In(data)) if bytes[3] < 0xF0 => {
                 data.fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
                 good(data.len())
             }

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn an_id_that_repeats_names_both_files() {
         let mut library = Library::embedded().unwrap();
-        let message = library.add("mine.toml", EMBEDDED[2].1).unwrap_err().to_string();
+        let message = library.add("mine.toml", EMBEDDED[3].1).unwrap_err().to_string();
         assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");
     }
 }

@@ -310,9 +310,7 @@ impl Device {
         }
         true
     }
-}
 
-impl Device {
     /// Whether its card waits for a command.
     pub(super) fn awaits_command(&self) -> bool {
         self.card.as_ref().is_some_and(|card| card.waits())

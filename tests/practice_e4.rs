@@ -59,35 +59,41 @@ fn the_copy_takes_at_most_eight_instructions_a_byte() {
 #[test]
 #[ignore = "needs SDCC"]
 fn the_patch_files_bytes_are_what_the_assembler_makes_of_the_source() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("patches/e4-length-16.asm");
+    for (patch, images) in [("e4-length-16", 2), ("read16-sram", 1)] {
+        let assembled = assembled(patch);
+        let library = Library::embedded().unwrap();
+        let found = library.get(patch).unwrap().images();
+        assert_eq!(found.len(), images, "{patch}");
+        for image in found {
+            let mut written = BTreeMap::new();
+            for hunk in &image.hunks {
+                let at = hunk.at.code_address().unwrap();
+                assert_ne!(at.bank(), asmpatch::firmware::Bank::Bank0);
+                written.extend(hunk.new.iter().enumerate().map(|(i, byte)| (at.addr() + i as u16, *byte)));
+            }
+            assert!(written == assembled, "{}: patches/{patch}.toml is not what {patch}.asm gives", image.name);
+        }
+    }
+}
+
+/// What SDCC's assembler makes of a patch's source.
+fn assembled(patch: &str) -> BTreeMap<u16, u8> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("patches").join(format!("{patch}.asm"));
     let dir = tempfile::tempdir().unwrap();
     let source = source.to_string_lossy();
-    for (tool, args) in [("sdas8051", &["-o", "e4.rel", &*source][..]), ("sdld", &["-n", "-i", "e4.ihx", "e4.rel"])] {
+    for (tool, args) in
+        [("sdas8051", &["-o", "patch.rel", &*source][..]), ("sdld", &["-n", "-i", "patch.ihx", "patch.rel"])]
+    {
         let output = Command::new(tool).current_dir(dir.path()).args(args).output().expect("Debian's package sdcc");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.is_empty(), "{tool}: {said}");
     }
-    let hex = std::fs::read_to_string(dir.path().join("e4.ihx")).unwrap();
+    let hex = std::fs::read_to_string(dir.path().join("patch.ihx")).unwrap();
     let mut assembled = BTreeMap::new();
     for record in ihex::Reader::new(&hex) {
         if let ihex::Record::Data { offset, value } = record.unwrap() {
             assembled.extend(value.into_iter().enumerate().map(|(i, byte)| (offset + i as u16, byte)));
         }
     }
-    let library = Library::embedded().unwrap();
-    let images = library.get("e4-length-16").unwrap().images();
-    assert_eq!(images.len(), 2);
-    for image in images {
-        let mut written = BTreeMap::new();
-        for hunk in &image.hunks {
-            let at = hunk.at.code_address().unwrap();
-            assert_ne!(at.bank(), asmpatch::firmware::Bank::Bank0);
-            written.extend(hunk.new.iter().enumerate().map(|(i, byte)| (at.addr() + i as u16, *byte)));
-        }
-        assert!(
-            written == assembled,
-            "{}: patches/e4-length-16.toml is not what e4-length-16.asm gives:\n{hex}",
-            image.name
-        );
-    }
+    assembled
 }

@@ -89,7 +89,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
         let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
     }
-    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no SSD".to_owned() });
+    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no device that completes".to_owned() });
 
     assert!(is_initialised(&mut bridge));
     bridge.reset(ResetMode::CpuReset).unwrap();
@@ -111,6 +111,56 @@ fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_
     let write = predicted(&report, Path::Write16);
     assert!(write.mb_per_s >= 100.0, "{write:?}");
     assert!((write.dma_bytes - 65_536.0).abs() < 1.0, "{write:?}");
+}
+
+/// A unit with a tiny-gpu behind it, or with the patch read16-sram in place of it.
+fn port_of(image: &Image, scenario: &str) -> VirtualPort {
+    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
+    VirtualPort::new("virtual:bench".to_owned(), unit)
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
+    let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+    let mut bridge = uas(&mut port);
+    let (report, initialised) =
+        run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16], vec![31]));
+    assert!(initialised && !report.read16_sram);
+    for (path, size) in [(Path::E5Dma, 0x8_0000), (Path::Read16, 0x1_0000)] {
+        let row = report.rows.iter().find(|row| row.path == path).unwrap();
+        let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (size, 1, 0, true), "{row:?}");
+        let (found, stock) = (predicted(&report, path), predicted(&report, Path::E4Stock));
+        assert!((found.dma_bytes - size as f64).abs() < 1.0 && found.mb_per_s > 3.0 * stock.mb_per_s, "{found:?}");
+    }
+    for path in [Path::E5Dma, Path::Read16] {
+        let mut port = port_of(&patched(), "");
+        let report = run(&mut uas(&mut port), &plan(&[Path::E4Stock, path], vec![31])).0;
+        assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+        let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+        let report = run(&mut port.open().unwrap(), &plan(&[Path::E4Stock, path], Vec::new())).0;
+        assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "over Bulk-Only");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
+    let image = vendor();
+    let library = asmpatch::patch::Library::embedded().unwrap();
+    let selection = asmpatch::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
+    let digest = asmpatch::digest::Sha256Digest::of(&image.to_file());
+    let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
+    let mut port = port_of(&set.apply().unwrap().image, "");
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));
+    assert!(report.read16_sram);
+    let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
+    let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+    assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
+    let (found, stock) = (predicted(&report, Path::Read16), predicted(&report, Path::E4Stock));
+    assert!(found.mb_per_s > 5.0 * stock.mb_per_s && found.dma_bytes < 1.0, "{found:?} {stock:?}");
 }
 
 #[test]

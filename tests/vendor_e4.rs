@@ -112,10 +112,16 @@ fn interrupts_save_every_register_and_do_not_nest() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_cave_is_zeros_and_nothing_in_the_image_reaches_it() {
+    for patch in ["e4-length-16", "read16-sram"] {
+        the_cave_of_is_free(patch);
+    }
+}
+
+fn the_cave_of_is_free(patch: &str) {
     let file = vendor_file();
     let image = Image::parse(&file).unwrap();
     let library = Library::embedded().unwrap();
-    let patch = library.get("e4-length-16").unwrap();
+    let patch = library.get(patch).unwrap();
     let hunks = patch.images().iter().find(|images| images.name == "240417").unwrap().hunks.as_slice();
     let cave = hunks.iter().max_by_key(|hunk| hunk.new.len()).unwrap();
     let start = cave.at.code_address().unwrap();

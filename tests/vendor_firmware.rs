@@ -338,7 +338,7 @@ fn without_the_start_up_s_program_length_e3_never_ends() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_checklist_holds_for_the_stock_image_and_for_the_status_patched_one() {
     for (image, status_patch) in [(vendor_image(), false), (status_patched(), true)] {
-        let expected = checklist::Expected { status_patch, e4_length_16: false };
+        let expected = checklist::Expected { status_patch, e4_length_16: false, read16_sram: false };
         let checked = checklist::run(&image, expected).unwrap();
         let failed: Vec<_> = checked.iter().filter(|check| !check.holds()).collect();
         assert!(failed.is_empty(), "{failed:#?}");

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::error::BenchError;
 use crate::interrupt::Interrupt;
-use crate::pcie::{BarKind, Bdf, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
+use crate::pcie::{Bar, BarKind, Bdf, Patience, Pcie, PcieError, Scope, Survey, TinyGpu, TlpEngine};
+use crate::tiny_gpu::registers::{DEVICE, VENDOR};
 
 /// Class of display controllers: the only devices of whose memory is known what it is for.
 const DISPLAY: u32 = 0x03;
@@ -30,9 +31,12 @@ pub(super) struct Beyond {
     pub(super) function: Option<Bdf>,
     /// The memory, or why there is none.
     pub(super) memory: Result<Memory, String>,
+    /// What can complete reads of the SRAM, where that was asked for.
+    pub(super) card: Option<TinyGpu>,
 }
 
-/// Looks behind the bridge. `assigns` allows bus numbers and addresses where there are none.
+/// Looks behind the bridge. `assigns` allows bus numbers and addresses where there are none; `completes` asks for a card that
+/// completes reads of the SRAM, which is then let send.
 ///
 /// Memory is the largest prefetchable BAR of a display controller, its frame buffer: reads and writes of it have no side
 /// effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
@@ -42,6 +46,7 @@ pub(super) struct Beyond {
 pub(super) fn look<E: TlpEngine>(
     engine: &mut E,
     assigns: bool,
+    completes: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<Beyond, BenchError> {
     let mut patience = Waits(interrupt);
@@ -51,14 +56,15 @@ pub(super) fn look<E: TlpEngine>(
         Ok(survey) => survey,
         Err(PcieError::LinkDown { ltssm }) => {
             let why = format!("the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
-            return Ok(Beyond { words: why.clone(), function: None, memory: Err(why) });
+            return Ok(Beyond { words: why.clone(), function: None, memory: Err(why), card: None });
         }
         Err(error) => return Err(error.into()),
     };
     interrupt.check()?;
-    if assigns && memory(&survey).is_none() && has_memory(&survey) {
+    if assigns && (memory(&survey).is_none() && has_memory(&survey) || completes && has_card_without_address(&survey)) {
         pcie.assign(&mut survey)?;
     }
+    let card = if completes && !has_card_without_address(&survey) { TinyGpu::open(&mut pcie, &survey)? } else { None };
     let end = survey.functions.iter().find(|function| function.buses().is_none() && function.parent.is_some());
     let words = end.map_or_else(
         || if assigns { "nothing" } else { "nothing that has a bus number" }.to_owned(),
@@ -72,7 +78,7 @@ pub(super) fn look<E: TlpEngine>(
         false => "no GPU behind the bridge offers memory that may be written".to_owned(),
     });
     let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
-    Ok(Beyond { words, function, memory })
+    Ok(Beyond { words, function, memory, card })
 }
 
 /// The largest memory that may be written and has an address.
@@ -84,6 +90,12 @@ fn memory(survey: &Survey) -> Option<Memory> {
         .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)
+}
+
+/// Whether the first tiny-gpu, the one that would be used, has no address.
+fn has_card_without_address(survey: &Survey) -> bool {
+    let card = survey.functions.iter().find(|function| (function.vendor, function.device) == (VENDOR, DEVICE));
+    card.is_some_and(|card| card.bars.iter().any(|bar| !Bar::is_assigned(bar)))
 }
 
 /// Whether there is any that could get an address.

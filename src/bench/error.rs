@@ -7,7 +7,7 @@ use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::failure::{Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
-use crate::pcie::PcieError;
+use crate::pcie::{PcieError, SramReadError, TinyGpuError};
 
 /// Why a bench gives no report.
 #[derive(Debug, Error, Diagnostic)]
@@ -74,6 +74,14 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
+    /// A read that a GPU should complete failed in a way that is no result.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    SramRead(#[from] SramReadError),
+    /// The GPU that should complete reads can't be used.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    TinyGpu(#[from] TinyGpuError),
     /// Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -90,6 +98,8 @@ impl Failure for BenchError {
             | Self::Transport(_)
             | Self::Control(_) => Exit::Device,
             Self::Pcie(error) => error.exit(),
+            Self::SramRead(error) => error.exit(),
+            Self::TinyGpu(error) => error.exit(),
             Self::Interrupted(interrupted) => interrupted.exit(),
         }
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
-use super::pattern::Pattern;
+use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
 use super::tally::{Tally, repeat};
 use crate::bridge::{Bridge, Completion, Job, JobData, Transport, TransportError, Workload};
@@ -104,8 +104,10 @@ impl Workload for Stream<'_> {
             return false;
         }
         if self.compare {
-            let at = job.id as usize;
-            self.tally.compare(self.pattern.bytes().get(at..at + self.size), data.get(..self.size));
+            // The pattern's first 4 KiB are known to stand there.
+            let (at, len) =
+                if self.path == Path::Read16 { (0, self.size.min(WINDOW_LEN)) } else { (job.id as usize, self.size) };
+            self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
         }
         self.tally.count(self.size, elapsed);
         true
@@ -134,7 +136,7 @@ pub fn measure<T: Transport>(
             path,
             size,
             pattern,
-            compare: compare && path.reads_window(),
+            compare: compare && (path.reads_window() || path == Path::Read16),
             tally,
             until,
             interrupt,

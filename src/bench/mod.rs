@@ -6,6 +6,7 @@
 
 pub mod baseline;
 mod beyond;
+mod completed;
 mod error;
 pub mod integrity;
 pub mod measure;

@@ -52,7 +52,7 @@ pub fn run_open(
     if writes && !bridge.link_state()?.1 {
         bridge.pcie_power(true)?;
     }
-    let beyond = beyond::look(bridge, writes, interrupt)?;
+    let beyond = beyond::look(bridge, writes, false, interrupt)?;
     unit.behind.clone_from(&beyond.words);
     interrupt.check()?;
 
@@ -74,7 +74,7 @@ pub fn run_open(
     let (integrity, rows) = outcome?;
     let verdict = verdict::judge(&rows, BridgeState::OpenFirmware, bridge.speed());
     let tool = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Report { tool, unit, integrity, e4_extension: false, rows, verdict })
+    Ok(Report { tool, unit, integrity, e4_extension: false, read16_sram: false, rows, verdict })
 }
 
 fn measure_all(

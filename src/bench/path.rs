@@ -25,6 +25,9 @@ pub enum Path {
     /// READ(16): data buffer to host by hardware DMA.
     #[serde(rename = "read16")]
     Read16,
+    /// SRAM to host by hardware DMA that E5 alone start, on a stream. Something on PCIe completes it.
+    #[serde(rename = "e5-dma")]
+    E5Dma,
     /// E4 as every firmware answers it, up to 255 bytes a command.
     #[serde(rename = "e4-255")]
     E4Stock,
@@ -56,13 +59,14 @@ pub enum Path {
 
 impl Path {
     /// All that there are.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::E4Stock,
         Self::E4Extended,
         Self::ConfigRead,
         Self::TlpRead,
         Self::TlpWrite,
         Self::Write16,
+        Self::E5Dma,
         Self::Read16,
         Self::F0Write,
         Self::F0Read,
@@ -71,8 +75,16 @@ impl Path {
     ];
     /// The vendor's firmware's, in the order in which they are measured: E4 first, which can compare what it reads with
     /// the pattern that the integrity check left, and READ(16) last, which hangs a unit without an SSD.
-    pub const VENDOR: [Self; 7] =
-        [Self::E4Stock, Self::E4Extended, Self::ConfigRead, Self::TlpRead, Self::TlpWrite, Self::Write16, Self::Read16];
+    pub const VENDOR: [Self; 8] = [
+        Self::E4Stock,
+        Self::E4Extended,
+        Self::ConfigRead,
+        Self::TlpRead,
+        Self::TlpWrite,
+        Self::Write16,
+        Self::E5Dma,
+        Self::Read16,
+    ];
     /// Those of them that are SCSI commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
     /// The open firmware's, in the order in which they are measured.
@@ -92,6 +104,7 @@ impl Path {
         match self {
             Self::Write16 => "write16",
             Self::Read16 => "read16",
+            Self::E5Dma => "e5-dma",
             Self::E4Stock => "e4-255",
             Self::E4Extended => "e4-4096",
             Self::ConfigRead => "config-read",
@@ -133,14 +146,14 @@ impl Path {
             Self::E4Extended => 4096,
             Self::ConfigRead | Self::TlpRead => 4,
             Self::TlpWrite => 64,
-            Self::F2Out | Self::F2In => 0x8_0000,
+            Self::F2Out | Self::F2In | Self::E5Dma => 0x8_0000,
         }
     }
 
     /// Whether a command can move exactly this many bytes.
     pub const fn takes(self, len: usize) -> bool {
         let step = match self {
-            Self::Write16 | Self::Read16 | Self::F2Out | Self::F2In => 512,
+            Self::Write16 | Self::Read16 | Self::F2Out | Self::F2In | Self::E5Dma => 512,
             Self::E4Stock | Self::E4Extended => 1,
             Self::ConfigRead | Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read => 4,
         };
@@ -161,7 +174,7 @@ impl Path {
             Self::ConfigRead | Self::TlpRead => &[4],
             Self::TlpWrite => &[4, 16, 64],
             Self::F0Write | Self::F0Read => &[64, 1024, 16_384, 65_536],
-            Self::F2Out | Self::F2In => &[4096, 65_536, 262_144, 524_288],
+            Self::F2Out | Self::F2In | Self::E5Dma => &[4096, 65_536, 262_144, 524_288],
         }
     }
 
@@ -172,7 +185,7 @@ impl Path {
     /// at a time for their latency, and memory writes together.
     pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
         match self {
-            Self::Write16 | Self::ConfigRead | Self::TlpRead => vec![1],
+            Self::Write16 | Self::E5Dma | Self::ConfigRead | Self::TlpRead => vec![1],
             Self::TlpWrite => vec![size / 4],
             _ => plan.to_vec(),
         }
@@ -210,6 +223,7 @@ impl fmt::Display for Path {
         f.write_str(match self {
             Self::Write16 => "WRITE(16)",
             Self::Read16 => "READ(16)",
+            Self::E5Dma => "DMA by E5",
             Self::E4Stock => "E4 to 255",
             Self::E4Extended => "E4 to 4096",
             Self::ConfigRead => "config read",

@@ -21,6 +21,9 @@ pub struct Report {
     pub integrity: Option<Integrity>,
     /// Whether E4 takes more than 255 bytes a command.
     pub e4_extension: bool,
+    /// Whether READ(16) is answered by software: the patch read16-sram. `false` where it was not asked.
+    #[serde(default)]
+    pub read16_sram: bool,
     /// One row a path, size and depth.
     pub rows: Vec<Row>,
     /// What the figures mean to a GPU runtime.
@@ -82,7 +85,7 @@ impl Integrity {
             Path::F2Out => &self.f2,
             Path::E4Stock | Path::E4Extended => &self.e4,
             Path::TlpRead | Path::TlpWrite | Path::F0Write | Path::F0Read => &self.memory,
-            Path::Read16 | Path::ConfigRead | Path::F2In => return None,
+            Path::Read16 | Path::E5Dma | Path::ConfigRead | Path::F2In => return None,
         };
         outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }

@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 
 use super::beyond::{self, Beyond};
+use super::completed;
 use super::error::BenchError;
 use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{Integrity, Outcome, Report, Row, Unit};
 use super::{integrity, tlp, verdict};
-use crate::bridge::survey::{behind, has_e4_extension};
-use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
+use crate::bridge::survey::{behind, has_e4_extension, has_read16_sram};
+use crate::bridge::{Behind, Bridge, Speed, Transport, TransportError, TransportKind};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
-use crate::pcie::{PcieError, VendorTlp};
+use crate::pcie::{PcieError, TinyGpu, VendorTlp};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,8 +108,26 @@ pub enum Progress {
     },
 }
 
+const NO_DEVICE: &str = "no device that completes";
+/// The most bytes of one READ(16) with the patch read16-sram.
+const READ16_SRAM_MAX: usize = 0x8000;
+
+/// How READ(16) ends on this unit, as far as it is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reads {
+    /// By the SSD behind the bridge.
+    Drive,
+    /// By software: the patch read16-sram.
+    Software,
+    /// This GPU writes the completion entry.
+    Card(TinyGpu),
+    /// Nobody completes it.
+    Nobody,
+}
+
 /// Why a path is left out on this unit.
-fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Option<&'static str> {
+fn left_out(path: Path, plan: &Plan, kind: TransportKind, reads: Reads) -> Option<&'static str> {
+    let has_ssd = reads == Reads::Drive;
     match path {
         path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
         path if path.is_tlp() && has_ssd => {
@@ -122,7 +141,10 @@ fn left_out(path: Path, plan: &Plan, kind: TransportKind, has_ssd: bool) -> Opti
         Path::Write16 if kind == TransportKind::Uas => {
             Some("at high speed the vendor's firmware answers it before it asks for its data; try a SuperSpeed port")
         }
-        Path::Read16 if !has_ssd && !plan.reads_without_ssd => Some("no SSD"),
+        Path::E5Dma if has_ssd => Some("an SSD is behind the bridge, and its reads use the same DMA"),
+        Path::E5Dma if kind != TransportKind::UasStreams => Some("it needs UAS with streams"),
+        Path::E5Dma if !matches!(reads, Reads::Card(_)) => Some(NO_DEVICE),
+        Path::Read16 if reads == Reads::Nobody && !plan.reads_without_ssd => Some(NO_DEVICE),
         _ => None,
     }
 }
@@ -147,7 +169,7 @@ pub fn run<T: Transport>(
     unit.firmware = "vendor".to_owned();
     let writes = plan.writes(&Path::VENDOR);
     let behind = behind(bridge)?;
-    let has_ssd = matches!(behind, Behind::Ssd(_));
+    let (has_ssd, has_no_medium) = (matches!(behind, Behind::Ssd(_)), behind == Behind::NoMedium);
     unit.behind = match behind {
         Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
         Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
@@ -157,13 +179,16 @@ pub fn run<T: Transport>(
     };
     interrupt.check()?;
 
-    let left_out = |path| left_out(path, plan, kind, has_ssd);
-    let runs = |path: &Path| plan.paths.contains(path) && left_out(*path).is_none();
-    let initialises = !has_ssd && [Path::Write16, Path::Read16].iter().any(runs);
+    let mut reads = if has_ssd { Reads::Drive } else { Reads::Nobody };
+    let may_run = |path: &Path| plan.paths.contains(path) && left_out(*path, plan, kind, reads).is_none();
+    let completes = has_no_medium
+        && kind == TransportKind::UasStreams
+        && (plan.paths.contains(&Path::E5Dma) || may_run(&Path::Read16));
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
     let pattern = Pattern::new(plan.seed);
-    let beyond = if Path::VENDOR.iter().any(|path| path.is_tlp() && runs(path)) {
-        let beyond = beyond::look(&mut VendorTlp::new(bridge), writes, interrupt)?;
+    let beyond = if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && may_run(path)) {
+        let assigns = writes || completes;
+        let beyond = beyond::look(&mut VendorTlp::new(bridge), assigns, completes, interrupt)?;
         if beyond.function.is_some() {
             unit.behind = format!("{}; on PCIe {}", unit.behind, beyond.words);
         }
@@ -171,6 +196,11 @@ pub fn run<T: Transport>(
     } else {
         None
     };
+    if let Some(card) = beyond.as_ref().and_then(|beyond| beyond.card) {
+        reads = Reads::Card(card);
+    }
+    let runs = |path: &Path| plan.paths.contains(path) && left_out(*path, plan, kind, reads).is_none();
+    let initialises = !has_ssd && [Path::Write16, Path::Read16].iter().any(runs);
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(&Path::TlpWrite));
     let (mut before, mut memory_outcome) = (None, None);
     if let Some(&memory) = memory {
@@ -191,8 +221,17 @@ pub fn run<T: Transport>(
         progress(Progress::Initialising);
         bridge.initialise()?;
     }
+    let asks = initialises && plan.paths.contains(&Path::Read16);
+    let read16_sram = asks && is_read_by_software(bridge, plan)?;
+    let dma_reads = reads;
+    if read16_sram {
+        reads = Reads::Software;
+    }
+    let reads_of = |path| if path == Path::E5Dma { dma_reads } else { reads };
+    let left_out = |path| left_out(path, plan, kind, reads_of(path));
+    let runs_now = |path: &Path| plan.paths.contains(path) && left_out(*path).is_none();
     let mut integrity =
-        if runs(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+        if runs_now(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
     if memory_outcome.is_some() {
         integrity.get_or_insert_default().memory = memory_outcome;
     }
@@ -200,8 +239,17 @@ pub fn run<T: Transport>(
     interrupt.check()?;
 
     let most = bridge.transport_mut().max_depth();
-    let mut wanted = plan.points(&Path::VENDOR, most, &[most], Path::max_len);
+    let longest = |path: Path| match path {
+        Path::Read16 if read16_sram => READ16_SRAM_MAX,
+        path => path.max_len(),
+    };
+    let mut wanted = plan.points(&Path::VENDOR, most, &[most], longest);
     wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
+    // While a READ(16) is under way, nobody can be told to complete the next.
+    if matches!(reads, Reads::Card(_)) {
+        wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
+        wanted.dedup();
+    }
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
@@ -210,11 +258,17 @@ pub fn run<T: Transport>(
         let outcome = match obstacle {
             Some(outcome) => outcome,
             None => {
-                let outcome = match &beyond {
-                    Some(beyond) if point.path.is_tlp() => {
+                let outcome = match (&beyond, reads_of(point.path)) {
+                    (Some(beyond), _) if point.path.is_tlp() => {
                         tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
                     }
-                    _ => measure(bridge, point, &pattern, holds_pattern, plan.effort, interrupt)?,
+                    (_, Reads::Card(card)) if matches!(point.path, Path::Read16 | Path::E5Dma) => {
+                        completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
+                    }
+                    _ => {
+                        let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
+                        measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
+                    }
                 };
                 // What recovers a unit clears its initialisation.
                 if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
@@ -229,7 +283,20 @@ pub fn run<T: Transport>(
         tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
     let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
-    Ok(Report { tool: env!("CARGO_PKG_VERSION").to_owned(), unit, integrity, e4_extension, rows, verdict })
+    Ok(Report { tool: env!("CARGO_PKG_VERSION").to_owned(), unit, integrity, e4_extension, read16_sram, rows, verdict })
+}
+
+/// Whether the unit has the patch read16-sram. Firmware that gives no answer to a READ(16) of no sectors has it not, and is
+/// initialised again after its recovery.
+fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &Plan) -> Result<bool, BenchError> {
+    match has_read16_sram(bridge, plan.effort.timeout) {
+        Err(TransportError::Timeout { .. }) => {
+            integrity::recover(bridge, Path::Read16)?;
+            bridge.initialise()?;
+            Ok(false)
+        }
+        asked => Ok(asked?),
+    }
 }
 
 /// What is known of a path before it is measured: that it is left out, can't be reached, or failed before. A path that

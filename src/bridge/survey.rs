@@ -8,7 +8,7 @@ use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::DataPhase;
-use crate::scsi::{Capacity, Command, ScsiStatus, XdataAddress};
+use crate::scsi::{Capacity, Command, ScsiStatus, Sense, XdataAddress};
 
 /// What a GPU runtime's initialisation writes, and what reads 0 before it. On a unit that is initialised, E6 is never
 /// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
@@ -111,6 +111,17 @@ pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration)
     let command = Command::XdataRead { from: WINDOW_AT, len: 256 };
     let completion = bridge.execute(command, DataPhase::In(&mut data), timeout)?;
     Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
+}
+
+/// Whether READ(16) is answered by software, by the patch read16-sram: asks for no sectors, which that patch alone refuses.
+/// Only on a unit that is [initialised](Bridge::initialise): before that, none tells.
+///
+/// # Errors
+/// [`TransportError`] where the wire failed.
+pub fn has_read16_sram<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
+    let command = Command::Read16 { lba: 0, blocks: 0 };
+    let completion = bridge.execute(command, DataPhase::None, timeout)?;
+    Ok(completion.sense == Some(Sense::INVALID_FIELD_IN_CDB))
 }
 
 /// A capacity as SSDs are sold by it: in powers of 1000, the largest unit that it has at least one of.

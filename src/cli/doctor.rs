@@ -1,5 +1,6 @@
 //! `asmpatch doctor`.
 
+mod experiments;
 mod metrics;
 
 use std::fs;
@@ -13,7 +14,7 @@ use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
-use crate::doctor::{Diagnosis, Options, Report, diagnose, examine};
+use crate::doctor::{Diagnosis, Finding, Options, Report, diagnose, examine};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
@@ -29,7 +30,7 @@ use crate::unit::{self, Selector};
 /// where a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
 )]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
@@ -49,6 +50,16 @@ pub struct Args {
     /// Replace FILE where it exists.
     #[arg(long, requires = "report")]
     force: bool,
+
+    /// Also run experiments on the SRAM's DMA, for the vendor's patched firmware with a GPU behind it: what only silicon can
+    /// tell. Each says what it asks and what could happen, up to a hang until the power goes, and asks first. The unit is
+    /// restarted afterwards.
+    #[arg(long)]
+    experiments: bool,
+
+    /// Run the experiments without a question.
+    #[arg(long, requires = "experiments")]
+    yes: bool,
 
     #[command(flatten)]
     ids: DeviceIds,
@@ -71,6 +82,9 @@ pub(super) struct Json<'a> {
     unit: &'a UnitInfo,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
+    /// What --experiments showed.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    experiments: &'a [Finding],
 }
 
 impl print::Document for Json<'_> {}
@@ -90,6 +104,9 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.report {
         output::check_new(path, args.force)?;
     }
+    if args.experiments {
+        experiments::can_ask(args)?;
+    }
     let recording = args.pcap.start()?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
@@ -101,15 +118,23 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     drop(port);
     let diagnosis = diagnose(&seen, &device);
     metrics::add(metrics, &device, &seen, &diagnosis);
-    if args.json {
-        print::json(&Json { unit: &seen.unit, diagnosis: &diagnosis });
-    } else {
+    if !args.json {
         show(&seen.unit, &diagnosis);
+    }
+    let (findings, trouble) = if args.experiments {
+        experiments::run(args, &seen, recording.capture(), interrupt)?
+    } else {
+        (Vec::new(), Ok(()))
+    };
+    if args.json {
+        print::json(&Json { unit: &seen.unit, diagnosis: &diagnosis, experiments: &findings });
+    } else {
+        experiments::show(&findings);
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = Report::new(seen, diagnosis, kernel.as_deref().map(str::trim));
+        let report = Report::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
         atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
         if !args.json {
             outln!(
@@ -118,6 +143,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
             );
         }
     }
+    trouble?;
     Ok(exit)
 }
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::diagnose::Diagnosis;
 use super::examine::{Examination, Pipes, Problem, Timing};
+use super::experiments::Finding;
 use super::questions::Exchange;
 use crate::bridge::Speed;
 use crate::digest::{Sha256Digest, to_hex};
@@ -41,6 +42,9 @@ pub struct Report {
     tree_problem: Option<Problem>,
     timings: Vec<Timing>,
     answers: Vec<Exchange>,
+    /// What `--experiments` showed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    experiments: Vec<Finding>,
     diagnosis: Diagnosis,
 }
 
@@ -67,8 +71,8 @@ pub fn hashed(serial: &str) -> String {
 }
 
 impl Report {
-    /// The report of an examination. `kernel` is the system's, where it tells.
-    pub fn new(seen: Examination, diagnosis: Diagnosis, kernel: Option<&str>) -> Self {
+    /// The report of an examination and of experiments. `kernel` is the system's, where it tells.
+    pub fn new(seen: Examination, diagnosis: Diagnosis, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel).collect::<Vec<_>>().join(" ");
         let (runs, runs_problem) = halves(seen.runs);
@@ -102,6 +106,7 @@ impl Report {
             tree_problem,
             timings: seen.timings,
             answers: seen.exchanges,
+            experiments,
             diagnosis,
         }
     }

@@ -117,7 +117,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
         }
         let serial = seen.unit.serial.clone();
         let page = diagnose(&seen, "virtual:u");
-        let report = Report::new(seen, page, Some("6.1"));
+        let report = Report::new(seen, page, Vec::new(), Some("6.1"));
         let text = report.to_json(serial.as_deref(), "virtual:u");
         assert!(!text.contains("SECRET77"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -16,6 +16,8 @@ pub struct Expected {
     pub status_patch: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
     pub e4_length_16: bool,
+    /// READ(16) brings the SRAM once a GPU runtime has initialised the bridge.
+    pub read16_sram: bool,
 }
 
 /// One command of the list, executed.
@@ -55,7 +57,7 @@ pub fn run(image: &Image, expected: Expected) -> Option<Vec<Checked>> {
     list.refusals();
     list.flash();
     list.resets();
-    list.transfers(expected.status_patch);
+    list.transfers(expected);
     Some(list.checked)
 }
 
@@ -178,7 +180,7 @@ impl List<'_> {
         self.checked.extend(last);
     }
 
-    fn transfers(&mut self, status_patch: bool) {
+    fn transfers(&mut self, Expected { status_patch, read16_sram, .. }: Expected) {
         let mut unit = self.unit();
         unit.bring_link_up();
         self.initialise(&mut unit);
@@ -189,7 +191,15 @@ impl List<'_> {
         let what = if status_patch { "WRITE(16) is answered at once" } else { "WRITE(16) waits for NVMe" };
         self.check(&mut unit, what, &cdb, written, &[]);
         cdb[0] = 0x88;
-        self.check(&mut unit, "READ(16) waits for NVMe", &cdb, Reply::Queued(Direction::In), &[]);
+        if read16_sram {
+            let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0x5A) as u8).collect();
+            unit.machine_mut().xdata_mut().memory_mut().main_mut()[0xF000..].copy_from_slice(&pattern);
+            self.check(&mut unit, "READ(16) brings the SRAM", &cdb, Reply::DataIn, &pattern);
+            cdb[13] = 65;
+            self.check(&mut unit, "READ(16) of 65 sectors is refused", &cdb, INVALID_FIELD, &[]);
+        } else {
+            self.check(&mut unit, "READ(16) waits for NVMe", &cdb, Reply::Queued(Direction::In), &[]);
+        }
     }
 }
 
@@ -208,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_patch_that_is_claimed_and_not_there_fails() {
-        let expected = Expected { status_patch: true, e4_length_16: true };
+        let expected = Expected { status_patch: true, e4_length_16: true, read16_sram: true };
         let failed: Vec<_> = run(&practice::image(), expected).unwrap();
         let failed: Vec<_> = failed.iter().filter(|check| !check.holds()).map(|check| check.what).collect();
         assert_eq!(
@@ -217,7 +227,9 @@ mod tests {
                 "E4 reads 4,096 bytes",
                 "E4 reads 257 bytes",
                 "E4 of 4,097 bytes is refused",
-                "WRITE(16) is answered at once"
+                "WRITE(16) is answered at once",
+                "READ(16) brings the SRAM",
+                "READ(16) of 65 sectors is refused"
             ]
         );
     }

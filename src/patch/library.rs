@@ -10,9 +10,10 @@ use crate::digest::Sha256Digest;
 use crate::failure::{Exit, Failure};
 
 /// The patches in the binary: name for messages, text.
-const EMBEDDED: [(&str, &str); 3] = [
+const EMBEDDED: [(&str, &str); 4] = [
     ("patches/e4-length-16.toml", include_str!("../../patches/e4-length-16.toml")),
     ("patches/identity-add1-0001.toml", include_str!("../../patches/identity-add1-0001.toml")),
+    ("patches/read16-sram.toml", include_str!("../../patches/read16-sram.toml")),
     ("patches/status-0x2a12.toml", include_str!("../../patches/status-0x2a12.toml")),
 ];
 
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn an_id_that_repeats_names_both_files() {
         let mut library = Library::embedded().unwrap();
-        let message = library.add("mine.toml", EMBEDDED[2].1).unwrap_err().to_string();
+        let message = library.add("mine.toml", EMBEDDED[3].1).unwrap_err().to_string();
         assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");
     }
 }

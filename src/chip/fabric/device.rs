@@ -348,9 +348,7 @@ impl Device {
             cells.copy_from_slice(&merged(old, value, enables).to_le_bytes());
         }
     }
-}
 
-impl Device {
     /// Whether its card waits for a command.
     pub(super) fn awaits_command(&self) -> bool {
         matches!(&self.works, Works::Card(card) if card.waits())

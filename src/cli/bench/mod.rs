@@ -28,7 +28,8 @@ use crate::{atomic, interrupt};
 /// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands a second,
 /// latency percentiles. A path that does not answer is timed out, the unit recovered, and its row says so.
 ///
-/// On the vendor's firmware: WRITE(16), E4, and READ(16), which needs an SSD or `--path read16`. It never writes where an
+/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes
+/// them (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an
 /// SSD could be behind the bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it in the
 /// end. On the open firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer;
 /// bus numbers and BARs get addresses where they have none.
@@ -38,7 +39,7 @@ asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; of the vendor's firmware e4-4096, write16,
-    /// read16; of the open firmware f0-write, f0-read, f2-out.
+    /// e5-dma, read16; of the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 

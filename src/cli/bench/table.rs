@@ -45,7 +45,7 @@ pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
         let _ = writeln!(text, "  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
     }
     rows_without_figures(&mut text, &report.rows);
-    prediction_lines(&mut text, &report.rows);
+    prediction_lines(&mut text, report);
     verdict_lines(&mut text, report);
     text
 }
@@ -164,7 +164,8 @@ fn chart(text: &mut String, rows: &[Row]) {
 }
 
 /// What silicon should reach: of each path and size the row with the most in flight, which waits least for the host.
-fn prediction_lines(text: &mut String, rows: &[Row]) {
+fn prediction_lines(text: &mut String, report: &Report) {
+    let rows = &report.rows;
     let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
     let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
     let _ =
@@ -191,7 +192,31 @@ fn prediction_lines(text: &mut String, rows: &[Row]) {
     if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
         let _ = writeln!(text, "    ≤: nobody knows how fast the DMA is; it is taken to keep up");
     }
+    gain_lines(text, report);
     text.push('\n');
+}
+
+/// What each patch, and each way that needs none, gains over E4 as every firmware answers it.
+fn gain_lines(text: &mut String, report: &Report) {
+    let best = |path: Path| {
+        let rows = report.rows.iter().filter(|row| row.path == path);
+        let predicted = rows.filter_map(|row| row.figures()?.predicted);
+        predicted.map(|prediction| prediction.mb_per_s).reduce(f64::max)
+    };
+    let Some(stock) = best(Path::E4Stock) else { return };
+    let read16 = if report.read16_sram { "the patch read16-sram" } else { "a device that completes it" };
+    for (path, by) in [
+        (Path::E4Extended, "the patch e4-length-16"),
+        (Path::Read16, read16),
+        (Path::E5Dma, "a device that completes it"),
+    ] {
+        if let Some(found) = best(path) {
+            let _ = writeln!(text, "    {path}: ×{} of {}, by {by}", figure(found / stock), Path::E4Stock);
+        }
+    }
+    if best(Path::Write16).is_some() {
+        let _ = writeln!(text, "    {}: answered at all by the patch status-0x2a12", Path::Write16);
+    }
 }
 
 fn verdict_lines(text: &mut String, report: &Report) {

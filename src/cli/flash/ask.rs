@@ -1,4 +1,4 @@
-//! The question before anything is written.
+//! Questions on the terminal, before anything is written.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -12,14 +12,27 @@ use crate::interrupt::Interrupt;
 /// How often Ctrl-C is looked for while nobody answers.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Asks on the terminal; `yes` is anything that starts with y.
+/// Asks on the terminal for leave to write.
 ///
 /// # Errors
 /// [`Refusal::NotAsked`] without a terminal, [`Refusal::Declined`], Ctrl-C.
 pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    if !io::stdin().is_terminal() {
+    if !can_ask() {
         return Err(Refusal::NotAsked.into());
     }
+    if is_yes(question, interrupt)? { Ok(()) } else { Err(Refusal::Declined.into()) }
+}
+
+/// Whether there is a terminal to ask on.
+pub fn can_ask() -> bool {
+    io::stdin().is_terminal()
+}
+
+/// Asks on the terminal; yes is anything that starts with y.
+///
+/// # Errors
+/// Ctrl-C.
+pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailure> {
     err!("{question} [y/N] ");
     // A signal does not end a read: another thread reads, so that this one sees Ctrl-C.
     let (sender, answers) = mpsc::channel();
@@ -30,8 +43,8 @@ pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailur
     });
     loop {
         match answers.recv_timeout(TICK) {
-            Ok(Ok(line)) if line.trim_start().to_ascii_lowercase().starts_with('y') => return Ok(()),
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Err(Refusal::Declined.into()),
+            Ok(Ok(line)) => return Ok(line.trim_start().to_ascii_lowercase().starts_with('y')),
+            Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
         }
     }

@@ -1,6 +1,6 @@
 //! `asmpatch flash`.
 
-mod ask;
+pub(super) mod ask;
 mod screen;
 mod session;
 pub(super) mod show;

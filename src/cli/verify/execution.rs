@@ -9,6 +9,7 @@ use crate::patch::Verification;
 
 const STATUS_PATCH: &str = "status-0x2a12";
 const E4_LENGTH_16: &str = "e4-length-16";
+const READ16_SRAM: &str = "read16-sram";
 
 /// What the list found; `None` for an image that can't be executed.
 pub(super) struct Execution(Option<Vec<Checked>>);
@@ -45,7 +46,11 @@ impl Execution {
     /// Executes the list; what an image must answer depends on the patches that were found in it.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
         let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
-        let expected = Expected { status_patch: has(STATUS_PATCH), e4_length_16: has(E4_LENGTH_16) };
+        let expected = Expected {
+            status_patch: has(STATUS_PATCH),
+            e4_length_16: has(E4_LENGTH_16),
+            read16_sram: has(READ16_SRAM),
+        };
         Self(verification.image.as_ref().and_then(|image| checklist::run(image, expected)))
     }
 

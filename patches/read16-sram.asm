@@ -1,0 +1,288 @@
+; READ(16) from the SRAM, by software: docs/read16-sram.md tells why, what was measured, and how each claim below is known.
+;
+; While a GPU runtime's initialisation is in place, and no SSD was ever started, READ(16) of 1 to 64 sectors brings the
+; SRAM's first bytes, packet by packet, as the firmware sends every long reply: R7 = 8, and an interrupt for each packet that
+; is out. The LBA says nothing, as it does for WRITE(16). Any other READ(16) goes the way that it always went.
+;
+; Scratch: A, B, DPTR, PSW's flags, R0 to R7, IDATA 0x3B to 0x3F. In the interrupt for a packet that is out, IDATA 0x3B to
+; 0x3F are saved and restored.
+; State between packets: the firmware's own variables for a long reply, 0x0AF9 to 0x0AFE, and nothing else.
+	.module	read16_sram
+
+; What the firmware offers in 240417.
+WRITE_CACHE	= 0x0000	; XDATA: 0 or 1, MODE SELECT's bit; the runtime writes 0x33, and no code does
+OPCODE		= 0x0002	; XDATA: CDB byte 0 of the command that is executed
+SECTORS_A_SLOT	= 0x054B	; XDATA: 0x20 after the runtime's initialisation, 0 without a drive
+DRIVE		= 0x05A8	; XDATA: 2 after it: which record describes the drive
+DRIVE_STATE	= 0x05F8	; XDATA: 4 after it: record 2's state, ready
+READ_KIND	= 0x0A83	; XDATA: bit 0 a 10-byte CDB, bit 1 a READ
+NEXT_FROM	= 0x0A7D	; XDATA: word, big-endian: where the next packet is copied from
+KIND		= 0x0AF9	; XDATA: where a long reply is copied from: 1 the SRAM's window
+PACKET		= 0x0AFA	; XDATA: word, big-endian: bytes of a full packet, 0x40, 0x200 or 0x400
+PARTS_AT_ONCE	= 0x0AFF	; XDATA: 0 until an SSD was started
+USB_MODE	= 0x9000	; XDATA: bit 0 set while UAS
+WINDOW_PAGE	= 0xC8D9	; XDATA: bits 2:0: the 4 KiB of the SRAM at 0xF000
+DATA_BUFFER	= 0x8000	; XDATA: what data-in is sent from
+WINDOW		= 0xF000	; XDATA: 4 KiB of the SRAM
+LENGTH		= 0x09		; IDATA: dword, big-endian: bytes that are left to send
+HOST_LENGTH	= 0x6B		; IDATA: dword, big-endian
+IS_READY	= 0x3F4A	; R7 = 0, or the status to return, with sense set
+COUNT		= 0x1C9F	; R7 as READ_KIND: R4:R5 = sectors of the CDB
+QUEUE_BULK	= 0x2BEA	; READ and WRITE over Bulk-Only
+QUEUE_UAS	= 0x3CFE	; READ and WRITE over UAS
+IN_TURN		= 0x3D19	; every other command over UAS: waits its turn, then is dispatched
+BEGIN_REPLY	= 0x425F	; kind R7: sets up KIND, PACKET, LENGTH and the residue; R7 = 8
+ARM		= 0x40D0	; in NEXT_PACKET, behind its copy
+SET_SENSE	= 0x523C	; sense key R7, additional code R5, qualifier R3
+
+READ_16		= 0x88
+KIND_WINDOW	= 1
+MOST		= 64		; sectors: the window's eight pages
+
+; IDATA
+BLOCKS		= 0x3B
+TO_HIGH		= 0x3C
+TO_LOW		= 0x3D
+FROM_HIGH	= 0x3E
+FROM_LOW	= 0x3F
+
+; Over UAS, where the CDB is READ(16)'s.
+	.area	UAS (ABS,CODE)
+	.org	0x3CF1
+	ljmp	read_uas
+
+; In the dispatcher, in place of LCALL QUEUE_BULK: READ and WRITE over Bulk-Only, and what read_uas sends here.
+	.area	DISPATCH (ABS,CODE)
+	.org	0x3908
+	lcall	read_or_write
+
+; In NEXT_PACKET, in place of CLR A; MOV R7,A; MOV R6,A: what begins the copy of the next packet.
+	.area	COPY (ABS,CODE)
+	.org	0x40AF
+	lcall	next_packet
+
+	.area	CAVE (ABS,CODE)
+	.org	0x6C00
+read_uas:
+	acall	is_ours
+	jnz	1$
+	ljmp	IN_TURN
+1$:	mov	r7, #2
+	ljmp	QUEUE_UAS
+
+; A = 0 where the runtime's initialisation is in place, and no SSD was started. Changes A and DPTR alone.
+is_ours:
+	mov	dptr, #WRITE_CACHE
+	movx	a, @dptr
+	cjne	a, #0x33, 1$
+	mov	dptr, #SECTORS_A_SLOT
+	movx	a, @dptr
+	cjne	a, #0x20, 1$
+	mov	dptr, #DRIVE
+	movx	a, @dptr
+	cjne	a, #0x02, 1$
+	mov	dptr, #DRIVE_STATE
+	movx	a, @dptr
+	cjne	a, #0x04, 1$
+	mov	dptr, #PARTS_AT_ONCE
+	movx	a, @dptr
+	ret
+1$:	mov	a, #1
+	ret
+
+; R7 as READ_KIND. Returns R7: 8, packet by packet; 1, data in; 5, answer; or what IS_READY returns.
+read_or_write:
+	cjne	r7, #2, 1$
+	acall	is_ours
+	jz	2$
+1$:	ljmp	QUEUE_BULK
+2$:	mov	dptr, #READ_KIND
+	mov	a, r7
+	movx	@dptr, a
+	lcall	IS_READY
+	mov	a, r7
+	jnz	out
+	mov	r7, #2
+	lcall	COUNT
+	mov	a, r4
+	jnz	refuse
+	mov	a, r5
+	jz	refuse
+	add	a, #-(MOST + 1)
+	jc	refuse
+	mov	a, r5
+	rl	a
+	mov	LENGTH + 2, a
+	clr	a
+	mov	LENGTH + 0, a
+	mov	LENGTH + 1, a
+	mov	LENGTH + 3, a
+	; UAS brings no length of the host's
+	mov	dptr, #USB_MODE
+	movx	a, @dptr
+	jnb	acc.0, 3$
+	clr	a
+	mov	HOST_LENGTH + 0, a
+	mov	HOST_LENGTH + 1, a
+	mov	HOST_LENGTH + 2, LENGTH + 2
+	mov	HOST_LENGTH + 3, a
+; A host that expects no data at all gets the phase error that data-in has for it (case 2 of Bulk-Only's thirteen, at
+; 0x0016); BEGIN_REPLY would make LENGTH 0 and the lengths agree.
+3$:	mov	a, HOST_LENGTH + 0
+	orl	a, HOST_LENGTH + 1
+	orl	a, HOST_LENGTH + 2
+	orl	a, HOST_LENGTH + 3
+	jz	data_in
+	mov	r7, #0
+	lcall	BEGIN_REPLY
+	mov	dptr, #WINDOW_PAGE
+	movx	a, @dptr
+	anl	a, #0xF8
+	movx	@dptr, a
+	mov	dptr, #KIND
+	mov	a, #KIND_WINDOW
+	movx	@dptr, a
+	mov	FROM_HIGH, #>WINDOW
+	mov	FROM_LOW, #<WINDOW
+	acall	copy
+	mov	r7, #8
+out:	ret
+data_in:
+	mov	r7, #1
+	ret
+refuse:	mov	r3, #0x00
+	mov	r5, #0x24
+	mov	r7, #0x05
+	lcall	SET_SENSE
+	mov	r7, #5
+	ret
+
+; --- The next packet of any reply that has one. Ours is copied here, and all others where they were.
+next_packet:
+	mov	dptr, #OPCODE
+	movx	a, @dptr
+	cjne	a, #READ_16, 1$
+	mov	dptr, #KIND
+	movx	a, @dptr
+	cjne	a, #KIND_WINDOW, 1$
+	; The copy takes the place of the one behind the call.
+	dec	sp
+	dec	sp
+	push	BLOCKS
+	push	TO_HIGH
+	push	TO_LOW
+	push	FROM_HIGH
+	push	FROM_LOW
+	mov	dptr, #NEXT_FROM
+	movx	a, @dptr
+	mov	FROM_HIGH, a
+	inc	dptr
+	movx	a, @dptr
+	mov	FROM_LOW, a
+	acall	copy
+	pop	FROM_LOW
+	pop	FROM_HIGH
+	pop	TO_LOW
+	pop	TO_HIGH
+	pop	BLOCKS
+	ljmp	ARM
+1$:	clr	a
+	mov	r7, a
+	mov	r6, a
+	ret
+
+; --- Copies the lesser of LENGTH and PACKET, rounded up to eight bytes, from FROM to the data buffer: each byte once,
+; ascending. Never past the window's end: packets divide it.
+copy:	mov	dptr, #PACKET
+	movx	a, @dptr
+	mov	r6, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r7, a
+	clr	c
+	mov	a, LENGTH + 3
+	subb	a, r7
+	mov	a, LENGTH + 2
+	subb	a, r6
+	jnc	1$
+	mov	r6, LENGTH + 2
+	mov	r7, LENGTH + 3
+; At most 0x400, so at most 128 blocks.
+1$:	mov	a, r7
+	add	a, #7
+	mov	r7, a
+	clr	a
+	addc	a, r6
+	mov	r6, a
+	mov	a, r7
+	swap	a
+	rl	a
+	anl	a, #0x1F
+	mov	r7, a
+	mov	a, r6
+	swap	a
+	rl	a
+	orl	a, r7
+	mov	BLOCKS, a
+	mov	TO_HIGH, #>DATA_BUFFER
+	mov	TO_LOW, #<DATA_BUFFER
+; One data pointer serves window and buffer: eight bytes a switch.
+next_block:
+	mov	dpl, FROM_LOW
+	mov	dph, FROM_HIGH
+	movx	a, @dptr
+	mov	r0, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r1, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r2, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r3, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r4, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r5, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r6, a
+	inc	dptr
+	movx	a, @dptr
+	mov	r7, a
+	inc	dptr
+	mov	FROM_LOW, dpl
+	mov	FROM_HIGH, dph
+	mov	dpl, TO_LOW
+	mov	dph, TO_HIGH
+	mov	a, r0
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r1
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r2
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r3
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r4
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r5
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r6
+	movx	@dptr, a
+	inc	dptr
+	mov	a, r7
+	movx	@dptr, a
+	inc	dptr
+	mov	TO_LOW, dpl
+	mov	TO_HIGH, dph
+	djnz	BLOCKS, next_block
+	ret

@@ -1,0 +1,67 @@
+//! Times reads of the SRAM by its DMA, which a GPU behind the bridge completes.
+
+use std::time::Instant;
+
+use super::error::BenchError;
+use super::measure::{Effort, Point};
+use super::path::Path;
+use super::pattern::{Pattern, WINDOW_LEN};
+use super::report::Outcome;
+use super::tally::repeat;
+use crate::bridge::{Bridge, Transport};
+use crate::interrupt::Interrupt;
+use crate::pcie::{DmaWrite, Patience, Pcie, SRAM_ADDRESS, SramReadError, TinyGpu, VendorTlp};
+
+/// Measures READ(16) or the DMA that E5 start. `compare` says whether the SRAM begins with the pattern. What it takes to set
+/// a read up and to tell the GPU counts.
+///
+/// # Errors
+/// Where the wire or the GPU failed, or Ctrl-C was pressed. A read that nobody completes is an outcome.
+pub(super) fn measure<T: Transport>(
+    bridge: &mut Bridge<T>,
+    card: TinyGpu,
+    point: Point,
+    pattern: &Pattern,
+    compare: bool,
+    effort: Effort,
+    interrupt: Interrupt<'_>,
+) -> Result<Outcome, BenchError> {
+    let Point { path, size, .. } = point;
+    let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
+    let known = compare.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
+    let mut found = vec![0; size];
+    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
+        while Instant::now() < until && !interrupt.is_requested() {
+            let begun = Instant::now();
+            let tell = |bridge: &mut Bridge<T>, entry| {
+                let send = DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) };
+                card.send(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut AtOnce), &send)
+            };
+            let ended = match path {
+                Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell),
+                _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell),
+            };
+            match ended {
+                Ok(()) => tally.count(size, begun.elapsed()),
+                Err(SramReadError::NoCompletion { deadline, .. }) => {
+                    return Ok(Some(Outcome::NoAnswer { timeout_s: deadline.as_secs_f64() }));
+                }
+                Err(SramReadError::Short { expected, found, .. }) => {
+                    return Ok(Some(Outcome::Short { expected, found }));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if let Some(known) = known {
+                tally.compare(Some(known), found.get(..known.len()));
+            }
+        }
+        Ok(None)
+    })
+}
+
+/// A card that has its address is ready.
+struct AtOnce;
+
+impl Patience for AtOnce {
+    fn wait(&mut self, _: u64) {}
+}

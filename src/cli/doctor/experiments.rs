@@ -1,0 +1,167 @@
+//! `doctor --experiments`: says, asks, runs, restarts the unit.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::Args;
+use crate::bridge::{AnyTransport, Bridge, Speed};
+use crate::cli::flash::ask;
+use crate::doctor::{Answer, Examination, Experiment, Finding};
+use crate::escape::Escape as _;
+use crate::failure::{AnyFailure, Exit, Failure};
+use crate::flash::firmware_kind::Runs;
+use crate::interrupt::Interrupt;
+use crate::pcap::Capture;
+use crate::unit::{self, TransportChoice};
+use crate::{bridge, cli};
+
+/// Why no experiment was run.
+#[derive(Debug, Error, Diagnostic)]
+enum Refused {
+    /// Nobody there to ask.
+    #[error("there is no terminal to ask on")]
+    #[diagnostic(
+        code(asmpatch::doctor::not_asked),
+        help("say `--yes` to run the experiments without a question. Nothing was sent to the unit")
+    )]
+    NotAsked,
+    /// They are for another unit.
+    #[error("the experiments are not for this unit: {why}")]
+    #[diagnostic(
+        code(asmpatch::doctor::no_experiments),
+        help(
+            "they need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written"
+        )
+    )]
+    Unfit {
+        /// What is wrong.
+        why: String,
+    },
+    /// The unit hangs.
+    #[error("the unit does not answer any more after {experiment}")]
+    #[diagnostic(
+        code(asmpatch::doctor::hangs),
+        help(
+            "only its power helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was written to its flash. What was seen is in the report"
+        )
+    )]
+    Hangs {
+        /// What it was.
+        experiment: &'static str,
+    },
+}
+
+impl Failure for Refused {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::NotAsked | Self::Unfit { .. } => Exit::Refused,
+            Self::Hangs { .. } => Exit::Device,
+        }
+    }
+}
+
+/// Returns an error where a question could not be answered.
+pub(super) fn can_ask(args: &Args) -> Result<(), AnyFailure> {
+    if args.yes || ask::can_ask() { Ok(()) } else { Err(Refused::NotAsked.into()) }
+}
+
+/// Runs the experiments on the unit that was examined. What each showed, and what went wrong behind them: a unit that hangs, or
+/// could not be restarted.
+///
+/// # Errors
+/// A unit that they are not for; nothing was written to it.
+pub(super) fn run(
+    args: &Args,
+    seen: &Examination,
+    capture: Option<&Capture>,
+    interrupt: Interrupt<'_>,
+) -> Result<(Vec<Finding>, Result<(), AnyFailure>), AnyFailure> {
+    if let Some(why) = unfit(seen) {
+        return Err(Refused::Unfit { why }.into());
+    }
+    let mut unit = unit::open(&args.ids.load()?, args.device.as_ref(), TransportChoice::Uas, capture)?;
+    if !unit.bridge().has_no_medium()? {
+        let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
+        return Err(Refused::Unfit { why }.into());
+    }
+    let (findings, asked) = all(args, unit.bridge(), interrupt);
+    drop(unit);
+    let hang = findings.iter().find(|finding| finding.answer == Answer::Hang);
+    let trouble = match hang {
+        Some(finding) => Err(Refused::Hangs { experiment: finding.experiment.name() }.into()),
+        None if findings.iter().all(|finding| finding.answer == Answer::NotRun) || seen.unit.is_virtual() => asked,
+        None => restart(args, seen, capture).and(asked),
+    };
+    Ok((findings, trouble))
+}
+
+/// Why the experiments are not for this unit.
+fn unfit(seen: &Examination) -> Option<String> {
+    match (&seen.runs, &seen.behind) {
+        (Some(Ok(Runs::Flashed(firmware))), _) if !firmware.answers_writes() => Some(format!("it runs {firmware}")),
+        (Some(Ok(Runs::Flashed(_))), Some(bridge::Behind::NoMedium)) => {
+            (seen.unit.speed < Speed::Super).then(|| format!("its link is at {}", seen.unit.speed))
+        }
+        (Some(Ok(Runs::Flashed(_))), Some(behind)) => Some(format!("behind it: {}", behind.to_string().shown())),
+        (Some(Ok(runs)), _) => Some(format!("it runs {}", runs.to_string().shown())),
+        _ => Some("it is not known what it runs".to_owned()),
+    }
+}
+
+/// One after the other, until one hangs the unit or Ctrl-C.
+fn all(
+    args: &Args,
+    bridge: &mut Bridge<AnyTransport>,
+    interrupt: Interrupt<'_>,
+) -> (Vec<Finding>, Result<(), AnyFailure>) {
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut asked = Ok(());
+    for (number, experiment) in (1..).zip(Experiment::ALL) {
+        if findings.iter().any(|finding| finding.answer == Answer::Hang) {
+            findings.push(experiment.not_run("the unit hangs"));
+            continue;
+        }
+        if asked.is_err() {
+            findings.push(experiment.not_run("interrupted"));
+            continue;
+        }
+        errln!("experiment {number} of {}, {}: {}", Experiment::ALL.len(), experiment.name(), experiment.question());
+        errln!("  sends  {}", experiment.sends());
+        errln!("  risk   {}", experiment.risk());
+        let goes_on = match interrupt.check() {
+            Err(interrupted) => Err(interrupted.into()),
+            Ok(()) if args.yes => Ok(true),
+            Ok(()) => ask::is_yes("run it?", interrupt),
+        };
+        findings.push(match goes_on {
+            Ok(true) => experiment.run(bridge),
+            Ok(false) => experiment.not_run("declined"),
+            Err(error) => {
+                asked = Err(error);
+                experiment.not_run("interrupted")
+            }
+        });
+    }
+    (findings, asked)
+}
+
+fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result<(), AnyFailure> {
+    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), capture)?;
+    cli::reset::restart(&mut *port, seen.unit.state, Interrupt::never()).map(drop)
+}
+
+/// Prints what they showed.
+pub(super) fn show(findings: &[Finding]) {
+    for finding in findings {
+        let answer = match finding.answer {
+            Answer::Yes => "yes",
+            Answer::No => "no",
+            Answer::Unclear => "?",
+            Answer::Hang => "HANG",
+            Answer::NotRun => "-",
+        };
+        outln!("  {answer:<4}  {:<17}  {}", finding.experiment.name(), finding.question);
+        outln!("                           saw: {}", finding.saw.shown());
+        outln!("                           decides: {}", finding.decides);
+    }
+}

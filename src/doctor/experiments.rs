@@ -1,0 +1,331 @@
+//! Experiments for owners: questions about the SRAM's DMA that only silicon can answer, by E4, E5 and WRITE(16) alone.
+//!
+//! What each decides is how a GPU's results come back faster than by E4. On the chip model the answers are known; on silicon they
+//! are good bets, not facts.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bridge::{Bridge, CommandError, Transport, XdataStep};
+use crate::pcie::{Entry, Patience, Pcie, SramReadError, VendorTlp};
+use crate::scsi::XdataAddress;
+
+/// How long data are waited for that may never come.
+const TIMEOUT: Duration = Duration::from_secs(2);
+const SECTOR: usize = 512;
+/// What the window at 0xF000 shows of the SRAM.
+const WINDOW: u16 = 0xF000;
+const PAGE: usize = 0x1000;
+/// XDATA 0xC8D9, bits 2:0: which page of the SRAM the window shows. Source: c:0x4013.
+const WINDOW_PAGE: u16 = 0xC8D9;
+/// 0xC401.1 is set around a drain of what the host still sends. Source: c:0x0152.
+const DRAIN: u16 = 0xC401;
+const DRAIN_ON: u8 = 0x02;
+/// The window of the completion queue: its place, whether it is on, and an entry's command ID and phase. Source: c:0x2608.
+const ENTRY_INDEX: u16 = 0xC8D5;
+const ENTRY_WINDOW_ON: u16 = 0xC8D6;
+const ENTRY_ID: u16 = 0xB80C;
+/// Bytes of an entry, and of the queue.
+const ENTRY_LEN: u64 = 16;
+const QUEUE_LEN: u64 = 0x200;
+/// What a WRITE(16) is thought to change: counters, slots in use, the first free slot, the ends of the queues.
+const AFTER_WRITE: [(u16, usize); 4] = [(0x0517, 3), (0xCE40, 4), (0xCE60, 1), (0x0456, 5)];
+
+/// An experiment, the more harmless first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Experiment {
+    /// What a WRITE(16) leaves in the allocator and in the counters.
+    SlotsAfterWrite,
+    /// Whether 0xC8D9 turns the pages of the SRAM's window.
+    WindowPages,
+    /// The DMA, and nobody completes it.
+    DmaAlone,
+    /// The DMA, and the CPU writes the completion entry.
+    DmaCpuEntry,
+    /// The DMA, and the bridge's own TLP engine writes it.
+    DmaTlpEntry,
+    /// The same, as a drain.
+    DmaDrain,
+}
+
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Yes.
+    Yes,
+    /// No.
+    No,
+    /// Neither.
+    Unclear,
+    /// The unit does not answer any more: only its power helps.
+    Hang,
+    /// It was not run.
+    NotRun,
+}
+
+/// What an experiment showed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Finding {
+    /// Which.
+    pub experiment: Experiment,
+    /// What was asked.
+    pub question: &'static str,
+    /// The answer.
+    pub answer: Answer,
+    /// What was seen.
+    pub saw: String,
+    /// What that decides.
+    pub decides: &'static str,
+}
+
+impl Experiment {
+    /// All, in the order in which they are run.
+    pub const ALL: [Self; 6] = [
+        Self::SlotsAfterWrite,
+        Self::WindowPages,
+        Self::DmaAlone,
+        Self::DmaCpuEntry,
+        Self::DmaTlpEntry,
+        Self::DmaDrain,
+    ];
+
+    /// Its name, as in the report.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlotsAfterWrite => "slots-after-write",
+            Self::WindowPages => "window-pages",
+            Self::DmaAlone => "dma-alone",
+            Self::DmaCpuEntry => "dma-cpu-entry",
+            Self::DmaTlpEntry => "dma-tlp-entry",
+            Self::DmaDrain => "dma-drain",
+        }
+    }
+
+    /// What it asks.
+    pub const fn question(self) -> &'static str {
+        match self {
+            Self::SlotsAfterWrite => "does WRITE(16) take a slot of the SRAM, and leave its counter behind?",
+            Self::WindowPages => "does XDATA 0xC8D9 turn the pages of the SRAM's window at 0xF000?",
+            Self::DmaAlone => "does the SRAM's DMA send to the host without a completion entry?",
+            Self::DmaCpuEntry => "does it send when the CPU writes the completion entry, by E5?",
+            Self::DmaTlpEntry => "does it send when the bridge's own TLP engine writes the entry?",
+            Self::DmaDrain => "does it with 0xC401.1 set, as the firmware sets it around a drain?",
+        }
+    }
+
+    /// What it sends to the unit.
+    pub const fn sends(self) -> &'static str {
+        match self {
+            Self::SlotsAfterWrite => "WRITE(16) of 4 KiB into the SRAM, E4, E5",
+            Self::WindowPages => "WRITE(16) of 8 KiB into the SRAM, E4, E5",
+            Self::DmaAlone | Self::DmaCpuEntry => "E4 and E5, and reads 512 bytes of a stream",
+            Self::DmaTlpEntry | Self::DmaDrain => {
+                "E4, E5 and one memory write on PCIe, and reads 512 bytes of a stream"
+            }
+        }
+    }
+
+    /// What could happen.
+    pub const fn risk(self) -> &'static str {
+        match self {
+            Self::SlotsAfterWrite => "little: a GPU runtime does the same",
+            Self::WindowPages => "a hang until the power goes; nobody has written this register on a unit",
+            Self::DmaAlone => "the bulk pipes hang until the port is reset or the power goes; data may come late",
+            Self::DmaCpuEntry => "the same; the firmware may act on an entry that no drive sent",
+            Self::DmaTlpEntry => "the same; a device behind the bridge may see the write",
+            Self::DmaDrain => "the same; the firmware may halt every endpoint",
+        }
+    }
+
+    /// What an answer decides.
+    const fn decides(self, answer: Answer) -> &'static str {
+        match (self, answer) {
+            (_, Answer::NotRun) => "nothing",
+            (_, Answer::Unclear) => "nothing yet: what was seen is for those who maintain asmpatch",
+            (_, Answer::Hang) => "that nobody else should try it: a unit needs its power after it",
+            (Self::SlotsAfterWrite, Answer::Yes) => {
+                "READ(16) needs slots and counters cleared after WRITE(16), as asmpatch clears them"
+            }
+            (Self::SlotsAfterWrite, Answer::No) => "the chip model's allocator is wrong: READ(16) may read elsewhere",
+            (Self::WindowPages, Answer::Yes) => "the patch read16-sram reaches 32 KiB",
+            (Self::WindowPages, Answer::No) => "the patch read16-sram reaches 4 KiB, the page that E4 sees",
+            (Self::DmaAlone, Answer::Yes) => "READ(16) needs no GPU's help: a patch of its status is enough",
+            (Self::DmaAlone, Answer::No) => "as expected: something has to write a completion entry",
+            (_, Answer::Yes) => "READ(16) needs no GPU's help: the host can complete it by E5",
+            (_, Answer::No) => "as expected: a device behind the bridge has to write the entry",
+        }
+    }
+
+    fn found(self, answer: Answer, saw: impl Into<String>) -> Finding {
+        Finding { experiment: self, question: self.question(), answer, saw: saw.into(), decides: self.decides(answer) }
+    }
+
+    /// What the report says where it was not run.
+    pub fn not_run(self, why: impl Into<String>) -> Finding {
+        self.found(Answer::NotRun, why)
+    }
+
+    /// Runs it, on a unit that has no SSD behind it, over UAS with streams. The unit may be initialised as by a GPU runtime
+    /// afterwards, and should be restarted in the end.
+    pub fn run<T: Transport>(self, bridge: &mut Bridge<T>) -> Finding {
+        let outcome = match self {
+            Self::SlotsAfterWrite => slots_after_write(bridge),
+            Self::WindowPages => window_pages(bridge),
+            Self::DmaAlone => Ok(dma(bridge, |_, _| Ok(()))),
+            Self::DmaCpuEntry => Ok(dma(bridge, cpu_entry)),
+            Self::DmaTlpEntry => Ok(dma(bridge, tlp_entry)),
+            Self::DmaDrain => dma_drain(bridge),
+        };
+        match outcome {
+            Ok((answer, saw)) => self.found(answer, saw),
+            Err(error) if bridge_is_gone(bridge, &error) => self.found(Answer::Hang, error.to_string()),
+            Err(error) => self.found(Answer::Unclear, error.to_string()),
+        }
+    }
+}
+
+type Seen = (Answer, String);
+
+/// Whether nothing is answered any more after an error.
+fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) -> bool {
+    matches!(error, CommandError::Transport(_)) && matches!(bridge.is_ready(), Err(CommandError::Transport(_)))
+}
+
+/// Initialises the bridge where it is not.
+fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+    let mut byte = [0];
+    bridge.xdata_read(XdataAddress::main(0x05A8), &mut byte)?;
+    if byte == [0] { bridge.initialise() } else { Ok(()) }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at ^ ((at >> 8) * 29) ^ 0xA5) as u8).collect()
+}
+
+fn slots_after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+    ready(bridge)?;
+    bridge.free_slots(PAGE)?;
+    let before = after_write(bridge)?;
+    bridge.write16(0, &pattern(PAGE))?;
+    let after = after_write(bridge)?;
+    bridge.free_slots(PAGE)?;
+    let freed = after_write(bridge)?;
+    let words = |bytes: &[Vec<u8>]| {
+        let groups = AFTER_WRITE.iter().zip(bytes).map(|((at, _), bytes)| format!("{at:04X} {bytes:02x?}"));
+        groups.collect::<Vec<_>>().join(", ")
+    };
+    let saw = format!("before {}; after {}; freed {}", words(&before), words(&after), words(&freed));
+    let takes_a_slot = before[1] != after[1] && after[1] != freed[1];
+    let counts = after[0].iter().any(|count| *count != 0) && freed[0].iter().all(|count| *count == 0);
+    Ok((if takes_a_slot && counts { Answer::Yes } else { Answer::No }, saw))
+}
+
+fn after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Vec<Vec<u8>>, CommandError> {
+    let read = |(at, len): (u16, usize)| {
+        let mut bytes = vec![0; len];
+        bridge.xdata_read(XdataAddress::main(at), &mut bytes)?;
+        Ok(bytes)
+    };
+    AFTER_WRITE.into_iter().map(read).collect()
+}
+
+fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+    const LEN: usize = 64;
+    ready(bridge)?;
+    let data = pattern(2 * PAGE);
+    bridge.free_slots(data.len())?;
+    bridge.write16(0, &data)?;
+    let mut before = [0];
+    bridge.xdata_read(XdataAddress::main(WINDOW_PAGE), &mut before)?;
+    let mut shown = [[0; LEN]; 2];
+    for (page, shown) in (0..).zip(&mut shown) {
+        bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before[0] & 0xF8 | page)?;
+        bridge.xdata_read(XdataAddress::main(WINDOW), shown)?;
+    }
+    bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before[0])?;
+    bridge.free_slots(data.len())?;
+    let is_page = |shown: &[u8], page: usize| shown == &data[page * PAGE..][..LEN];
+    let answer = match (is_page(&shown[0], 0), is_page(&shown[1], 1), is_page(&shown[1], 0)) {
+        (true, true, _) => Answer::Yes,
+        (true, false, true) => Answer::No,
+        _ => Answer::Unclear,
+    };
+    Ok((answer, format!("page 0 {:02x?}, page 1 {:02x?}", &shown[0][..8], &shown[1][..8])))
+}
+
+/// Arms the DMA from the SRAM's start, lets `tell` do what may complete it, and reads the stream.
+fn dma<T: Transport>(
+    bridge: &mut Bridge<T>,
+    tell: impl FnOnce(&mut Bridge<T>, Entry) -> Result<(), SramReadError>,
+) -> Seen {
+    let mut data = [0; SECTOR];
+    let mut window = [0; 64];
+    // Whether it was the SRAM that came, the window tells; where it can't be read, the bytes alone do.
+    let is_known = bridge.xdata_read(XdataAddress::main(WINDOW), &mut window).is_ok();
+    match bridge.read_sram_by_dma(0, &mut data, TIMEOUT, tell) {
+        Ok(()) if is_known && data[..window.len()] == window => (Answer::Yes, "512 bytes, the SRAM's first".to_owned()),
+        Ok(()) => (Answer::Unclear, format!("512 bytes, not the SRAM's first: {:02x?}", &data[..16])),
+        Err(SramReadError::NoCompletion { .. }) => (Answer::No, format!("no byte within {TIMEOUT:?}")),
+        Err(error @ SramReadError::Power { .. }) => (Answer::Hang, error.to_string()),
+        Err(SramReadError::Command(error)) if bridge_is_gone(bridge, &error) => (Answer::Hang, error.to_string()),
+        Err(error) => (Answer::Unclear, error.to_string()),
+    }
+}
+
+/// The entry through the window that the firmware reads the queue by.
+fn cpu_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), SramReadError> {
+    let index = (entry.to % QUEUE_LEN / ENTRY_LEN) as u8;
+    let id = (ENTRY_ID..).zip(entry.bytes[12..].iter().copied());
+    let writes = [(ENTRY_INDEX, index), (ENTRY_WINDOW_ON, 1)].into_iter().chain(id).chain([(ENTRY_WINDOW_ON, 0)]);
+    let mut steps: Vec<_> = writes.map(|(at, value)| XdataStep::Write(XdataAddress::main(at), value)).collect();
+    Ok(bridge.xdata_steps(&mut steps)?)
+}
+
+fn tlp_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), SramReadError> {
+    let mut engine = VendorTlp::new(bridge);
+    Ok(Pcie::new(&mut engine, &mut Hurried).memory_write(entry.to, &entry.bytes)?)
+}
+
+fn dma_drain<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+    let mut before = [0];
+    bridge.xdata_read(XdataAddress::main(DRAIN), &mut before)?;
+    bridge.xdata_write(XdataAddress::main(DRAIN), before[0] | DRAIN_ON)?;
+    let (answer, saw) = dma(bridge, tlp_entry);
+    let Err(error) = bridge.xdata_write(XdataAddress::main(DRAIN), before[0]) else { return Ok((answer, saw)) };
+    // A drain that was never under way halts every endpoint: after a recovery it has to be off all the same.
+    bridge.recover()?;
+    bridge.xdata_write(XdataAddress::main(DRAIN), before[0])?;
+    Ok((Answer::Unclear, format!("{saw}; then {error}")))
+}
+
+/// Nothing here is waited for.
+struct Hurried;
+
+impl Patience for Hurried {
+    fn wait(&mut self, _: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_says_what_it_asks_what_it_sends_what_could_happen_and_what_every_answer_decides() {
+        for (index, experiment) in Experiment::ALL.into_iter().enumerate() {
+            assert_eq!(serde_json::to_value(experiment).unwrap(), experiment.name());
+            assert!(experiment.question().ends_with('?') && !experiment.sends().is_empty(), "{experiment:?}");
+            assert!(!experiment.risk().is_empty() && !Experiment::ALL[..index].contains(&experiment));
+            for answer in [Answer::Yes, Answer::No, Answer::Unclear, Answer::Hang, Answer::NotRun] {
+                assert!(!experiment.decides(answer).is_empty());
+            }
+        }
+        let finding = Experiment::DmaAlone.not_run("declined");
+        assert_eq!((finding.answer, finding.decides), (Answer::NotRun, "nothing"));
+    }
+}

@@ -1,0 +1,558 @@
+//! The patch `read16-sram` on the vendor's image from reset: READ(16) from the SRAM by software, over the wire.
+//! `ASMPATCH_VENDOR_IMAGE` says where the image lies.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+mod chip_images;
+
+use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
+use asmpatch::digest::Sha256Digest;
+use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
+use asmpatch::mcu::{AccessKind, CodeSpace, Machine, MemoryFlash, Registers, XdataMemory, listing};
+use asmpatch::patch::{Library, PatchSet, Selection};
+use asmpatch::scsi::XdataAddress;
+use asmpatch::scsi::runtime::INITIALISATION;
+use chip_images::{patched, powered_on, vendor};
+
+const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
+const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
+const SECTOR: usize = 512;
+/// The most of one command.
+const MOST: usize = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Wire {
+    BulkOnly,
+    Uas,
+}
+const WIRES: [Wire; 2] = [Wire::BulkOnly, Wire::Uas];
+
+fn everywhere() -> impl Iterator<Item = (Wire, Speed)> {
+    WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed)))
+}
+
+/// The vendor's image with the status patch and these.
+fn with(patches: &[&str]) -> Image {
+    let image = vendor();
+    let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
+    let digest = Sha256Digest::of(&image.to_file());
+    PatchSet::resolve(&Library::embedded().unwrap(), &selection, &image, digest).unwrap().apply().unwrap().image
+}
+
+struct Unit {
+    driver: Driver<MemoryFlash>,
+    wire: Wire,
+    tag: u16,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Reply {
+    data: Vec<u8>,
+    good: bool,
+    residue: u32,
+}
+
+fn pattern(at: usize) -> u8 {
+    ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
+}
+
+fn sram(len: usize) -> Vec<u8> {
+    (0..len).map(pattern).collect()
+}
+
+fn read16(sectors: u32) -> [u8; 16] {
+    cdb16(0x88, 7, sectors)
+}
+
+fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[6..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&sectors.to_be_bytes());
+    cdb
+}
+
+impl Unit {
+    fn new(image: &Image, wire: Wire, speed: Speed) -> Self {
+        let mut driver = powered_on(image, speed);
+        driver.enumerate().unwrap();
+        if wire == Wire::Uas {
+            driver.set_alternate(1).unwrap();
+        }
+        let mut unit = Self { driver, wire, tag: 0 };
+        for (at, byte) in unit.driver.chip.sram_mut().iter_mut().enumerate() {
+            *byte = pattern(at);
+        }
+        assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36);
+        unit
+    }
+
+    fn initialised(image: &Image, wire: Wire, speed: Speed) -> Self {
+        let mut unit = Self::new(image, wire, speed);
+        unit.initialise();
+        unit
+    }
+
+    fn patched(wire: Wire, speed: Speed) -> Self {
+        Self::initialised(&with(&["read16-sram"]), wire, speed)
+    }
+
+    fn initialise(&mut self) {
+        INITIALISATION.iter().for_each(|(at, value)| self.poke(*at, *value));
+    }
+
+    fn poke(&mut self, at: u16, value: u8) {
+        let [high, low] = at.to_be_bytes();
+        assert!(self.command(&[0xE5, value, 0x50, high, low, 0], 0).good, "E5 {at:#06x}");
+    }
+
+    fn peek(&self, at: u16) -> u8 {
+        self.driver.chip.peek(XdataAddress::main(at))
+    }
+
+    fn attempt(&mut self, cdb: &[u8], host_len: usize) -> Result<Reply, Unanswered> {
+        Ok(match self.wire {
+            Wire::BulkOnly => {
+                let data = if host_len == 0 { Data::None } else { Data::In(host_len) };
+                let reply = self.driver.bulk_only(cdb, data)?;
+                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                let reply = self.driver.uas(self.tag, cdb, &[])?;
+                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
+            }
+        })
+    }
+
+    fn command(&mut self, cdb: &[u8], host_len: usize) -> Reply {
+        self.attempt(cdb, host_len).unwrap()
+    }
+
+    fn read(&mut self, sectors: usize) -> Reply {
+        self.command(&read16(sectors as u32), sectors * SECTOR)
+    }
+
+    /// The unit answers, and its window is on page 0.
+    fn works(&mut self, what: &str) {
+        assert_eq!(self.command(&INQUIRY, 36).data.len(), 36, "{what}");
+        assert_eq!(self.command(&[0xE4, 200, 0x50, 0xF0, 0, 0], 200).data, sram(200), "{what}");
+    }
+
+    /// Sends a READ(16), and takes so many packets of its answer.
+    fn begin(&mut self, sectors: usize, packets: usize) -> Vec<u8> {
+        let stream = match self.wire {
+            Wire::BulkOnly => {
+                let mut cbw = b"USBC\xE4\xE4\xE4\xE4".to_vec();
+                cbw.extend(((sectors * SECTOR) as u32).to_le_bytes());
+                cbw.extend([0x80, 0, 16]);
+                cbw.extend(read16(sectors as u32));
+                self.driver.send(DATA_OUT, 0, &cbw).unwrap();
+                0
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                self.driver.send_command(self.tag, &read16(sectors as u32)).unwrap();
+                if self.driver.chip.speed() == Speed::Super { self.tag } else { 0 }
+            }
+        };
+        let what = (self.wire, self.driver.chip.speed(), packets);
+        let mut receive = |packet| {
+            self.driver.receive(DATA_IN, stream).unwrap_or_else(|error| panic!("{what:?} packet {packet}: {error:?}"))
+        };
+        (0..packets).flat_map(&mut receive).collect()
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn every_length_comes_whole_over_both_wires_at_both_speeds() {
+    for (wire, speed) in everywhere() {
+        let mut unit = Unit::patched(wire, speed);
+        for sectors in [1, 2, 3, 4, 7, 8, 9, 16, 31, 33, 63, MOST] {
+            let expected = Reply { data: sram(sectors * SECTOR), good: true, residue: 0 };
+            let reply = unit.read(sectors);
+            assert!(reply == expected, "{wire:?} {speed:?} {sectors}: {} bytes", reply.data.len());
+        }
+        for sectors in [0, MOST as u32 + 1, 128, 0x100, 0xFFFF] {
+            let reply = unit.command(&read16(sectors), if wire == Wire::Uas { 0 } else { SECTOR });
+            assert!(!reply.good && reply.data.is_empty(), "{wire:?} {speed:?} {sectors}");
+            assert_eq!([0x0203, 0x020D, 0x020E].map(|at| unit.peek(at)), [5, 0x24, 0], "{wire:?} {speed:?} {sectors}");
+        }
+        unit.works("after the refusals");
+    }
+}
+
+/// Whatever else stands in the CDB. Of the length the firmware takes the low 16 bits.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
+    for wire in WIRES {
+        let mut unit = Unit::patched(wire, Speed::Super);
+        let mut seed = 1_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed >> 24
+        };
+        for _ in 0..120 {
+            let mut cdb = [0; 16];
+            cdb[..8].copy_from_slice(&random().to_be_bytes());
+            cdb[8..].copy_from_slice(&random().to_be_bytes());
+            cdb[0] = 0x88;
+            // The low half of the length: most of them short, some long.
+            let sectors = random() as u16 & if random() % 4 == 0 { 0xFFFF } else { 0x3F };
+            cdb[12..14].copy_from_slice(&sectors.to_be_bytes());
+            let len = usize::from(sectors) * SECTOR;
+            let reply = unit.command(&cdb, len.clamp(1, MOST * SECTOR));
+            let is_served = (1..=MOST).contains(&usize::from(sectors));
+            let expected = if is_served { sram(len) } else { Vec::new() };
+            assert!(reply.good == is_served && reply.data == expected, "{wire:?} {cdb:02x?}: {}", reply.data.len());
+        }
+        unit.works("after all");
+    }
+}
+
+/// The residue tells what the host does not get, and a host that expects less gets what it expects.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_host_that_expects_another_length_gets_the_right_residue() {
+    for speed in SPEEDS {
+        let mut unit = Unit::patched(Wire::BulkOnly, speed);
+        for (host, sectors, came, residue) in [
+            (8192, 8, 4096, 4096),
+            (100_000, 64, 32_768, 67_232),
+            (1000, 8, 1000, 0),
+            (1, 64, 1, 0),
+            (1025, 64, 1025, 0),
+            (4095, 8, 4095, 0),
+            (512, 2, 512, 0),
+        ] {
+            let reply = unit.command(&read16(sectors), host);
+            let expected = Reply { data: sram(came), good: true, residue };
+            assert!(reply == expected, "{speed:?}: {host} for {sectors}: {} {}", reply.data.len(), reply.residue);
+            unit.works("after another length");
+        }
+        let reply = unit.command(&read16(8), 0);
+        assert!(reply.data.is_empty() && !reply.good, "a host that expects no data gets a phase error");
+    }
+}
+
+/// Each part of the condition: with one missing, the image answers as it does without the patch.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_vendors_read() {
+    let images = [patched(), with(&["read16-sram"])];
+    // MODE SELECT's values of the write cache; another drive, or none; an SSD that was started.
+    let changes = [(0x0000, 0), (0x0000, 1), (0x054B, 0x08), (0x05A8, 0), (0x05A8, 1), (0x05F8, 0), (0x0AFF, 0x20)];
+    for wire in WIRES {
+        for change in changes.map(Some).into_iter().chain([None]) {
+            let outcomes = images.each_ref().map(|image| {
+                let mut unit = Unit::new(image, wire, Speed::Super);
+                if let Some((at, value)) = change {
+                    unit.initialise();
+                    unit.poke(at, value);
+                }
+                let reply = unit.attempt(&read16(8), 4096);
+                // What was set up for the DMA.
+                let setup = [0xC412, 0xC413, 0xC414, 0xC415, 0xC426, 0xC427, 0xC429].map(|at| unit.peek(at));
+                (format!("{reply:?}"), setup)
+            });
+            assert_eq!(outcomes[0], outcomes[1], "{wire:?} {change:x?}");
+            assert!(!outcomes[1].0.contains("good: true"), "{wire:?} {change:x?}: {}", outcomes[1].0);
+        }
+    }
+}
+
+/// With what an SSD's start-up leaves, READ(16) goes by DMA and ends by a completion entry, as it does unpatched.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
+    let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+    unit.poke(0x0AFF, 0x20);
+    unit.begin(8, 0);
+    unit.driver.settle();
+    let mut entry = [0; 16];
+    entry[12..14].copy_from_slice(&[unit.peek(0xC429), unit.peek(0xC413) & 0x3F]);
+    entry[14] = 1;
+    assert_eq!(unit.peek(0xC412) & 0x03, 0x02, "the DMA is set up");
+    assert!(unit.driver.chip.pcie_write(0x0082_8000, &entry));
+    let reply = unit.driver.finish_uas(unit.tag, &[]).unwrap();
+    assert!(reply.data == sram(4096) && reply.status[6] == 0);
+    unit.poke(0x0AFF, 0);
+    assert!(unit.read(8).data == sram(4096), "and by software again");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn read10_and_write16_stay_the_vendors() {
+    for wire in WIRES {
+        let outcomes = [patched(), with(&["read16-sram"])].map(|image| {
+            let mut unit = Unit::initialised(&image, wire, Speed::Super);
+            let read10 = unit.attempt(&[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], 4096);
+            (format!("{read10:?}"), unit.peek(0xC412), unit.peek(0xC429))
+        });
+        assert_eq!(outcomes[0], outcomes[1], "{wire:?}");
+    }
+    let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+    let data: Vec<u8> = (0..4096).map(|at| (at % 7) as u8).collect();
+    unit.driver.send_command(209, &cdb16(0x8A, 0, 8)).unwrap();
+    assert_eq!(unit.driver.finish_uas(209, &data).unwrap().status[6], 0);
+    unit.driver.settle();
+    assert_eq!(unit.read(8).data, data, "READ(16) brings what WRITE(16) wrote");
+}
+
+/// A Bulk-Only reset under UAS does not free the tag of what was given up, with stock firmware either: each command has its own.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
+    type Way = (&'static str, fn(&mut Unit));
+    let ways: [Way; 3] = [
+        ("a Bulk-Only reset", |unit| {
+            unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+            unit.driver.clear_halt(DATA_IN).unwrap();
+            unit.driver.clear_halt(DATA_OUT).unwrap();
+        }),
+        ("SET_INTERFACE", |unit| unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap()),
+        ("a reset of the port", |unit| {
+            let speed = unit.driver.chip.speed();
+            unit.driver.chip.bus_reset(speed);
+            unit.driver.enumerate().unwrap();
+            unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap();
+        }),
+    ];
+    for (wire, speed) in everywhere() {
+        for (name, way) in ways {
+            let mut unit = Unit::patched(wire, speed);
+            for taken in [0, 1, 3, 4, 5] {
+                let came = unit.begin(16, taken);
+                assert_eq!(came, sram(taken * speed.bulk_packet()));
+                unit.driver.settle();
+                unit.driver.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[]).unwrap();
+                way(&mut unit);
+                let what = format!("{wire:?} {speed:?}: {name} after {taken} packets");
+                assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{what}");
+                unit.initialise();
+                assert!(unit.read(16).data == sram(16 * SECTOR), "{what}");
+                unit.works(&what);
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn commands_that_come_between_two_packets_wait_for_the_last_and_get_their_own_data() {
+    for packets in 0..5 {
+        let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+        let mut data = unit.begin(8, packets.min(3));
+        let first = unit.tag;
+        let others: [&[u8]; 4] = [&INQUIRY, &read16(64), &read16(3), &[0xE4, 255, 0x50, 0xF0, 0, 0]];
+        for (tag, cdb) in (200..).zip(others) {
+            unit.driver.send_command(tag, cdb).unwrap();
+        }
+        let reply = unit.driver.finish_uas(first, &[]).unwrap();
+        data.extend(reply.data);
+        assert!(data == sram(4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        for (tag, len) in (200..).zip([36, 64 * SECTOR, 3 * SECTOR, 255]) {
+            let reply = unit.driver.finish_uas(tag, &[]).unwrap();
+            assert_eq!((reply.data.len(), reply.status[6]), (len, 0), "{packets} packets, tag {tag}");
+            assert!(len == 36 || reply.data == sram(len), "{packets} packets, tag {tag}");
+        }
+    }
+}
+
+/// The rest is then copied by the vendor's loop: slower, and the same bytes.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_write16_that_comes_between_two_packets_disturbs_neither() {
+    for packets in 0..4 {
+        let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+        let mut data = unit.begin(8, packets);
+        let first = unit.tag;
+        unit.driver.send_command(209, &cdb16(0x8A, 0, 1)).unwrap();
+        let reply = unit.driver.finish_uas(first, &[]).unwrap();
+        data.extend(reply.data);
+        assert!(data == sram(4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        assert_eq!(unit.driver.finish_uas(209, &[0x77; 512]).unwrap().status[6], 0, "{packets} packets");
+        unit.driver.settle();
+        assert_eq!(unit.read(1).data, [0x77; 512], "{packets} packets");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn with_the_longer_e4_both_work() {
+    for (wire, speed) in everywhere() {
+        let mut unit = Unit::initialised(&with(&["read16-sram", "e4-length-16"]), wire, speed);
+        for _ in 0..2 {
+            assert_eq!(unit.command(&[0xE4, 0, 0x50, 0xF0, 0, 0x10], 4096).data, sram(4096), "{wire:?} {speed:?}");
+            assert!(unit.read(MOST).data == sram(MOST * SECTOR), "{wire:?} {speed:?}");
+        }
+    }
+}
+
+/// docs/read16-sram.md has these figures.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells() {
+    let mut wrong = String::new();
+    for (wire, speed, costs) in [
+        (Wire::BulkOnly, Speed::Super, [(1, 5_150), (8, 32_450), (64, 253_430)]),
+        (Wire::Uas, Speed::Super, [(1, 5_250), (8, 32_630), (64, 254_510)]),
+        (Wire::BulkOnly, Speed::High, [(1, 5_150), (8, 34_820), (64, 272_410)]),
+        (Wire::Uas, Speed::High, [(1, 5_250), (8, 35_140), (64, 274_550)]),
+    ] {
+        let mut unit = Unit::patched(wire, speed);
+        for (sectors, expected) in costs {
+            unit.driver.settle();
+            let before = unit.driver.chip.work();
+            assert_eq!(unit.read(sectors).data.len(), sectors * SECTOR);
+            let work = unit.driver.chip.work() - before;
+            if work.instructions.abs_diff(expected) > expected / 50 {
+                wrong += &format!("{wire:?} {speed:?} {sectors}: {work:?}\n");
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// What a READ(16) leaves in XDATA, IDATA and on the stack is declared.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_read_leaves_no_trace_but_its_reply() {
+    for (wire, speed) in everywhere() {
+        // The stack as a WRITE(16), E4 and INQUIRY make it.
+        let mut stock = Unit::initialised(&patched(), wire, speed);
+        stock.works("stock");
+        if wire == Wire::Uas && speed == Speed::Super {
+            stock.driver.send_command(209, &cdb16(0x8A, 0, 1)).unwrap();
+            stock.driver.finish_uas(209, &[0; 512]).unwrap();
+        }
+        stock.driver.settle();
+        let depth = stock.driver.chip.stack_high_water();
+
+        let mut unit = Unit::patched(wire, speed);
+        unit.works("before");
+        unit.driver.settle();
+        let before = unit.driver.chip.memory().main().to_vec();
+        let idata = unit.driver.chip.cpu().internal_ram;
+        unit.tag = unit.tag.saturating_sub(1);
+        unit.read(MOST);
+        unit.driver.settle();
+        let after = unit.driver.chip.memory().main();
+        let declared = |at: usize| {
+            // The CDB as the firmware keeps it, sense, what READ and every reply in packets write.
+            // And, of what READ(16) begins with, which drive's slots and queue it is about (c:0x3F4A).
+            matches!(at, 0x0002 | 0x0216..=0x021B | 0x0A7D..=0x0A92 | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008 | 0xC8D9)
+                || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
+        };
+        let strange: Vec<String> = (0..before.len())
+            .filter(|at| before[*at] != after[*at] && !declared(*at))
+            .map(|at| format!("{at:#06x} {:02x} {:02x}", before[at], after[at]))
+            .collect();
+        assert!(strange.is_empty(), "{wire:?} {speed:?}: {strange:?}");
+        let found = unit.driver.chip.cpu().internal_ram;
+        // R0 to R7, the lengths, what c:0x1C9F reads out of the CDB, the scratch, the host's length and the residue; from 0x73
+        // on the stack.
+        let named = |at: &usize| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x0E..=0x17 | 0x3B..=0x3F | 0x6B..);
+        let strange: Vec<usize> = (0..256).filter(|at| found[*at] != idata[*at] && !named(at)).collect();
+        assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");
+        let found = unit.driver.chip.stack_high_water();
+        assert!(found <= depth, "{wire:?} {speed:?}: the stack, {found:#x} and {depth:#x}");
+    }
+}
+
+struct Plain;
+
+impl Registers for Plain {
+    fn hooks(&self, _block: u8) -> bool {
+        false
+    }
+
+    fn read(&mut self, _addr: u16, stored: u8) -> u8 {
+        stored
+    }
+
+    fn write(&mut self, _addr: u16, _value: u8, _memory: &mut XdataMemory) {}
+}
+
+/// The routine for the next packet, with other commands' replies: all accesses in order, memory, IDATA, stack.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_packets_of_all_other_replies_are_copied_as_before() {
+    let next_packet: CodeAddress = "c:0x4013".parse().unwrap();
+    for (opcode, kind) in [(0x12, 0), (0x12, 1), (0x12, 2), (0xE6, 1), (0x88, 0), (0x88, 2), (0x8A, 1), (0x28, 1)] {
+        for (packet, offset, left) in
+            [(0x400u16, 0u16, 4096u16), (0x200, 0xE00, 1025), (0x40, 0x40, 96), (0x400, 0xC00, 1024)]
+        {
+            let ends = [patched(), with(&["read16-sram"])].map(|image| {
+                let mut machine = Machine::new(CodeSpace::new(&image), Plain);
+                machine.xdata_mut().record(|_, _| true);
+                let page = machine.xdata_mut().memory_mut().main_mut();
+                page.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at));
+                page[0x0002] = opcode;
+                page[0x0AF9] = kind;
+                page[0x0AFA..0x0AFC].copy_from_slice(&packet.to_be_bytes());
+                page[0x0AFC..0x0AFE].copy_from_slice(&offset.to_be_bytes());
+                page[0x0AFE] = 2;
+                machine.idata_mut()[0x09..0x0D].copy_from_slice(&u32::from(left).to_be_bytes());
+                let outcome = machine.call(next_packet, 100_000).unwrap();
+                let accesses: Vec<_> = machine
+                    .xdata_mut()
+                    .take_accesses()
+                    .into_iter()
+                    // Whether it is ours is all that is asked beside.
+                    .filter(|access| access.kind == AccessKind::Write || ![0x0002, 0x0AF9].contains(&access.at.addr))
+                    .map(|access| format!("{access:?}"))
+                    .collect();
+                let idata = machine.idata()[..0x6A].to_vec();
+                (outcome.r7, outcome.stack_high_water, idata, machine.xdata().memory().main().to_vec(), accesses)
+            });
+            assert!(ends[0] == ends[1], "{opcode:#04x} {kind} {packet:#x} {offset:#x} {left}");
+        }
+    }
+}
+
+fn places_of(image: &Image, bytes: &[u8]) -> Vec<String> {
+    let at = |(offset, _)| BodyOffset(offset as u32).code_address().unwrap().to_string();
+    image.body().windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes).map(at).collect()
+}
+
+fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
+    listing(image, at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
+}
+
+/// 0x33 at XDATA 0x0000 is the runtime's alone: the firmware writes 0 and 1 there. 0x0AFF is written by the start-up of an
+/// SSD, and read elsewhere.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn no_code_of_the_firmwares_makes_the_condition_true() {
+    let image = vendor();
+    assert_eq!(
+        places_of(&image, &[0x90, 0x00, 0x00]),
+        ["c:0x39E9", "b0:0xA0DF", "b1:0xBDB5", "b1:0xBE20", "b1:0xDE1B", "b1:0xDE37"]
+    );
+    // A is 0; a constant; read; read; 1; 0.
+    assert_eq!(texts(&image, "c:0x39E4", 4), ["clr a", "mov dptr, #0x044B", "movx @dptr, a", "mov dptr, #0x0000"]);
+    assert_eq!(texts(&image, "b0:0xA0E2", 3)[2], "mov a, dph");
+    for read in ["b1:0xBDB8", "b1:0xBE23"] {
+        assert_eq!(texts(&image, read, 1), ["movx a, @dptr"], "{read}");
+    }
+    assert_eq!(texts(&image, "b1:0xDE1B", 3), ["mov dptr, #0x0000", "mov a, #0x01", "movx @dptr, a"]);
+    assert_eq!(texts(&image, "b1:0xDE36", 3), ["clr a", "mov dptr, #0x0000", "movx @dptr, a"]);
+    assert_eq!(places_of(&image, &[0x90, 0x0A, 0xFF]), ["c:0x2CFE", "c:0x348D", "b1:0x8AC2", "b1:0x8C5E"]);
+}
+
+/// Each hook stands where one way leads, and no jump into the middle of what it replaces.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn nothing_jumps_into_what_the_hooks_replace() {
+    let image = vendor();
+    assert_eq!(places_of(&image, &[0x12, 0x2B, 0xEA]), ["c:0x3908"]);
+    assert_eq!(texts(&image, "c:0x3CEE", 3), ["cjne a, #0x88, 0x3CF5", "mov r7, #0x02", "sjmp 0x3CFE"]);
+    assert_eq!(texts(&image, "c:0x40AF", 3), ["clr a", "mov r7, a", "mov r6, a"]);
+    let inside = ["0x3CF2", "0x3CF3", "0x3CF4", "0x3909", "0x390A", "0x40B0", "0x40B1"];
+    for line in listing(&image, "c:0x0000".parse().unwrap(), usize::MAX) {
+        assert!(!inside.iter().any(|at| line.text.ends_with(at)), "{line}");
+    }
+}

@@ -2,8 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+mod chip_images;
+
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use asmpatch::chip::{Data, Speed};
+use asmpatch::profile::Profile;
+use asmpatch::symbols::Symbols;
 
 /// The program on the PATH.
 fn program(name: &str) -> PathBuf {
@@ -49,4 +57,26 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
     let source = fs::read_to_string(work.join("sample.c")).unwrap();
     let shift = source.lines().position(|line| line.contains("0x1021")).unwrap() + 1;
     assert!(covered(&format!("DA:{shift},2048")), "line {shift}: {coverage}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_profile_of_the_vendors_image_follows_calls_through_its_bank_stubs_and_counts_every_cycle() {
+    let image = chip_images::vendor();
+    let profile = Rc::new(RefCell::new(Profile::new(Symbols::known(&image))));
+    let mut driver = chip_images::powered_on(&image, Speed::Super);
+    let observer = Rc::clone(&profile);
+    driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *observer.borrow_mut()));
+    driver.enumerate().unwrap();
+    // E0 is in bank 1, and reads the flash in bank 0.
+    driver.bulk_only(&[0xE0, 0x50, 0, 0, 0, 0], Data::In(128)).unwrap();
+    let profile = profile.borrow();
+    let folded = profile.folded();
+    let e0 =
+        folded.lines().find(|line| line.contains("call_bank1;e0_config_read")).unwrap_or_else(|| panic!("{folded}"));
+    assert!(e0.contains("dispatch"), "{e0}");
+    assert!(folded.lines().any(|line| line.contains("e0_config_read") && line.contains("flash_command")), "{folded}");
+    assert!(folded.lines().all(|line| line.split(';').count() < 40), "calls don't pile up");
+    let cycles: u64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    assert!(cycles == profile.cycles() && cycles >= driver.chip.work().cycles, "{cycles}");
 }

@@ -170,6 +170,12 @@ pub trait Pipes {
     /// [`PipeError`].
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError>;
 
+    /// Whether the unit answers a control request, be it by a stall. It is the class reset, which UAS stalls.
+    fn answers_control(&mut self) -> bool {
+        const TIMEOUT: Duration = Duration::from_secs(2);
+        !matches!(self.mass_storage_reset(TIMEOUT), Err(PipeError::Timeout | PipeError::Disconnected))
+    }
+
     /// Resets the port and sets the pipes up as before: the last resort. What is still in flight, though it was
     /// cancelled, comes back with the reset.
     ///

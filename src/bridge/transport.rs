@@ -94,6 +94,11 @@ pub trait Transport {
     /// # Errors
     /// [`TransportError`] where nothing helps.
     fn recover(&mut self) -> Result<(), TransportError>;
+
+    /// Whether the unit answers a control request, be it by a stall. A transport that can't ask says that it does.
+    fn answers_control(&mut self) -> bool {
+        true
+    }
 }
 
 /// Any transport, to be used from one thread at a time.
@@ -130,5 +135,9 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn recover(&mut self) -> Result<(), TransportError> {
         (**self).recover()
+    }
+
+    fn answers_control(&mut self) -> bool {
+        (**self).answers_control()
     }
 }

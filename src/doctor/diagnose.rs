@@ -236,6 +236,22 @@ impl Page {
                 let found = "nothing moves, though the unit answers control requests: a state that owners know, after long runs";
                 self.advise(PIPES, Verdict::Bad, found, POWER);
             }
+            Pipes::Dead => {
+                // Source: random life on the chip model, docs/reliability.md.
+                let known = match seen.unit.state {
+                    BridgeState::OpenFirmware => {
+                        "open firmware is so on the chip model after a host began another stream (F0) while it was reading one"
+                    }
+                    _ => {
+                        "240417 is so on the chip model after a program was killed while it read the flash (E2), as \
+                         `asmpatch backup` and `flash` do"
+                    }
+                };
+                let found = format!(
+                    "neither data nor control requests get an answer, before a reset of the port and after it: {known}"
+                );
+                self.advise(PIPES, Verdict::Bad, found, POWER);
+            }
             Pipes::Busy(status) => {
                 let found = format!(
                     "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): a runtime that is at \

@@ -77,6 +77,9 @@ pub enum Pipes {
     Move,
     /// Nothing moves, though the unit answers control requests: only its power helps. Source: owners' reports.
     Hang,
+    /// Nothing moves, and no control request is answered, before a reset of the port and after it: only its power helps.
+    /// Source: random life on the chip model, docs/reliability.md.
+    Dead,
     /// The SRAM DMA waits for data of an earlier transfer: 0xC450.
     Busy(u8),
     /// They were not asked.
@@ -215,7 +218,7 @@ fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> 
     if is_silent(&asked) {
         asked = bridge.inquiry();
         if is_silent(&asked) {
-            return Ok(Pipes::Hang);
+            return Ok(if bridge.transport_mut().answers_control() { Pipes::Hang } else { Pipes::Dead });
         }
     }
     asked.map(|_| Pipes::Move)
@@ -237,7 +240,15 @@ fn open(
         }
     };
     let mut status = [0];
-    match bridge.xdata_read(SRAM_DMA, &mut status) {
+    let mut asked = bridge.xdata_read(SRAM_DMA, &mut status);
+    if matches!(asked, Err(ControlError::Timeout { .. })) {
+        asked = bridge.reset_port().and_then(|()| bridge.xdata_read(SRAM_DMA, &mut status));
+        if matches!(asked, Err(ControlError::Timeout { .. })) {
+            seen.pipes = Pipes::Dead;
+            return Ok(());
+        }
+    }
+    match asked {
         Ok(()) if status[0] != 0 => seen.pipes = Pipes::Busy(status[0]),
         Ok(()) => {}
         Err(error) => {

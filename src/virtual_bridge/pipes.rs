@@ -269,7 +269,15 @@ impl Pipes for VirtualPipes {
     }
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
-        let is_done = self.attachment.lock()?.mass_storage_reset();
+        const GET_STATUS: [u8; SETUP_LEN] = [0x80, 0, 0, 0, 0, 0, 2, 0];
+        let mut unit = self.attachment.lock()?;
+        let is_done = unit.mass_storage_reset();
+        // Firmware that refuses one request answers others.
+        let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
+        drop(unit);
+        if is_silent {
+            return Err(PipeError::Timeout);
+        }
         if let Some(device) = self.recorder() {
             recorded::mass_storage_reset(device, if is_done { End::Done } else { End::Stall });
         }

@@ -278,6 +278,10 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     fn recover(&mut self) -> Result<(), TransportError> {
         self.bring_back()
     }
+
+    fn answers_control(&mut self) -> bool {
+        self.pipes.answers_control()
+    }
 }
 
 impl<P: Pipes> BulkOnly<P> {

@@ -372,6 +372,10 @@ impl<P: Pipes> Transport for Uas<P> {
     fn recover(&mut self) -> Result<(), TransportError> {
         self.bring_back()
     }
+
+    fn answers_control(&mut self) -> bool {
+        self.pipes.answers_control()
+    }
 }
 
 const fn tag_of(slot: usize) -> Tag {

@@ -72,7 +72,6 @@ pub(super) struct SymbolsReport {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Function"))]
 pub(super) struct FunctionReport {
     /// Its name, or its address.
     pub(super) name: String,

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port, TransportError};
+use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, survey};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
@@ -45,6 +45,69 @@ fn a_stock_unit_runs_the_vendors_code() {
     let mut bytes = [0; 255];
     bridge.xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
     assert_eq!(bytes[0x10], 0x5A);
+}
+
+/// Blocks that go to an SSD, in commands of several parts, and come back; and what the survey says before and after.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_drives_its_ssd() {
+    for alternate in ["", "speed = \"high\"\n"] {
+        let mut port = stock_unit(&format!("{alternate}behind = {{ ssd = {{ bytes = 1048576 }} }}"));
+        let mut bridge = port.open().unwrap();
+        let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
+        let data: Vec<u8> = (0..200 * 512).map(|at| (at / 512 + at) as u8).collect();
+        bridge.write16(1_848, &data).unwrap();
+        let mut came = vec![0; data.len()];
+        bridge.read16(1_848, &mut came).unwrap();
+        assert!(came == data);
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "a started SSD is no GPU runtime's work");
+        let past = bridge.write16(2_047, &[0; 1024]).unwrap_err();
+        assert!(matches!(past, CommandError::CheckCondition { .. }), "{past}");
+        let mut last = [1; 512];
+        bridge.read16(2_047, &mut last).unwrap();
+        assert_eq!(&last[..], &data[199 * 512..]);
+        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    }
+}
+
+/// A drive that says that it is there, and is not what it says.
+fn with_drive(drive: &str, more: &str) -> VirtualPort {
+    let port = "[[device]]\nat = \"0\"\nvendor = 0x1B21\ndevice = 0x2461\n";
+    let device = "[[device]]\nat = \"0/0\"\nvendor = 0x1234\ndevice = 0x4E56\nclass = 0x010802\n";
+    stock_unit(&format!("{more}{port}{device}engine = {{ nvme = {{ {drive} }} }}"))
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_drive_that_is_ill_ends_every_command_and_leaves_a_unit_that_answers() {
+    for (drive, reads, writes) in [
+        ("blocks = 2048, never-ready = true", false, false),
+        // An error of a READ of one part is lost in the firmware: docs/chip.md.
+        ("blocks = 0", true, false),
+        ("blocks = 0x4000000000000000", true, true),
+        ("blocks = 2048, fails-after = 0", true, false),
+    ] {
+        let mut bridge = with_drive(drive, "").open().unwrap();
+        let read = bridge.read16(0, &mut [1; 512]);
+        let written = bridge.write16(0, &[2; 512]);
+        assert_eq!((read.is_ok(), written.is_ok()), (reads, writes), "{drive} {read:?} {written:?}");
+        for error in [read.err(), written.err()].into_iter().flatten() {
+            assert!(matches!(error, CommandError::CheckCondition { .. }), "{drive} {error}");
+        }
+        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "{drive}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() {
+    let mut bridge = with_drive("blocks = 2048", "pcie-link-lost-after = 420\n").open().unwrap();
+    let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
+    assert!(written[0].is_ok(), "{:?}", written[0]);
+    let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
+    assert!(matches!(lost, CommandError::Transport(TransportError::Timeout { .. })), "{lost}");
+    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
 }
 
 #[test]

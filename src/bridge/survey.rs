@@ -14,6 +14,9 @@ use crate::scsi::{Capacity, Command, ScsiStatus, Sense, XdataAddress};
 /// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
 pub(super) const INITIALISED_AT: [XdataAddress; 3] =
     [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
+/// Not 0 once the firmware has started an SSD, which leaves in [`INITIALISED_AT`] just what a GPU runtime writes there.
+/// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
+const SSD_STARTED_AT: XdataAddress = XdataAddress::main(0x053E);
 const INITIALISED: &str = "a GPU runtime has initialised the bridge";
 /// The start of the data buffer's window: what a test of E4's length may read.
 const WINDOW_AT: XdataAddress = XdataAddress::main(0xF000);
@@ -54,13 +57,15 @@ impl fmt::Display for Behind {
 /// [`CommandError`] where the unit left the bus, or does not come back after a question that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
     for at in INITIALISED_AT {
-        let mut byte = [0];
-        match bridge.xdata_read(at, &mut byte) {
+        let (mut byte, mut started) = ([0], [0]);
+        let read = bridge.xdata_read(at, &mut byte);
+        match read.and_then(|()| if byte == [0] { Ok(()) } else { bridge.xdata_read(SSD_STARTED_AT, &mut started) }) {
             Ok(()) if byte == [0] => {}
-            Ok(()) => {
+            Ok(()) if started == [0] => {
                 let why = format!("{INITIALISED}: {:#06x} reads {:#04x}", at.addr, byte[0]);
                 return Ok(Behind::CannotTell(why));
             }
+            Ok(()) => break,
             Err(error) => return cannot_tell(bridge, error),
         }
     }

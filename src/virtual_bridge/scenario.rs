@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
 use super::nor::{FlashFaults, FlashTiming, Protection};
-use crate::chip::{DeviceSpec, Engine, Fabric, MemoryFunction, Place, TreeError};
+use crate::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, Place, TreeError};
 use crate::firmware::FlashAddress;
 use crate::tiny_gpu::registers;
 use crate::toml_file;
@@ -272,6 +272,11 @@ const GPU_DEVICE: u16 = 0x744C;
 const GPU_CLASS: u32 = 0x03_00_00;
 const GPU_MEMORY: usize = 1 << 20;
 
+/// The SSD of `behind = { ssd = ... }`: on bus 2, behind a switch's port, where 240417 looks for one.
+const PORT_AT: &str = "0";
+const SSD_AT: &str = "0/0";
+const SSD_CLASS: u32 = 0x01_08_02;
+
 impl Scenario {
     /// What is behind the bridge, as at power-on.
     pub(super) fn fabric(&self) -> Fabric {
@@ -283,9 +288,22 @@ impl Scenario {
             engine: Engine::TinyGpu,
             ..DeviceSpec::default()
         };
-        let devices = if self.behind == Behind::TinyGpu { std::slice::from_ref(&card) } else { &self.devices };
+        let port = DeviceSpec { at: PORT_AT.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
+        let ssd = |bytes| DeviceSpec {
+            at: SSD_AT.to_owned(),
+            vendor: registers::VENDOR,
+            device: 0x4E56,
+            class: SSD_CLASS,
+            engine: Engine::Nvme(DriveSpec { blocks: bytes / 512, ..DriveSpec::default() }),
+            ..DeviceSpec::default()
+        };
+        let devices = match self.behind {
+            Behind::TinyGpu => vec![card],
+            Behind::Ssd { bytes } => vec![port, ssd(bytes)],
+            Behind::Nothing | Behind::Gpu => self.devices.clone(),
+        };
         // Devices that make no tree never got past `parse`.
-        let mut fabric = Fabric::of_devices(devices).unwrap_or_default();
+        let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
         if self.behind == Behind::Gpu && self.devices.is_empty() {
             let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
             fabric.attach(GPU_AT, Box::new(gpu));
@@ -399,10 +417,18 @@ mod tests {
             vendor = 0x1234
             device = 0x5447
             engine = "tiny-gpu"
+            [[device]]
+            at = "0.2"
+            vendor = 0x1234
+            device = 0x4E56
+            class = 0x010802
+            engine = { nvme = { blocks = 0x4000000000000000, never-ready = true, fails-after = 3 } }
             "#,
         )
         .unwrap();
-        let [gpu, card] = &scenario.devices[..] else { panic!("{scenario:?}") };
+        let [gpu, card, drive] = &scenario.devices[..] else { panic!("{scenario:?}") };
+        let told = DriveSpec { blocks: 1 << 62, never_ready: true, fails_after: Some(3) };
+        assert_eq!(drive.engine, Engine::Nvme(told));
         assert_eq!((gpu.engine, card.engine), (Engine::None, Engine::TinyGpu));
         let both = "[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nengine = \"tiny-gpu\"\nbar = [{ bytes = 16 }]";
         assert!(matches!(Scenario::parse(both), Err(ScenarioError::Devices(TreeError::EngineBars(_)))));

@@ -10,10 +10,11 @@ use super::nor::NorFlash;
 use super::power_on::{PowerOn, power_on, restart};
 use super::replug::Requests;
 use super::reply::{After, InReply, OutReply};
-use super::scenario::{Behind, CpuReset, FaultKind, FaultPlan, PowerOnState, Scenario};
+use super::scenario::{CpuReset, FaultKind, FaultPlan, PowerOnState, Scenario};
 use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
+use crate::practice;
 use crate::scsi::ResetMode;
 
 /// What happens to the unit's attachment to the bus.
@@ -524,12 +525,14 @@ impl VirtualBridge {
     fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
-        // No NVMe device is modelled: firmware would find no SSD.
-        let has_ssd = matches!(self.scenario.behind, Behind::Ssd { .. });
-        if let Some(image) = image.as_ref().filter(|_| !has_ssd) {
+        let disk = self.native.disk().cloned();
+        if let Some(image) = image.as_ref().filter(|image| disk.is_none() || !practice::is_practice(image)) {
             let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
-            let fabric = self.scenario.fabric();
+            let mut fabric = self.scenario.fabric();
+            if let Some(disk) = disk {
+                fabric.put_store(Box::new(disk));
+            }
             let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {
                 // A host sees no device.

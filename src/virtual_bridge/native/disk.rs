@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::chip::{BlockStore, StoreFailed};
 
 /// Bytes in a logical block.
 pub(super) const BLOCK_LEN: u64 = 512;
@@ -12,17 +15,25 @@ enum Store {
     Memory(Vec<u8>),
 }
 
-/// Blocks of 512 bytes.
-#[derive(Debug)]
+/// Blocks of 512 bytes. Its clones are the same blocks: a drive behind the chip has one while the chip runs.
+#[derive(Debug, Clone)]
 pub(in crate::virtual_bridge) struct Disk {
-    store: Store,
+    store: Arc<Mutex<Store>>,
     bytes: u64,
 }
 
 impl Disk {
+    fn new(store: Store, bytes: u64) -> Self {
+        Self { store: Arc::new(Mutex::new(store)), bytes }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Blocks in memory.
     pub(in crate::virtual_bridge) fn in_memory(bytes: u64) -> Self {
-        Self { store: Store::Memory(vec![0; bytes as usize]), bytes }
+        Self::new(Store::Memory(vec![0; bytes as usize]), bytes)
     }
 
     /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
@@ -31,10 +42,10 @@ impl Disk {
         if file.metadata()?.len() < bytes {
             file.set_len(bytes)?;
         }
-        Ok(Self { store: Store::File(file), bytes })
+        Ok(Self::new(Store::File(file), bytes))
     }
 
-    pub(super) fn blocks(&self) -> u64 {
+    pub(in crate::virtual_bridge) fn blocks(&self) -> u64 {
         self.bytes / BLOCK_LEN
     }
 
@@ -44,7 +55,7 @@ impl Disk {
     }
 
     pub(super) fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        match &mut self.store {
+        match &mut *self.store() {
             Store::File(file) => {
                 file.seek(SeekFrom::Start(at))?;
                 file.read_exact(buffer)
@@ -59,7 +70,7 @@ impl Disk {
     }
 
     pub(super) fn write(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
-        match &mut self.store {
+        match &mut *self.store() {
             Store::File(file) => {
                 file.seek(SeekFrom::Start(at))?;
                 file.write_all(data)
@@ -74,9 +85,27 @@ impl Disk {
     }
 
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        match &mut self.store {
+        match &mut *self.store() {
             Store::File(file) => file.sync_data(),
             Store::Memory(_) => Ok(()),
         }
+    }
+}
+
+impl BlockStore for Disk {
+    fn blocks(&self) -> u64 {
+        Self::blocks(self)
+    }
+
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        Self::read(self, first * BLOCK_LEN, into).map_err(|_| StoreFailed)
+    }
+
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
+        Self::write(self, first * BLOCK_LEN, data).map_err(|_| StoreFailed)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        self.sync().map_err(|_| StoreFailed)
     }
 }

@@ -1,7 +1,7 @@
 //! What answers natively, in place of firmware on the chip model:
 //!
 //! - the boot loader, since its code is in ROM, which nobody has read;
-//! - a unit with an SSD behind it, since no NVMe device is modelled: SCSI, and the framing of Bulk-Only and UAS around it.
+//! - the practice image with an SSD behind it, since it has no driver for one: SCSI, and the framing of Bulk-Only and UAS around it.
 
 mod bulk_only;
 mod disk;
@@ -85,6 +85,11 @@ impl NativeUnit {
     /// The flash, where no chip has it.
     pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
         &mut self.target.vendor.flash
+    }
+
+    /// The SSD behind the unit.
+    pub(super) fn disk(&self) -> Option<&Disk> {
+        self.target.disk.as_ref()
     }
 
     /// When something that is silent now may change by itself.

@@ -21,8 +21,8 @@ pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LE
         }
         NAMESPACE => return Err(Status::INVALID_NAMESPACE),
         CONTROLLER => {
-            // VID, SSVID: ASMedia's, as the root port has it.
-            put(0, &[0x21, 0x1B, 0x21, 0x1B]);
+            // VID, SSVID: those of the devices that this project makes up.
+            put(0, &[0x34, 0x12, 0x34, 0x12]);
             put(4, &padded::<20>("1"));
             put(24, &padded::<40>("asmpatch virtual drive"));
             put(64, &padded::<8>("1"));

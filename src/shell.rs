@@ -4,19 +4,36 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::escape::is_harmful;
+use crate::escape::{Escape as _, is_harmful};
 
-/// A word as a POSIX shell takes it.
-///
-/// What can't be printed as it is stands in `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh have long had it).
+/// A word as the user's shell takes it: a POSIX shell, or cmd and PowerShell on Windows.
 pub fn word(word: impl AsRef<OsStr>) -> String {
-    let word = word.as_ref();
+    if cfg!(windows) { windows_word(word.as_ref()) } else { posix_word(word.as_ref()) }
+}
+
+/// What can't be printed as it is stands in `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh have long had it).
+fn posix_word(word: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     match word.to_str() {
         Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
         Some(text) if !text.chars().any(is_harmful) => format!("'{}'", text.replace('\'', r"'\''")),
         _ => dollar_quoted(word),
     }
+}
+
+/// Both shells take double quotes. PowerShell alone can quote what has a meaning to one of them between those. What can't be
+/// printed as it is stands there by its code: neither shell has a way to write it.
+fn windows_word(word: &OsStr) -> String {
+    let text = word.shown().to_string();
+    if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || r"-_./:=+\".contains(c)) {
+        return text;
+    }
+    if text.contains(['$', '`', '%', '"']) {
+        return format!("'{}'", text.replace('\'', "''"));
+    }
+    // The last backslashes would take the closing quote for a character (CommandLineToArgvW).
+    let end = &text[text.trim_end_matches('\\').len()..];
+    format!("\"{text}{end}\"")
 }
 
 /// A path as an argument: it never begins like an option.
@@ -63,11 +80,26 @@ mod tests {
 
     #[test]
     fn words_that_need_no_quotes_have_none() {
+        let word = |word: &str| posix_word(OsStr::new(word));
         assert_eq!(word("virtual:/tmp/u_1"), "virtual:/tmp/u_1");
         assert_eq!(word(""), "''");
         assert_eq!(word("it's $HOME"), r"'it'\''s $HOME'");
-        assert_eq!(path("-x"), "./-x");
-        assert_eq!(path("--yes please"), "'./--yes please'");
+        assert_eq!(word("./--yes please"), "'./--yes please'");
+    }
+
+    #[test]
+    fn a_path_is_no_option() {
+        assert_eq!(path("-x"), if cfg!(windows) { r".\-x" } else { "./-x" });
+    }
+
+    #[test]
+    fn cmd_and_powershell_take_a_word_of_windows_whole() {
+        let word = |word: &str| windows_word(OsStr::new(word));
+        assert_eq!(word(r"backups\asmpatch-backup-1"), r"backups\asmpatch-backup-1");
+        assert_eq!(word(""), "\"\"");
+        assert_eq!(word(r"C:\it's mine\"), r#""C:\it's mine\\""#);
+        assert_eq!(word("100% $it's"), "'100% $it''s'");
+        assert_eq!(word("a\u{202e}b"), r#""a\u{202e}b""#);
     }
 
     #[cfg(unix)]

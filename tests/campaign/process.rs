@@ -1,5 +1,6 @@
 //! Runs one command as a user would, in a shell, and does to it what its trouble says.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -90,6 +91,10 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     }
     if let Some(dir) = backup_dir {
         command.env("ASMPATCH_BACKUP_DIR", dir);
+    }
+    // Where qemu-user finds the libraries of another processor's programs.
+    if let Some(prefix) = env::var_os("QEMU_LD_PREFIX") {
+        command.env("QEMU_LD_PREFIX", prefix);
     }
     command.env("NO_COLOR", "1").env("TERM", "xterm").env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
 

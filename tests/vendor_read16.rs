@@ -5,7 +5,7 @@
 
 mod chip_images;
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
+use asmpatch::chip::{DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, Speed, Unanswered};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
 use asmpatch::mcu::{AccessKind, CodeSpace, Machine, MemoryFlash, Registers, XdataMemory, listing};
@@ -280,6 +280,55 @@ fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
     assert!(reply.data == sram(4096) && reply.status[6] == 0);
     unit.poke(0x0AFF, 0);
     assert!(unit.read(8).data == sram(4096), "and by software again");
+}
+
+/// An NVMe drive behind a switch's port, as the firmware expects it.
+fn with_drive() -> Fabric {
+    let device = |at: &str| DeviceSpec { at: at.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
+    let drive = DriveSpec { blocks: 1 << 21, ..DriveSpec::default() };
+    let drive = DeviceSpec { class: 0x01_08_02, engine: Engine::Nvme(drive), ..device("0/0") };
+    Fabric::of_devices(&[device("0"), drive]).unwrap()
+}
+
+/// What nobody may lose: with a drive behind the bridge READ(16) brings its blocks, whatever of the condition a host writes.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_drives_blocks_are_never_shadowed() {
+    for wire in WIRES {
+        let mut driver = powered_on(&with(&["read16-sram"]), Speed::Super);
+        *driver.chip.fabric_mut() = with_drive();
+        driver.enumerate().unwrap();
+        if wire == Wire::Uas {
+            driver.set_alternate(1).unwrap();
+        }
+        let mut unit = Unit { driver, wire, tag: 0 };
+        // The first command may be told that the drive becomes ready.
+        let _ = unit.attempt(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
+        assert!(unit.command(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).good, "{wire:?}");
+        assert!(unit.peek(0x0AFF) != 0 && unit.peek(0x0000) != 0x33, "{wire:?}: what the start of a drive leaves");
+        let blocks = |round: usize| (0..8 * SECTOR).map(|at| (at * 3 + round + at / SECTOR) as u8).collect::<Vec<u8>>();
+        for (round, poke) in [None, Some((0x0000, 0x33)), Some((0x054B, 0x20))].into_iter().enumerate() {
+            if let Some((at, value)) = poke {
+                unit.poke(at, value);
+            }
+            let (lba, data) = (40 + 8 * round as u32, blocks(round));
+            let wrote = match wire {
+                Wire::BulkOnly => unit.driver.bulk_only(&cdb16(0x8A, lba, 8), Data::Out(&data)).unwrap().status,
+                Wire::Uas => unit.driver.uas(150 + round as u16, &cdb16(0x8A, lba, 8), &data).unwrap().status[6],
+            };
+            assert_eq!(wrote, 0, "{wire:?} {poke:x?}");
+            unit.driver.settle();
+            unit.driver.chip.sram_mut().fill(0xEE);
+            let came = unit.command(&cdb16(0x88, lba, 8), data.len());
+            assert!(came.good && came.data == data, "{wire:?} {poke:x?}: {} bytes", came.data.len());
+        }
+        // All of the initialisation on top of a drive breaks the vendor's own way: it may fail, and must not bring the SRAM.
+        unit.initialise();
+        unit.driver.chip.sram_mut().fill(0xEE);
+        if let Ok(came) = unit.attempt(&cdb16(0x88, 40, 8), 8 * SECTOR) {
+            assert!(!came.data.iter().any(|byte| *byte == 0xEE), "{wire:?}");
+        }
+    }
 }
 
 #[test]

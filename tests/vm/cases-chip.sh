@@ -257,6 +257,43 @@ the_open_firmware_answers_lsusb_and_control_requests() {
   done
 }
 
+# The vendor's firmware as it is: with the status patch, it answers a write before it is done.
+the_firmware_moves_every_byte_of_an_ssd_through_uas() {
+  local node
+  chip_unit drive stock "$ssd"
+  plug 0 drive
+  until_true 20 is_bound 0 uas
+  until_true 20 has_disk 0
+  node=$(sg_of 0)
+  sg_readcap "$node" | grep -q "Device size: $ssd_len bytes"
+  sg_readcap --16 "$node" | grep -q "Device size: $ssd_len bytes"
+  sg_turs "$node"
+  sg_inq --page=0x80 "$node"
+  quietly write_and_read_the_disk 0 drive
+}
+
+a_file_system_that_the_firmware_has_written_survives_replugging() {
+  local disk
+  disk=$(disk_of 0)
+  quietly mke2fs -q -F "$disk"
+  dd if="$disk" of=before bs=1M iflag=direct
+  unplug 0
+  plug 0 drive
+  until_true 20 has_disk 0
+  dd if="$(disk_of 0)" of=after bs=1M iflag=direct
+  cmp before after
+  unplug 0
+}
+
+the_firmware_moves_every_byte_of_an_ssd_through_usb_storage() {
+  chip_unit drive2 stock "$ssd"
+  plug n drive2
+  until_true 20 is_bound n usb-storage
+  until_true 20 has_disk n
+  quietly write_and_read_the_disk n drive2
+  unplug n
+}
+
 chip_cases=()
 if [ -e "$images/stock.bin" ]; then
   chip_cases+=(
@@ -269,6 +306,9 @@ if [ -e "$images/stock.bin" ]; then
     reset_and_replugging_start_the_firmware_again
     reset_gives_a_unit_that_a_gpu_runtime_has_initialised_back_to_the_kernel
     a_quirk_keeps_the_kernels_drivers_off_a_unit
+    the_firmware_moves_every_byte_of_an_ssd_through_uas
+    a_file_system_that_the_firmware_has_written_survives_replugging
+    the_firmware_moves_every_byte_of_an_ssd_through_usb_storage
   )
 fi
 if [ -e "$images/open.bin" ]; then chip_cases+=(the_open_firmware_answers_lsusb_and_control_requests); fi

@@ -62,6 +62,10 @@ impl Workload for Stream<'_> {
         self.size
     }
 
+    fn is_timed(&self) -> bool {
+        true
+    }
+
     fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
         if self.trouble.is_some() {
             return None;

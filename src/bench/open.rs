@@ -255,6 +255,10 @@ impl Reads<'_> {
 }
 
 impl OpenWorkload for Reads<'_> {
+    fn is_timed(&self) -> bool {
+        true
+    }
+
     fn next(&mut self) -> Option<OpenJob> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;

@@ -12,9 +12,14 @@ use crate::scsi::ScsiStatus;
 /// The most bytes of data that are shown.
 const SHOWN: usize = 16;
 
+/// Whether any of it is told.
+pub(super) fn is_on() -> bool {
+    enabled!(Level::DEBUG)
+}
+
 /// A command that was answered. `buffer` begins with its data.
 pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapsed: Duration) {
-    if !enabled!(Level::DEBUG) {
+    if !is_on() {
         return;
     }
     let Completion { transferred, status, sense } = *completion;
@@ -24,7 +29,7 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
 
 /// A control request or a bulk transfer that ended well. `name` is what it is, or belongs to.
 pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed: Duration) {
-    if !enabled!(Level::DEBUG) {
+    if !is_on() {
         return;
     }
     let time = Milliseconds(elapsed);

@@ -104,10 +104,16 @@ pub trait Workload {
     /// The most bytes that any job moves: the length of every slot's buffer.
     fn buffer_len(&self) -> usize;
 
+    /// Whether [`Workload::complete`] is to be told how long each command took. Reading the clock costs little, but in a
+    /// virtual machine without a stable TSC as much as a transfer.
+    fn is_timed(&self) -> bool {
+        false
+    }
+
     /// The next command, or `None` when there are no more. Data out goes into `buffer`.
     fn next(&mut self, buffer: &mut [u8]) -> Option<Job>;
 
-    /// A command has ended. `data` is what it brought in, empty for data out. `elapsed` is from submission to status.
-    /// Returning `false` stops the stream: commands in flight are still completed.
+    /// A command has ended. `data` is what it brought in, empty for data out. `elapsed` is from submission to status; 0
+    /// where nobody wants to know. Returning `false` stops the stream: commands in flight are still completed.
     fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool;
 }

@@ -259,12 +259,13 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         self.pipes
             .reserve(data, len)
             .map_err(|source| TransportError::Io { command: "preparing the queue".to_owned(), source })?;
+        let is_timed = workload.is_timed() || log::is_on();
         while let Some(job) = workload.next(&mut self.buffer(Part::Data)[..len]) {
             let job = job.clamped(len);
-            let started = Instant::now();
+            let started = is_timed.then(Instant::now);
             let completion =
                 self.command(&job.cdb, job.data, timeout).inspect_err(|error| debug!("{}: {error}", job.cdb))?;
-            let elapsed = started.elapsed();
+            let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
             log::answered(&job, &completion, self.buffer(Part::Data), elapsed);
             let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
             let data = &self.buffer(Part::Data)[..brought];

@@ -79,6 +79,12 @@ pub trait OpenWorkload {
         0
     }
 
+    /// Whether [`OpenWorkload::complete`] is to be told how long each transfer took. Reading the clock costs little, but in
+    /// a virtual machine without a stable TSC as much as a transfer.
+    fn is_timed(&self) -> bool {
+        false
+    }
+
     /// The next transfer, or `None` when there are no more.
     fn next(&mut self) -> Option<OpenJob>;
 
@@ -87,7 +93,7 @@ pub trait OpenWorkload {
     fn fill(&mut self, _buffer: &mut [u8]) {}
 
     /// A transfer has ended, in the order of submission. `data` is what it brought, empty for data to the unit. `elapsed`
-    /// is from submission to end.
+    /// is from submission to end; 0 where nobody wants to know.
     ///
     /// # Errors
     /// Any ends the stream; what is in flight is taken back.
@@ -98,7 +104,8 @@ pub trait OpenWorkload {
 struct Flight {
     transfer: TransferId,
     job: OpenJob,
-    submitted: Instant,
+    /// Where somebody wants to know how long it took.
+    submitted: Option<Instant>,
 }
 
 /// A job in words: bulk data are named by the control request that was sent last.
@@ -117,6 +124,7 @@ impl fmt::Display for Name {
 /// The transfers of one unit.
 pub(super) struct Queue {
     pub(super) pipes: Box<dyn ControlPipes + Send>,
+    /// Transfers that are not in flight.
     control: Vec<TransferId>,
     bulk: Vec<TransferId>,
     /// Oldest first; all go by the same endpoint.
@@ -166,20 +174,37 @@ impl Queue {
         Ok(())
     }
 
+    fn idle(&mut self, job: OpenJob) -> &mut Vec<TransferId> {
+        if job.is_control() { &mut self.control } else { &mut self.bulk }
+    }
+
     fn submit(&mut self, job: OpenJob, work: &mut dyn OpenWorkload) -> Result<(), PipeError> {
-        let is_free = |id: &TransferId| self.in_flight.iter().all(|flight| flight.transfer != *id);
-        let (slots, capacity) = match job {
-            OpenJob::Control(_) => (&mut self.control, SETUP_LEN + CONTROL_DATA_MAX),
-            OpenJob::BulkOut(len) | OpenJob::BulkIn(len) => (&mut self.bulk, len.max(work.bulk_len())),
+        let capacity = match job {
+            OpenJob::Control(_) => SETUP_LEN + CONTROL_DATA_MAX,
+            OpenJob::BulkOut(len) | OpenJob::BulkIn(len) => len.max(work.bulk_len()),
         };
-        let transfer = match slots.iter().copied().find(is_free) {
+        let transfer = match self.idle(job).pop() {
             Some(transfer) => transfer,
-            None => {
-                let added = self.pipes.add_transfer(capacity)?;
-                slots.push(added);
-                added
-            }
+            None => self.pipes.add_transfer(capacity)?,
         };
+        let submitted = (work.is_timed() || log::is_on()).then(Instant::now);
+        match self.send(transfer, capacity, job, work) {
+            Ok(()) => self.in_flight.push_back(Flight { transfer, job, submitted }),
+            Err(error) => {
+                self.idle(job).push(transfer);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        transfer: TransferId,
+        capacity: usize,
+        job: OpenJob,
+        work: &mut dyn OpenWorkload,
+    ) -> Result<(), PipeError> {
         match job {
             OpenJob::Control(command) => {
                 let mut bytes = [0; SETUP_LEN + TLP_LEN];
@@ -187,29 +212,40 @@ impl Queue {
                 bytes[SETUP_LEN..].copy_from_slice(&command.data().unwrap_or_default());
                 self.pipes.put(transfer, &bytes)?;
                 self.armed_by = Some(command);
-                self.pipes.submit_control(transfer)?;
+                self.pipes.submit_control(transfer)
             }
             OpenJob::BulkOut(len) => {
                 self.pipes.reserve(transfer, capacity)?;
                 if let Some(buffer) = self.pipes.buffer(transfer).get_mut(..len) {
                     work.fill(buffer);
                 }
-                self.pipes.submit(transfer, Endpoint::DataOut, 0, len)?;
+                self.pipes.submit(transfer, Endpoint::DataOut, 0, len)
             }
             OpenJob::BulkIn(len) => {
                 self.pipes.reserve(transfer, capacity)?;
-                self.pipes.submit(transfer, Endpoint::DataIn, 0, len)?;
+                self.pipes.submit(transfer, Endpoint::DataIn, 0, len)
             }
         }
-        self.in_flight.push_back(Flight { transfer, job, submitted: Instant::now() });
-        Ok(())
+    }
+
+    /// A transfer is back, and its buffer free for another.
+    fn is_back(&mut self, transfer: TransferId) {
+        if let Some(at) = self.in_flight.iter().position(|flight| flight.transfer == transfer)
+            && let Some(Flight { job, .. }) = self.in_flight.remove(at)
+        {
+            self.idle(job).push(transfer);
+        }
     }
 
     fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), ControlError> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
-        let outcome = match self.pipes.reap(job.deadline(timeout)) {
+        let reaped = match self.pipes.reap_known() {
+            None => self.pipes.reap(job.deadline(timeout)),
+            known => Ok(known),
+        };
+        let outcome = match reaped {
             Ok(Some(reaped)) if reaped.transfer == transfer => {
-                self.in_flight.pop_front();
+                self.is_back(transfer);
                 match reaped.end {
                     TransferEnd::Completed => Ok(reaped.moved),
                     TransferEnd::Cancelled => Err(PipeError::Timeout),
@@ -217,14 +253,14 @@ impl Queue {
                 }
             }
             Ok(Some(reaped)) => {
-                self.in_flight.retain(|flight| flight.transfer != reaped.transfer);
+                self.is_back(reaped.transfer);
                 Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
             }
             Ok(None) => Err(PipeError::Timeout),
             Err(error) => Err(error),
         };
         let moved = outcome.map_err(|error| self.failed(job, error, timeout))?;
-        let elapsed = submitted.elapsed();
+        let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
         if moved != job.len() {
             return Err(ControlError::Short {
                 request: Name(job, self.armed_by).to_string(),
@@ -286,14 +322,11 @@ impl Queue {
         let until = Instant::now() + CANCEL_TIMEOUT;
         while !self.in_flight.is_empty() {
             match self.pipes.reap(until.saturating_duration_since(Instant::now())) {
-                Ok(Some(reaped)) => self.in_flight.retain(|flight| flight.transfer != reaped.transfer),
+                Ok(Some(reaped)) => self.is_back(reaped.transfer),
                 Ok(None) | Err(_) => break,
             }
         }
         // What did not come back is never used again.
-        for Flight { transfer, .. } in self.in_flight.drain(..) {
-            self.control.retain(|id| *id != transfer);
-            self.bulk.retain(|id| *id != transfer);
-        }
+        self.in_flight.clear();
     }
 }

@@ -123,13 +123,13 @@ impl<P: Pipes> Uas<P> {
     }
 
     /// Sends one command and asks for its status and data.
-    fn start(&mut self, at: usize, job: Job, timeout: Duration) -> Result<(), TransportError> {
+    fn start(&mut self, at: usize, job: Job, timeout: Duration, is_timed: bool) -> Result<(), TransportError> {
         let tag = tag_of(at);
         let stream = if self.has_streams() { tag.0 } else { 0 };
-        let started = Instant::now();
+        let started = is_timed.then(Instant::now);
         let slot = &mut self.slots[at];
         let (command, data, status) = (slot.command, slot.data, slot.status);
-        slot.busy = Some(Busy::new(job, started, started + timeout, timeout));
+        slot.busy = Some(Busy::new(job, started, timeout));
         self.in_flight += 1;
 
         // Status and data first: the device may answer before the command's own transfer is back.
@@ -289,7 +289,8 @@ impl<P: Pipes> Uas<P> {
                 }
                 if busy.pending.has(Pending::DATA) {
                     if status == ScsiStatus::Good {
-                        busy.deadline = busy.deadline.min(Instant::now() + DATA_AFTER_STATUS);
+                        let until = Instant::now() + DATA_AFTER_STATUS;
+                        busy.deadline = Some(busy.deadline.map_or(until, |deadline| deadline.min(until)));
                     } else {
                         busy.cancel(Instant::now());
                         self.pipes.cancel(data);

@@ -32,13 +32,14 @@ impl<P: Pipes> Uas<P> {
         self.free.clear();
         self.free.extend((0..depth).rev());
         let mut has_more = true;
+        let is_timed = workload.is_timed() || log::is_on();
         loop {
             while has_more && let Some(&at) = self.free.last() {
                 let data = self.slots[at].data;
                 match workload.next(&mut self.pipes.buffer(data)[..len]) {
                     Some(job) => {
                         self.free.pop();
-                        self.start(at, job.clamped(len), timeout)?;
+                        self.start(at, job.clamped(len), timeout, is_timed)?;
                     }
                     None => has_more = false,
                 }
@@ -54,7 +55,7 @@ impl<P: Pipes> Uas<P> {
                 continue;
             }
             let now = Instant::now();
-            let next = self.next_deadline().unwrap_or(now + IDLE);
+            let next = self.next_deadline(now).unwrap_or(now + IDLE);
             if next <= now {
                 // What is back counts: a process that was not run for a while finds its answers there.
                 while let Some(reaped) = self.reap_now()? {
@@ -94,20 +95,25 @@ impl<P: Pipes> Uas<P> {
         let completion = Completion { transferred: moved, status, sense };
         let buffer = self.pipes.buffer(self.slots[at].data);
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
-        let elapsed = started.elapsed();
+        let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
         log::answered(&job, &completion, buffer, elapsed);
         workload.complete(&job, &completion, data, elapsed)
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        self.slots.iter().filter_map(|slot| slot.busy.as_ref()).map(|busy| busy.deadline).min()
+    /// The first deadline of what is in flight; what has none yet gets one, from now on.
+    fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+        let busy = self.slots.iter_mut().filter_map(|slot| slot.busy.as_mut());
+        busy.map(|busy| *busy.deadline.get_or_insert(now + busy.timeout)).min()
     }
 
     /// A command that has its status loses the data that did not come; one that has none has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
             let (command, data) = (self.slots[at].command, self.slots[at].data);
-            let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline <= now) else { continue };
+            let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
+            else {
+                continue;
+            };
             if busy.end.is_none() || busy.is_cancelled {
                 let deadline = busy.timeout;
                 return Err(TransportError::Timeout { command: busy.job.cdb.name(), deadline });

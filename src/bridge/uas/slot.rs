@@ -32,8 +32,10 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Busy {
     pub job: Job,
-    pub started: Instant,
-    pub deadline: Instant,
+    /// Where somebody wants to know how long it took.
+    pub started: Option<Instant>,
+    /// Set when the engine first waits for it: a clock can cost as much as a transfer.
+    pub deadline: Option<Instant>,
     pub timeout: Duration,
     pub pending: Pending,
     pub moved: usize,
@@ -44,11 +46,11 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    pub const fn new(job: Job, started: Instant, deadline: Instant, timeout: Duration) -> Self {
+    pub const fn new(job: Job, started: Option<Instant>, timeout: Duration) -> Self {
         Self {
             job,
             started,
-            deadline,
+            deadline: None,
             timeout,
             pending: Pending::NONE,
             moved: 0,
@@ -61,7 +63,7 @@ impl Busy {
     /// Notes that its transfers are asked back.
     pub fn cancel(&mut self, now: Instant) {
         self.is_cancelled = true;
-        self.deadline = now + CANCEL_TIMEOUT;
+        self.deadline = Some(now + CANCEL_TIMEOUT);
     }
 
     /// Status there and every transfer back.

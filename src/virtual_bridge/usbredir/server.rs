@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_UP: Duration = Duration::from_millis(100);
 /// How long an answer waits for others to be sent with it. A unit that has much to do for a packet, as firmware has that
 /// moves data itself, would else keep its guest idle until it has worked off all that the guest has in flight.
-const ANSWER_PATIENCE: Duration = Duration::from_micros(50);
+const ANSWER_PATIENCE: Duration = Duration::from_micros(300);
 /// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 

@@ -248,7 +248,8 @@ impl Page {
                     }
                 };
                 let found = format!(
-                    "neither data nor control requests get an answer, before a reset of the port and after it: {known}"
+                    "neither data nor control requests get an answer, not after a reset of the port either (a unit that \
+                     was just unplugged looks the same): {known}"
                 );
                 self.advise(PIPES, Verdict::Bad, found, POWER);
             }

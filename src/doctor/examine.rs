@@ -214,12 +214,19 @@ fn vendor(
 fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> {
     let is_silent =
         |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(TransportError::Timeout { .. })));
+    // Recovery ends with a reset of the port: systems take a unit off the bus that is silent then.
+    let is_lost = |asked: &Result<_, CommandError>| {
+        matches!(asked, Err(CommandError::Transport(TransportError::Disconnected { .. })))
+    };
     let mut asked = bridge.inquiry();
     if is_silent(&asked) {
         asked = bridge.inquiry();
         if is_silent(&asked) {
             return Ok(if bridge.transport_mut().answers_control() { Pipes::Hang } else { Pipes::Dead });
         }
+    }
+    if is_lost(&asked) {
+        return Ok(Pipes::Dead);
     }
     asked.map(|_| Pipes::Move)
 }
@@ -243,7 +250,7 @@ fn open(
     let mut asked = bridge.xdata_read(SRAM_DMA, &mut status);
     if matches!(asked, Err(ControlError::Timeout { .. })) {
         asked = bridge.reset_port().and_then(|()| bridge.xdata_read(SRAM_DMA, &mut status));
-        if matches!(asked, Err(ControlError::Timeout { .. })) {
+        if matches!(asked, Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. })) {
             seen.pipes = Pipes::Dead;
             return Ok(());
         }

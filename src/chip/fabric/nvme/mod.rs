@@ -144,7 +144,9 @@ impl Controller {
     fn status(&self) -> u32 {
         let is_ready = self.cc & CC_ENABLE != 0 && !self.spec.never_ready && !self.is_fatal;
         let shut_down = if self.cc & CC_SHUTDOWN != 0 { CSTS_SHUT_DOWN } else { 0 };
-        u32::from(is_ready) * CSTS_READY | u32::from(self.is_fatal) * CSTS_FATAL | shut_down
+        let ready = if is_ready { CSTS_READY } else { 0 };
+        let fatal = if self.is_fatal { CSTS_FATAL } else { 0 };
+        ready | fatal | shut_down
     }
 
     /// A host writes a register. `host` is what the drive's own requests reach.

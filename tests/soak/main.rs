@@ -10,7 +10,6 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "its output is its result, and a panic is how it fails")]
 
 #[path = "../chip_images/mod.rs"]
-#[allow(dead_code)]
 mod chip_images;
 mod host;
 mod judge;

@@ -307,9 +307,9 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
     let rows = [
-        (1, (192, 557_273), (166, 459_470)),
-        (8, (192, 557_311), (166, 459_470)),
-        (128, (192, 557_426), (166, 459_470)),
+        (1, (148, 422_946), (131, 369_453)),
+        (8, (148, 422_984), (131, 369_453)),
+        (128, (148, 423_099), (131, 369_453)),
     ];
     let mut unit = unit(CARD);
     unit.read16(1).unwrap();

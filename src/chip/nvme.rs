@@ -226,8 +226,8 @@ impl Nvme {
             return true;
         }
         let listed = LISTS..LISTS + 8 * (super::SRAM_LEN as u64 >> 12);
-        let is_list = addr % 8 == 0
-            && data.len() % 8 == 0
+        let is_list = addr.is_multiple_of(8)
+            && data.len().is_multiple_of(8)
             && listed.contains(&addr)
             && (listed.end - addr) as usize >= data.len();
         if is_list {

@@ -244,7 +244,7 @@ impl Device {
         self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
         match &mut self.works {
             Works::Memory => {}
-            Works::Card(card) => *card = Box::default(),
+            Works::Card(card) => **card = Card::default(),
             Works::Drive(drive) => drive.reset(),
         }
     }

@@ -63,14 +63,14 @@ impl Transfer {
         let len = len.min(PAGE_LEN << MDTS);
         let piece = |at: u64, left: u64| (PAGE_LEN - at % PAGE_LEN).min(left);
         let first = command.prp1();
-        if first % 4 != 0 {
+        if !first.is_multiple_of(4) {
             return Err(Status::INVALID_OFFSET);
         }
         let mut pieces = vec![(first, piece(first, len) as usize)];
         let mut left = len - piece(first, len);
         if left > PAGE_LEN {
             let mut at = command.prp2();
-            if at % 8 != 0 {
+            if !at.is_multiple_of(8) {
                 return Err(Status::INVALID_OFFSET);
             }
             while left > 0 {
@@ -87,7 +87,7 @@ impl Transfer {
                 if goes_on {
                     at = entries.pop().unwrap_or_default();
                     // A whole page of a list is enough for any command: this ends.
-                    if at % PAGE_LEN != 0 {
+                    if !at.is_multiple_of(PAGE_LEN) {
                         return Err(Status::INVALID_OFFSET);
                     }
                 }
@@ -102,7 +102,7 @@ impl Transfer {
     }
 
     fn add(pieces: &mut Vec<(u64, usize)>, page: u64, left: &mut u64) -> Result<(), Status> {
-        if page % PAGE_LEN != 0 {
+        if !page.is_multiple_of(PAGE_LEN) {
             return Err(Status::INVALID_OFFSET);
         }
         let len = PAGE_LEN.min(*left);
@@ -112,7 +112,7 @@ impl Transfer {
     }
 
     /// Writes data to the host.
-    pub(super) fn to_host(&self, data: &[u8], host: &mut dyn HostMemory) -> Result<u32, Status> {
+    pub(super) fn deliver(&self, data: &[u8], host: &mut dyn HostMemory) -> Result<u32, Status> {
         let mut rest = data;
         for (at, len) in &self.0 {
             let (piece, others) = rest.split_at((*len).min(rest.len()));
@@ -125,7 +125,7 @@ impl Transfer {
     }
 
     /// Reads data from the host.
-    pub(super) fn from_host(&self, data: &mut [u8], host: &mut dyn HostMemory) -> Result<(), Status> {
+    pub(super) fn fetch(&self, data: &mut [u8], host: &mut dyn HostMemory) -> Result<(), Status> {
         let mut done = 0;
         for (at, len) in &self.0 {
             let end = (done + len).min(data.len());

@@ -160,7 +160,7 @@ impl Controller {
             0x34 => self.acq = self.acq & 0xFFFF_FFFF | u64::from(value) << 32,
             DOORBELLS.. if self.status() & CSTS_READY != 0 => {
                 let number = (offset - DOORBELLS) / 4;
-                let (queue, is_completion) = ((number / 2) as usize, number % 2 != 0);
+                let (queue, is_completion) = ((number / 2) as usize, !number.is_multiple_of(2));
                 if queue < QUEUES && is_completion {
                     self.completions[queue].set_head(value);
                 } else if queue < QUEUES {
@@ -310,7 +310,7 @@ impl Controller {
 
     fn identify(&mut self, command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
         let page = identify::page((command.dword(10) & 0xFF) as u8, command.namespace(), self.store.blocks())?;
-        Transfer::of(command, page.len() as u64, host)?.to_host(&page, host)
+        Transfer::of(command, page.len() as u64, host)?.deliver(&page, host)
     }
 
     fn io(&mut self, command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
@@ -330,7 +330,7 @@ impl Controller {
         }
         let first = u64::from(command.dword(11)) << 32 | u64::from(command.dword(10));
         let blocks = u64::from(command.dword(12) & 0xFFFF) + 1;
-        if !first.checked_add(blocks).is_some_and(|end| end <= self.store.blocks()) {
+        if first.checked_add(blocks).is_none_or(|end| end > self.store.blocks()) {
             return Err(Status::OUT_OF_RANGE);
         }
         let len = blocks * BLOCK_LEN;
@@ -346,9 +346,9 @@ impl Controller {
         let mut data = vec![0; len as usize];
         if opcode == READ {
             self.store.read(first, &mut data).map_err(|StoreFailed| fault)?;
-            return transfer.to_host(&data, host);
+            return transfer.deliver(&data, host);
         }
-        transfer.from_host(&mut data, host)?;
+        transfer.fetch(&mut data, host)?;
         self.store.write(first, &data).map(|()| 0).map_err(|StoreFailed| fault)
     }
 }
@@ -364,7 +364,7 @@ fn queue_wanted(command: &Command) -> Result<(usize, u16), Status> {
     if entries == 0 || entries >= u32::from(QUEUE_MAX) {
         return Err(Status::INVALID_QUEUE_SIZE);
     }
-    if command.dword(11) & CONTIGUOUS == 0 || command.prp1() % PAGE_LEN != 0 {
+    if command.dword(11) & CONTIGUOUS == 0 || !command.prp1().is_multiple_of(PAGE_LEN) {
         return Err(Status::INVALID_FIELD);
     }
     Ok((id, entries as u16 + 1))
@@ -387,5 +387,5 @@ fn log_page(command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status>
         // 27 degrees Celsius, in kelvins; spare blocks in per cent, and the least of them.
         data[1..5].copy_from_slice(&[0x2C, 0x01, 100, 10]);
     }
-    Transfer::of(command, len, host)?.to_host(&data[..len as usize], host)
+    Transfer::of(command, len, host)?.deliver(&data[..len as usize], host)
 }

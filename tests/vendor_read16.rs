@@ -326,7 +326,7 @@ fn a_drives_blocks_are_never_shadowed() {
         unit.initialise();
         unit.driver.chip.sram_mut().fill(0xEE);
         if let Ok(came) = unit.attempt(&cdb16(0x88, 40, 8), 8 * SECTOR) {
-            assert!(!came.data.iter().any(|byte| *byte == 0xEE), "{wire:?}");
+            assert!(!came.data.chunks(SECTOR).any(|sector| sector.iter().all(|byte| *byte == 0xEE)), "{wire:?}");
         }
     }
 }

@@ -272,16 +272,28 @@ the_firmware_moves_every_byte_of_an_ssd_through_uas() {
   quietly write_and_read_the_disk 0 drive
 }
 
-a_file_system_that_the_firmware_has_written_survives_replugging() {
+# Random writes with several in flight, in which each block carries its own checksum.
+an_ext4_on_an_ssd_holds_what_fio_writes_and_survives_replugging() {
   local disk
   disk=$(disk_of 0)
-  quietly mke2fs -q -F "$disk"
+  quietly mke2fs -q -F -t ext4 "$disk"
+  mkdir -p files
+  mount -t ext4 "$disk" files
+  quietly fio --name=verified --directory=files --size=3M --rw=randwrite --bsrange=4k-64k --ioengine=libaio --iodepth=8 --direct=1 \
+    --verify=crc32c --verify_fatal=1 --fsync=16
+  cp /usr/bin/fio files/large
+  umount files
+  quietly e2fsck -f -n "$disk"
   dd if="$disk" of=before bs=1M iflag=direct
   unplug 0
   plug 0 drive
   until_true 20 has_disk 0
-  dd if="$(disk_of 0)" of=after bs=1M iflag=direct
+  disk=$(disk_of 0)
+  dd if="$disk" of=after bs=1M iflag=direct
   cmp before after
+  mount -t ext4 -o ro "$disk" files
+  cmp /usr/bin/fio files/large
+  umount files
   unplug 0
 }
 
@@ -307,7 +319,7 @@ if [ -e "$images/stock.bin" ]; then
     reset_gives_a_unit_that_a_gpu_runtime_has_initialised_back_to_the_kernel
     a_quirk_keeps_the_kernels_drivers_off_a_unit
     the_firmware_moves_every_byte_of_an_ssd_through_uas
-    a_file_system_that_the_firmware_has_written_survives_replugging
+    an_ext4_on_an_ssd_holds_what_fio_writes_and_survives_replugging
     the_firmware_moves_every_byte_of_an_ssd_through_usb_storage
   )
 fi

@@ -11,18 +11,18 @@ cache=$vm/cache
 ports=8
 # Controllers with one port each, o0 and on: what measures many units at once boots with some.
 own_controllers=0
-packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils python3 libusb-1.0-0)
+packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils e2fsprogs fio python3 libusb-1.0-0)
 # Releases of a GPU runtime whose USB code drives units in the guest, and their wheels' SHA-256.
 declare -A runtimes=(
   [0.13.0]=1aad37a742ac5f0bd26d811b9b799fbb08088eaa2e7279ff53b19b8c934a9f1c
   [0.14.0]=d2a5bea33c637fdf105963632329876b3d3253d38295ac1ffd2ff81646d93be3
 )
-programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb dpkg)
+programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb mke2fs fio dpkg)
 
 # In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
 base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
 usb_modules='usb-common usbcore xhci-hcd xhci-pci scsi_common scsi_mod crct10dif_common crc-t10dif crc64 crc64-rocksoft
-  t10-pi sg sd_mod minix usb-storage uas'
+  t10-pi sg sd_mod minix crc16 crc32c_generic mbcache jbd2 ext4 usb-storage uas'
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'tests/vm: %s\n' "$*" >&2; exit 1; }

@@ -86,7 +86,7 @@ impl Host {
         self.register(doorbell, ((number + 1) % 16) as u32);
         let mut entry = [0; 16];
         assert!(self.memory.read(bases.1 + 16 * (number % 16), &mut entry));
-        assert_eq!(entry[14] & 1, u8::from(number / 16 % 2 == 0), "the phase turns with each round");
+        assert_eq!(entry[14] & 1, u8::from((number / 16).is_multiple_of(2)), "the phase turns with each round");
         assert_eq!(entry[8..14], [((number + 1) % 16) as u8, 0, queue as u8, 0, id as u8, (id >> 8) as u8]);
         self.register(doorbell + 4, ((number + 1) % 16) as u32);
         let status = u16::from_le_bytes([entry[14], entry[15]]) >> 1;
@@ -203,7 +203,7 @@ fn what_it_can_not_do_ends_in_the_status_that_says_why() {
         (READ, 0, 16, [DATA, DATA + 4], Status::INVALID_OFFSET),
         (READ, 0, 24, [DATA, 0x5004], Status::INVALID_OFFSET),
         (READ, 0, 24, [DATA, LEN as u64], Status::TRANSFER_ERROR),
-        (WRITE, 0, 1, [u64::MAX & !3, 0], Status::TRANSFER_ERROR),
+        (WRITE, 0, 1, [!3, 0], Status::TRANSFER_ERROR),
         (0x42, 0, 1, [DATA, 0], Status::INVALID_OPCODE),
     ];
     for (opcode, first, blocks, prps, status) in cases {

@@ -7,18 +7,12 @@ mod chip_images;
 
 use asmpatch::bridge::{AnyTransport, Bridge, Port};
 use asmpatch::firmware::Image;
-use asmpatch::pcie::{Bdf, Note, Patience, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
+use asmpatch::pcie::{Bdf, NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 /// A GPU of two functions behind two switches.
 const TREE: &str = include_str!("cli/pcie.in/tree/bridge.toml");
-
-struct NoTime;
-
-impl Patience for NoTime {
-    fn wait(&mut self, _: u64) {}
-}
 
 fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);

@@ -10,7 +10,7 @@ use asmpatch::bridge::open::SramTransfer;
 use asmpatch::bridge::{Bridge, Port, Transport};
 use asmpatch::firmware::Image;
 use asmpatch::pcie::{
-    Bdf, DmaWrite, Entry, Job, Patience, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
+    Bdf, DmaWrite, Entry, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
 };
 use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product, packed_matmul};
 use asmpatch::tiny_gpu::registers::CardFault;
@@ -22,12 +22,6 @@ const B: [u8; 4] = [11, 8, 200, 31];
 /// Where open firmware's completion queue is.
 const OPEN_QUEUE: u64 = 0x0082_2000;
 const SECTOR: usize = 512;
-
-struct NoTime;
-
-impl Patience for NoTime {
-    fn wait(&mut self, _: u64) {}
-}
 
 fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);

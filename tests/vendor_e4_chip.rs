@@ -4,79 +4,29 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+mod chip_wire;
 #[allow(dead_code, reason = "the handler's own proofs are in tests/vendor_e4.rs")]
 mod e4;
 mod schemas;
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed};
-use asmpatch::firmware::{CodeAddress, Image};
-use asmpatch::mcu::MemoryFlash;
+use asmpatch::chip::Speed;
+use asmpatch::firmware::CodeAddress;
 use asmpatch::scsi::XdataAddress;
-use chip_images::{powered_on, vendor};
+use chip_images::vendor;
+use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
 
 /// Most instructions of a 4,096-byte read, from the command's arrival to its status, all interrupts included.
 const MOST: u64 = 36_000;
-const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Wire {
-    BulkOnly,
-    Uas,
-}
-const WIRES: [Wire; 2] = [Wire::BulkOnly, Wire::Uas];
-
-struct Unit {
-    driver: Driver<MemoryFlash>,
-    wire: Wire,
-    tag: u16,
+fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
+    Unit::new(&if is_extended { e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct Reply {
-    data: Vec<u8>,
-    good: bool,
-    residue: u32,
+fn extended(wire: Wire, speed: Speed) -> Unit {
+    unit(true, wire, speed)
 }
 
+/// What these tests ask of a unit.
 impl Unit {
-    fn new(is_extended: bool, wire: Wire, speed: Speed) -> Self {
-        Self::of(&if is_extended { e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
-    }
-
-    fn of(image: &Image, wire: Wire, speed: Speed) -> Self {
-        let mut driver = powered_on(image, speed);
-        driver.enumerate().unwrap();
-        if wire == Wire::Uas {
-            driver.set_alternate(1).unwrap();
-        }
-        let mut unit = Self { driver, wire, tag: 0 };
-        for (at, byte) in unit.driver.chip.sram_mut().iter_mut().enumerate() {
-            *byte = pattern(at);
-        }
-        assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36);
-        unit
-    }
-
-    fn extended(wire: Wire, speed: Speed) -> Self {
-        Self::new(true, wire, speed)
-    }
-
-    fn command(&mut self, cdb: &[u8], host_len: usize) -> Reply {
-        match self.wire {
-            Wire::BulkOnly => {
-                let data = if host_len == 0 { Data::None } else { Data::In(host_len) };
-                let reply = self.driver.bulk_only(cdb, data).unwrap();
-                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
-            }
-            Wire::Uas => {
-                self.tag = self.tag % 100 + 1;
-                let reply = self.driver.uas(self.tag, cdb, &[]).unwrap();
-                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
-            }
-        }
-    }
-
     fn read(&mut self, mode: u8, addr: u16, len: u16) -> Reply {
         self.command(&read(mode, addr, len), len.into())
     }
@@ -89,25 +39,6 @@ impl Unit {
         assert!(reply.good && reply.data.len() == usize::from(len));
         self.driver.chip.instructions() - before
     }
-
-    /// Sends a read's command, and takes so many packets of its answer.
-    fn begin(&mut self, cdb: &[u8], packets: usize) -> Vec<u8> {
-        let stream = match self.wire {
-            Wire::BulkOnly => {
-                let mut cbw = b"USBC\xE4\xE4\xE4\xE4\x00\x10\x00\x00\x80\x00\x06".to_vec();
-                cbw.extend(cdb);
-                cbw.resize(31, 0);
-                self.driver.send(DATA_OUT, 0, &cbw).unwrap();
-                0
-            }
-            Wire::Uas => {
-                self.tag = self.tag % 100 + 1;
-                self.driver.send_command(self.tag, cdb).unwrap();
-                if self.driver.chip.speed() == Speed::Super { self.tag } else { 0 }
-            }
-        };
-        (0..packets).flat_map(|_| self.driver.receive(DATA_IN, stream).unwrap()).collect()
-    }
 }
 
 fn read(mode: u8, addr: u16, len: u16) -> [u8; 6] {
@@ -115,35 +46,27 @@ fn read(mode: u8, addr: u16, len: u16) -> [u8; 6] {
     [0xE4, len_low, mode, high, low, len_high]
 }
 
-fn pattern(at: usize) -> u8 {
-    ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
-}
-
-fn window(from: usize, len: usize) -> Vec<u8> {
-    (from..from + len).map(pattern).collect()
-}
-
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn every_length_comes_whole_over_both_wires_at_both_speeds() {
-    for (wire, speed) in WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed))) {
-        let mut unit = Unit::extended(wire, speed);
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
         let edges = [0, 1, 4, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2048, 3000, 4088, 4089, 4095, 4096];
         for len in edges.into_iter().chain((300..4096).step_by(171)) {
             let reply = unit.read(0x50, 0xF000, len);
-            let expected = Reply { data: window(0, len.into()), good: true, residue: 0 };
+            let expected = Reply { data: sram(0, len.into()), good: true, residue: 0 };
             assert!(reply == expected, "{wire:?} {speed:?} {len}: {} bytes", reply.data.len());
         }
         assert!(!unit.read(0x50, 0xF000, 4097).good, "{wire:?} {speed:?}");
-        assert_eq!(unit.read(0x50, 0xF000, 4096).data, window(0, 4096), "after the refusal");
+        assert_eq!(unit.read(0x50, 0xF000, 4096).data, sram(0, 4096), "after the refusal");
     }
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_other_page_and_a_wrapping_address_come_whole() {
-    for (wire, speed) in WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed))) {
-        let mut unit = Unit::extended(wire, speed);
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
         for (at, value) in [(0x1234u16, 0xA5u8), (0x1A33, 0x5A), (0x2233, 0x77)] {
             let [high, low] = at.to_be_bytes();
             assert!(unit.command(&[0xE5, value, 0x51, high, low, 0], 0).good);
@@ -154,7 +77,7 @@ fn the_other_page_and_a_wrapping_address_come_whole() {
         assert!(pieces.eq(whole[..0x800].iter().copied()), "{wire:?} {speed:?}: as 128 bytes at a time");
         let whole = unit.read(0x50, 0xFA01, 4096);
         assert_eq!(whole.data.len(), 4096);
-        assert_eq!(whole.data[..0x5FF], window(0xA01, 0x5FF));
+        assert_eq!(whole.data[..0x5FF], sram(0xA01, 0x5FF));
         assert_eq!(whole.data[0x5FF + 0x07F0..0x5FF + 0x07F6], vendor().version().0, "past 0xFFFF comes 0x0000");
     }
 }
@@ -162,8 +85,8 @@ fn the_other_page_and_a_wrapping_address_come_whole() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_of_4096_bytes_takes_at_most_36000_instructions() {
-    for (wire, speed) in WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed))) {
-        let mut unit = Unit::extended(wire, speed);
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
         for mode in [0x50, 0x51] {
             let cost = unit.cost(mode, 4096);
             assert!(cost <= MOST, "{wire:?} {speed:?} {mode:#x}: {cost}");
@@ -187,7 +110,7 @@ fn the_instructions_from_command_to_status_are_those_that_docs_e4_length_16_tell
         (Wire::BulkOnly, Speed::High, true, &[(255, 3100), (256, 3300), (1024, 9400), (4096, 34_700)]),
         (Wire::Uas, Speed::High, true, &[(255, 3200), (256, 3400), (1024, 9500), (4096, 35_100)]),
     ] {
-        let mut unit = Unit::new(is_extended, wire, speed);
+        let mut unit = unit(is_extended, wire, speed);
         for (len, expected) in costs {
             let found = unit.cost(0x50, *len);
             assert_about(found, *expected, &format!("{wire:?} {speed:?} {len}"));
@@ -200,7 +123,7 @@ fn the_instructions_from_command_to_status_are_those_that_docs_e4_length_16_tell
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_expects_another_length_gets_the_right_residue() {
     for speed in SPEEDS {
-        let mut unit = Unit::extended(Wire::BulkOnly, speed);
+        let mut unit = extended(Wire::BulkOnly, speed);
         for (host, len, came, residue) in [
             (8192, 4096, 4096, 4096),
             (100_000, 4096, 4096, 95_904),
@@ -212,7 +135,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
             (1, 4096, 1, 0),
         ] {
             let reply = unit.command(&read(0x50, 0xF000, len), host);
-            let expected = Reply { data: window(0, came), good: true, residue };
+            let expected = Reply { data: sram(0, came), good: true, residue };
             assert!(reply == expected, "{speed:?}: {host} for {len}: {} {}", reply.data.len(), reply.residue);
             assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{speed:?}: after {host} for {len}");
         }
@@ -226,7 +149,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn short_reads_look_like_stocks_on_the_wire() {
     for wire in WIRES {
-        let [mut stock, mut extended] = [false, true].map(|is_extended| Unit::new(is_extended, wire, Speed::Super));
+        let [mut stock, mut extended] = [false, true].map(|is_extended| unit(is_extended, wire, Speed::Super));
         for (host, len) in [(255, 255), (0, 0), (1, 1), (16, 4), (4, 16), (4096, 255), (64, 0), (100, 100), (7, 7)] {
             for mode in [0x50, 0x51, 0x52] {
                 let cdb = read(mode, 0xF010, len);
@@ -243,34 +166,19 @@ fn short_reads_look_like_stocks_on_the_wire() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
-    type Way = (&'static str, fn(&mut Unit));
-    let ways: [Way; 3] = [
-        ("a Bulk-Only reset", |unit| {
-            unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-            unit.driver.clear_halt(DATA_IN).unwrap();
-            unit.driver.clear_halt(DATA_OUT).unwrap();
-        }),
-        ("SET_INTERFACE", |unit| unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap()),
-        ("a reset of the port", |unit| {
-            let speed = unit.driver.chip.speed();
-            unit.driver.chip.bus_reset(speed);
-            unit.driver.enumerate().unwrap();
-            unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap();
-        }),
-    ];
-    for (wire, speed) in WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed))) {
+    for (wire, speed) in everywhere() {
         let packets = 4096 / speed.bulk_packet();
-        for (name, way) in ways {
-            let mut unit = Unit::extended(wire, speed);
+        for (name, way) in RECOVERIES {
+            let mut unit = extended(wire, speed);
             for taken in 0..packets {
-                let came = unit.begin(&read(0x50, 0xF000, 4096), taken);
-                assert_eq!(came, window(0, taken * speed.bulk_packet()));
+                let came = unit.begin(&read(0x50, 0xF000, 4096), 4096, taken);
+                assert_eq!(came, sram(0, taken * speed.bulk_packet()));
                 unit.driver.settle();
                 unit.driver.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[]).unwrap();
                 way(&mut unit);
                 let what = format!("{wire:?} {speed:?}: {name} after {taken} packets");
                 assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{what}");
-                assert_eq!(unit.read(0x50, 0xF000, 4096).data, window(0, 4096), "{what}");
+                assert_eq!(unit.read(0x50, 0xF000, 4096).data, sram(0, 4096), "{what}");
             }
         }
     }
@@ -280,8 +188,8 @@ fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_command_that_comes_between_two_packets_waits_for_the_last() {
     for packets in 0..4 {
-        let mut unit = Unit::extended(Wire::Uas, Speed::Super);
-        let mut data = unit.begin(&read(0x50, 0xF000, 4096), packets);
+        let mut unit = extended(Wire::Uas, Speed::Super);
+        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
         let first = unit.tag;
         let others: [&[u8]; 3] = [&INQUIRY, &read(0x51, 0x0000, 4096), &[0; 6]];
         for (tag, cdb) in (200..).zip(others) {
@@ -289,7 +197,7 @@ fn a_command_that_comes_between_two_packets_waits_for_the_last() {
         }
         let reply = unit.driver.finish_uas(first, &[]).unwrap();
         data.extend(reply.data);
-        assert!(data == window(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
         for (tag, (len, status)) in (200..).zip([(36, 0), (4096, 0), (0, 2)]) {
             let reply = unit.driver.finish_uas(tag, &[]).unwrap();
             assert_eq!((reply.data.len(), reply.status[6]), (len, status), "{packets} packets, tag {tag}");
@@ -316,18 +224,18 @@ fn a_write16_that_comes_between_two_packets_disturbs_neither() {
     let mut image = e4::extended(&vendor().to_file());
     assert!(image.replace("c:0x2A0E".parse::<CodeAddress>().unwrap().body_offset(), &[5]), "the status patch");
     for packets in 0..4 {
-        let mut unit = Unit::of(&image, Wire::Uas, Speed::Super);
+        let mut unit = Unit::new(&image, Wire::Uas, Speed::Super);
         for (at, value) in init {
             let [high, low] = at.to_be_bytes();
             assert!(unit.command(&[0xE5, value, 0x50, high, low, 0], 0).good);
         }
-        let mut data = unit.begin(&read(0x50, 0xF000, 4096), packets);
+        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
         let first = unit.tag;
         let write: Vec<u8> = (0..512).map(|at| (at % 7) as u8).collect();
         unit.driver.send_command(200, &[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]).unwrap();
         let reply = unit.driver.finish_uas(first, &[]).unwrap();
         data.extend(reply.data);
-        assert!(data == window(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
         assert_eq!(unit.driver.finish_uas(200, &write).unwrap().status[6], 0, "{packets} packets");
         assert_eq!(unit.read(0x50, 0xF000, 512).data, write, "{packets} packets");
     }
@@ -338,9 +246,9 @@ fn a_write16_that_comes_between_two_packets_disturbs_neither() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_long_read_of_the_window_stays_on_the_page_that_the_host_chose() {
     for wire in WIRES {
-        let mut unit = Unit::extended(wire, Speed::Super);
+        let mut unit = extended(wire, Speed::Super);
         assert!(unit.command(&[0xE5, 5, 0x50, 0xC8, 0xD9, 0], 0).good);
-        assert_eq!(unit.read(0x50, 0xF000, 4096).data, window(0x5000, 4096), "{wire:?}");
+        assert_eq!(unit.read(0x50, 0xF000, 4096).data, sram(0x5000, 4096), "{wire:?}");
         assert_eq!(unit.read(0x50, 0xC8D9, 1).data, [5], "{wire:?}");
     }
 }
@@ -349,8 +257,8 @@ fn a_long_read_of_the_window_stays_on_the_page_that_the_host_chose() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_long_read_leaves_no_trace_but_its_reply() {
-    for (wire, speed) in WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed))) {
-        let mut unit = Unit::extended(wire, speed);
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
         unit.read(0x50, 0xF000, 255);
         unit.driver.settle();
         let depth = unit.driver.chip.stack_high_water();
@@ -396,7 +304,7 @@ fn exec_counts_the_same_instructions() {
                 .output()
                 .unwrap();
             let report = schemas::parse(&["exec"], &output.stdout);
-            let cost = Unit::extended(wire, Speed::Super).cost(0x50, len);
+            let cost = extended(wire, Speed::Super).cost(0x50, len);
             assert_about(report["instructions"].as_u64().unwrap(), cost, &format!("{transport} {cdb}"));
             assert_eq!(report["counted"], "chip");
             let data = report["data"].as_str().unwrap();

@@ -4,32 +4,21 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+mod chip_wire;
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, Speed, Unanswered};
+use asmpatch::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, CodeSpace, Machine, MemoryFlash, Registers, XdataMemory, listing};
+use asmpatch::mcu::{AccessKind, CodeSpace, Machine, Registers, XdataMemory, listing};
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::scsi::runtime::INITIALISATION;
 use chip_images::{patched, powered_on, vendor};
+use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, pattern};
 
-const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 const SECTOR: usize = 512;
 /// The most of one command.
 const MOST: usize = 64;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Wire {
-    BulkOnly,
-    Uas,
-}
-const WIRES: [Wire; 2] = [Wire::BulkOnly, Wire::Uas];
-
-fn everywhere() -> impl Iterator<Item = (Wire, Speed)> {
-    WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed)))
-}
 
 /// The vendor's image with the status patch and these.
 fn with(patches: &[&str]) -> Image {
@@ -39,25 +28,8 @@ fn with(patches: &[&str]) -> Image {
     PatchSet::resolve(&Library::embedded().unwrap(), &selection, &image, digest).unwrap().apply().unwrap().image
 }
 
-struct Unit {
-    driver: Driver<MemoryFlash>,
-    wire: Wire,
-    tag: u16,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Reply {
-    data: Vec<u8>,
-    good: bool,
-    residue: u32,
-}
-
-fn pattern(at: usize) -> u8 {
-    ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
-}
-
 fn sram(len: usize) -> Vec<u8> {
-    (0..len).map(pattern).collect()
+    chip_wire::sram(0, len)
 }
 
 fn read16(sectors: u32) -> [u8; 16] {
@@ -72,31 +44,18 @@ fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
     cdb
 }
 
+fn initialised(image: &Image, wire: Wire, speed: Speed) -> Unit {
+    let mut unit = Unit::new(image, wire, speed);
+    unit.initialise();
+    unit
+}
+
+fn patched_unit(wire: Wire, speed: Speed) -> Unit {
+    initialised(&with(&["read16-sram"]), wire, speed)
+}
+
+/// What these tests ask of a unit.
 impl Unit {
-    fn new(image: &Image, wire: Wire, speed: Speed) -> Self {
-        let mut driver = powered_on(image, speed);
-        driver.enumerate().unwrap();
-        if wire == Wire::Uas {
-            driver.set_alternate(1).unwrap();
-        }
-        let mut unit = Self { driver, wire, tag: 0 };
-        for (at, byte) in unit.driver.chip.sram_mut().iter_mut().enumerate() {
-            *byte = pattern(at);
-        }
-        assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36);
-        unit
-    }
-
-    fn initialised(image: &Image, wire: Wire, speed: Speed) -> Self {
-        let mut unit = Self::new(image, wire, speed);
-        unit.initialise();
-        unit
-    }
-
-    fn patched(wire: Wire, speed: Speed) -> Self {
-        Self::initialised(&with(&["read16-sram"]), wire, speed)
-    }
-
     fn initialise(&mut self) {
         INITIALISATION.iter().for_each(|(at, value)| self.poke(*at, *value));
     }
@@ -110,25 +69,6 @@ impl Unit {
         self.driver.chip.peek(XdataAddress::main(at))
     }
 
-    fn attempt(&mut self, cdb: &[u8], host_len: usize) -> Result<Reply, Unanswered> {
-        Ok(match self.wire {
-            Wire::BulkOnly => {
-                let data = if host_len == 0 { Data::None } else { Data::In(host_len) };
-                let reply = self.driver.bulk_only(cdb, data)?;
-                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
-            }
-            Wire::Uas => {
-                self.tag = self.tag % 100 + 1;
-                let reply = self.driver.uas(self.tag, cdb, &[])?;
-                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
-            }
-        })
-    }
-
-    fn command(&mut self, cdb: &[u8], host_len: usize) -> Reply {
-        self.attempt(cdb, host_len).unwrap()
-    }
-
     fn read(&mut self, sectors: usize) -> Reply {
         self.command(&read16(sectors as u32), sectors * SECTOR)
     }
@@ -140,27 +80,8 @@ impl Unit {
     }
 
     /// Sends a READ(16), and takes so many packets of its answer.
-    fn begin(&mut self, sectors: usize, packets: usize) -> Vec<u8> {
-        let stream = match self.wire {
-            Wire::BulkOnly => {
-                let mut cbw = b"USBC\xE4\xE4\xE4\xE4".to_vec();
-                cbw.extend(((sectors * SECTOR) as u32).to_le_bytes());
-                cbw.extend([0x80, 0, 16]);
-                cbw.extend(read16(sectors as u32));
-                self.driver.send(DATA_OUT, 0, &cbw).unwrap();
-                0
-            }
-            Wire::Uas => {
-                self.tag = self.tag % 100 + 1;
-                self.driver.send_command(self.tag, &read16(sectors as u32)).unwrap();
-                if self.driver.chip.speed() == Speed::Super { self.tag } else { 0 }
-            }
-        };
-        let what = (self.wire, self.driver.chip.speed(), packets);
-        let mut receive = |packet| {
-            self.driver.receive(DATA_IN, stream).unwrap_or_else(|error| panic!("{what:?} packet {packet}: {error:?}"))
-        };
-        (0..packets).flat_map(&mut receive).collect()
+    fn begin_read(&mut self, sectors: usize, packets: usize) -> Vec<u8> {
+        self.begin(&read16(sectors as u32), (sectors * SECTOR) as u32, packets)
     }
 }
 
@@ -168,7 +89,7 @@ impl Unit {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn every_length_comes_whole_over_both_wires_at_both_speeds() {
     for (wire, speed) in everywhere() {
-        let mut unit = Unit::patched(wire, speed);
+        let mut unit = patched_unit(wire, speed);
         for sectors in [1, 2, 3, 4, 7, 8, 9, 16, 31, 33, 63, MOST] {
             let expected = Reply { data: sram(sectors * SECTOR), good: true, residue: 0 };
             let reply = unit.read(sectors);
@@ -188,7 +109,7 @@ fn every_length_comes_whole_over_both_wires_at_both_speeds() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
     for wire in WIRES {
-        let mut unit = Unit::patched(wire, Speed::Super);
+        let mut unit = patched_unit(wire, Speed::Super);
         let mut seed = 1_u64;
         let mut random = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -217,7 +138,7 @@ fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_expects_another_length_gets_the_right_residue() {
     for speed in SPEEDS {
-        let mut unit = Unit::patched(Wire::BulkOnly, speed);
+        let mut unit = patched_unit(Wire::BulkOnly, speed);
         for (host, sectors, came, residue) in [
             (8192, 8, 4096, 4096),
             (100_000, 64, 32_768, 67_232),
@@ -267,9 +188,9 @@ fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_ve
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
-    let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+    let mut unit = patched_unit(Wire::Uas, Speed::Super);
     unit.poke(0x0AFF, 0x20);
-    unit.begin(8, 0);
+    unit.begin_read(8, 0);
     unit.driver.settle();
     let mut entry = [0; 16];
     entry[12..14].copy_from_slice(&[unit.peek(0xC429), unit.peek(0xC413) & 0x3F]);
@@ -336,13 +257,13 @@ fn a_drives_blocks_are_never_shadowed() {
 fn read10_and_write16_stay_the_vendors() {
     for wire in WIRES {
         let outcomes = [patched(), with(&["read16-sram"])].map(|image| {
-            let mut unit = Unit::initialised(&image, wire, Speed::Super);
+            let mut unit = initialised(&image, wire, Speed::Super);
             let read10 = unit.attempt(&[0x28, 0, 0, 0, 0, 0, 0, 0, 8, 0], 4096);
             (format!("{read10:?}"), unit.peek(0xC412), unit.peek(0xC429))
         });
         assert_eq!(outcomes[0], outcomes[1], "{wire:?}");
     }
-    let mut unit = Unit::patched(Wire::Uas, Speed::Super);
+    let mut unit = patched_unit(Wire::Uas, Speed::Super);
     let data: Vec<u8> = (0..4096).map(|at| (at % 7) as u8).collect();
     unit.driver.send_command(209, &cdb16(0x8A, 0, 8)).unwrap();
     assert_eq!(unit.driver.finish_uas(209, &data).unwrap().status[6], 0);
@@ -354,26 +275,11 @@ fn read10_and_write16_stay_the_vendors() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
-    type Way = (&'static str, fn(&mut Unit));
-    let ways: [Way; 3] = [
-        ("a Bulk-Only reset", |unit| {
-            unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-            unit.driver.clear_halt(DATA_IN).unwrap();
-            unit.driver.clear_halt(DATA_OUT).unwrap();
-        }),
-        ("SET_INTERFACE", |unit| unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap()),
-        ("a reset of the port", |unit| {
-            let speed = unit.driver.chip.speed();
-            unit.driver.chip.bus_reset(speed);
-            unit.driver.enumerate().unwrap();
-            unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap();
-        }),
-    ];
     for (wire, speed) in everywhere() {
-        for (name, way) in ways {
-            let mut unit = Unit::patched(wire, speed);
+        for (name, way) in RECOVERIES {
+            let mut unit = patched_unit(wire, speed);
             for taken in [0, 1, 3, 4, 5] {
-                let came = unit.begin(16, taken);
+                let came = unit.begin_read(16, taken);
                 assert_eq!(came, sram(taken * speed.bulk_packet()));
                 unit.driver.settle();
                 unit.driver.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[]).unwrap();
@@ -392,8 +298,8 @@ fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_that_come_between_two_packets_wait_for_the_last_and_get_their_own_data() {
     for packets in 0..5 {
-        let mut unit = Unit::patched(Wire::Uas, Speed::Super);
-        let mut data = unit.begin(8, packets.min(3));
+        let mut unit = patched_unit(Wire::Uas, Speed::Super);
+        let mut data = unit.begin_read(8, packets.min(3));
         let first = unit.tag;
         let others: [&[u8]; 4] = [&INQUIRY, &read16(64), &read16(3), &[0xE4, 255, 0x50, 0xF0, 0, 0]];
         for (tag, cdb) in (200..).zip(others) {
@@ -415,8 +321,8 @@ fn commands_that_come_between_two_packets_wait_for_the_last_and_get_their_own_da
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
     for packets in 0..4 {
-        let mut unit = Unit::patched(Wire::Uas, Speed::Super);
-        let mut data = unit.begin(8, packets);
+        let mut unit = patched_unit(Wire::Uas, Speed::Super);
+        let mut data = unit.begin_read(8, packets);
         let first = unit.tag;
         unit.driver.send_command(209, &cdb16(0x8A, 0, 1)).unwrap();
         let reply = unit.driver.finish_uas(first, &[]).unwrap();
@@ -432,7 +338,7 @@ fn a_write16_that_comes_between_two_packets_disturbs_neither() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn with_the_longer_e4_both_work() {
     for (wire, speed) in everywhere() {
-        let mut unit = Unit::initialised(&with(&["read16-sram", "e4-length-16"]), wire, speed);
+        let mut unit = initialised(&with(&["read16-sram", "e4-length-16"]), wire, speed);
         for _ in 0..2 {
             assert_eq!(unit.command(&[0xE4, 0, 0x50, 0xF0, 0, 0x10], 4096).data, sram(4096), "{wire:?} {speed:?}");
             assert!(unit.read(MOST).data == sram(MOST * SECTOR), "{wire:?} {speed:?}");
@@ -451,7 +357,7 @@ fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells
         (Wire::BulkOnly, Speed::High, [(1, 5_150), (8, 34_820), (64, 272_410)]),
         (Wire::Uas, Speed::High, [(1, 5_250), (8, 35_140), (64, 274_550)]),
     ] {
-        let mut unit = Unit::patched(wire, speed);
+        let mut unit = patched_unit(wire, speed);
         for (sectors, expected) in costs {
             unit.driver.settle();
             let before = unit.driver.chip.work();
@@ -471,7 +377,7 @@ fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells
 fn a_read_leaves_no_trace_but_its_reply() {
     for (wire, speed) in everywhere() {
         // The stack as a WRITE(16), E4 and INQUIRY make it.
-        let mut stock = Unit::initialised(&patched(), wire, speed);
+        let mut stock = initialised(&patched(), wire, speed);
         stock.works("stock");
         if wire == Wire::Uas && speed == Speed::Super {
             stock.driver.send_command(209, &cdb16(0x8A, 0, 1)).unwrap();
@@ -480,7 +386,7 @@ fn a_read_leaves_no_trace_but_its_reply() {
         stock.driver.settle();
         let depth = stock.driver.chip.stack_high_water();
 
-        let mut unit = Unit::patched(wire, speed);
+        let mut unit = patched_unit(wire, speed);
         unit.works("before");
         unit.driver.settle();
         let before = unit.driver.chip.memory().main().to_vec();

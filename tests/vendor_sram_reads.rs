@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asmpatch::pcie::{
-    DmaWrite, Entry, Job, Patience, Pcie, SRAM_ADDRESS, Scope, SramReadError, TinyGpu, TinyGpuError, VendorTlp,
+    DmaWrite, Entry, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, SramReadError, TinyGpu, TinyGpuError, VendorTlp,
 };
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
 use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
@@ -20,12 +20,6 @@ const SECTOR: usize = 512;
 const SECOND: Duration = Duration::from_secs(1);
 const A: [u8; 4] = [3, 250, 77, 9];
 const B: [u8; 4] = [11, 8, 200, 31];
-
-struct NoTime;
-
-impl Patience for NoTime {
-    fn wait(&mut self, _: u64) {}
-}
 
 struct Unit {
     bridge: Bridge<AnyTransport>,

@@ -10,7 +10,7 @@ use super::report::Outcome;
 use super::tally::repeat;
 use crate::bridge::{Bridge, Transport};
 use crate::interrupt::Interrupt;
-use crate::pcie::{DmaWrite, Patience, Pcie, SRAM_ADDRESS, SramReadError, TinyGpu, VendorTlp};
+use crate::pcie::{DmaWrite, NoTime, Pcie, SRAM_ADDRESS, SramReadError, TinyGpu, VendorTlp};
 
 /// Measures READ(16) or the DMA that E5 start. `compare` says whether the SRAM begins with the pattern. What it takes to set
 /// a read up and to tell the GPU counts.
@@ -35,7 +35,8 @@ pub(super) fn measure<T: Transport>(
             let begun = Instant::now();
             let tell = |bridge: &mut Bridge<T>, entry| {
                 let send = DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) };
-                card.send(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut AtOnce), &send)
+                // A card that has its address is ready.
+                card.send(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), &send)
             };
             let ended = match path {
                 Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell),
@@ -57,11 +58,4 @@ pub(super) fn measure<T: Transport>(
         }
         Ok(None)
     })
-}
-
-/// A card that has its address is ready.
-struct AtOnce;
-
-impl Patience for AtOnce {
-    fn wait(&mut self, _: u64) {}
 }

@@ -198,40 +198,35 @@ fn measure(
     bridge.set_depth(depth);
     let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
     let mut found = vec![0; size];
-    repeat(
-        bridge,
-        |bridge| bridge.simulated(),
-        effort,
-        interrupt,
-        |bridge, tally, until| {
-            let ended = if path == Path::E4Stock {
-                let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
-                bridge.run(&mut Reads { size, number: 0, at: 0, window, tally, until, interrupt })
-            } else {
-                let mut ended = Ok(());
-                while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
-                    let begun = Instant::now();
-                    ended = match (path, memory) {
-                        (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes),
-                        (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes),
-                        (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found),
-                        _ => return Ok(Some(Outcome::NotRun { reason: "nothing to measure it on".to_owned() })),
-                    };
-                    if ended.is_ok() {
-                        tally.count(size, begun.elapsed());
-                        if path == Path::F0Read && holds.memory {
-                            tally.compare(Some(&bytes), Some(&found));
-                        }
+    let simulated = |bridge: &mut OpenBridge| bridge.simulated();
+    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
+        let ended = if path == Path::E4Stock {
+            let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
+            bridge.run(&mut Reads { size, number: 0, at: 0, window, tally, until, interrupt })
+        } else {
+            let mut ended = Ok(());
+            while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
+                let begun = Instant::now();
+                ended = match (path, memory) {
+                    (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes),
+                    (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes),
+                    (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found),
+                    _ => return Ok(Some(Outcome::NotRun { reason: "nothing to measure it on".to_owned() })),
+                };
+                if ended.is_ok() {
+                    tally.count(size, begun.elapsed());
+                    if path == Path::F0Read && holds.memory {
+                        tally.compare(Some(&bytes), Some(&found));
                     }
                 }
-                ended
-            };
-            match ended {
-                Ok(()) => Ok(None),
-                Err(error) => control_outcome(error).map(Some),
             }
-        },
-    )
+            ended
+        };
+        match ended {
+            Ok(()) => Ok(None),
+            Err(error) => control_outcome(error).map(Some),
+        }
+    })
 }
 
 /// E4 after E4, round and round in the window.

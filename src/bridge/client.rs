@@ -182,6 +182,16 @@ impl<T: Transport> Bridge<T> {
         if found == expected { Ok(()) } else { Err(CommandError::of_short_xdata(expected, found)) }
     }
 
+    /// E4: reads one byte of XDATA, registers included.
+    ///
+    /// # Errors
+    /// As for [`Bridge::xdata_read`].
+    pub fn xdata_byte(&mut self, from: XdataAddress) -> Result<u8, CommandError> {
+        let mut byte = [0];
+        self.xdata_read(from, &mut byte)?;
+        Ok(byte[0])
+    }
+
     /// E5: writes one byte of XDATA, registers included.
     ///
     /// # Errors

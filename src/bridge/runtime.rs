@@ -34,9 +34,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`] where the unit left the bus or does not come back after a question without an answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
         for at in INITIALISED_AT {
-            let mut byte = [0];
-            self.xdata_read(at, &mut byte)?;
-            if byte != [0] {
+            if self.xdata_byte(at)? != 0 {
                 return Ok(false);
             }
         }

@@ -30,6 +30,18 @@ impl<T: Transport> Bridge<T> {
         self.transport_mut().run(&mut script, depth, timeout)?;
         script.failure.map_or(Ok(()), Err)
     }
+
+    /// E5: writes these bytes, in this order, with as many commands in flight as the transport takes.
+    ///
+    /// # Errors
+    /// As for [`Bridge::xdata_steps`].
+    pub fn xdata_write_all(
+        &mut self,
+        writes: impl IntoIterator<Item = (XdataAddress, u8)>,
+    ) -> Result<(), CommandError> {
+        let mut steps: Vec<_> = writes.into_iter().map(|(at, value)| XdataStep::Write(at, value)).collect();
+        self.xdata_steps(&mut steps)
+    }
 }
 
 struct Script<'a, 'b> {

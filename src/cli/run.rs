@@ -19,6 +19,7 @@ use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
+use crate::digest::to_hex;
 use crate::failure::{AnyFailure, Exit};
 use crate::firmware::{BridgeState, CodeAddress, FlashAddress, Part, interface_classes, known_blocks};
 use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash as _, Step, Trace};
@@ -369,5 +370,5 @@ pub(super) fn xdata(at: XdataAddress) -> String {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    to_hex(bytes, " ")
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::bridge::{Bridge, CommandError, Transport, XdataStep};
-use crate::pcie::{Entry, Patience, Pcie, SramReadError, VendorTlp};
+use crate::bridge::{Bridge, CommandError, Transport};
+use crate::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
 use crate::scsi::XdataAddress;
 
 /// How long data are waited for that may never come.
@@ -199,9 +199,7 @@ fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) ->
 
 /// Initialises the bridge where it is not.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
-    let mut byte = [0];
-    bridge.xdata_read(XdataAddress::main(0x05A8), &mut byte)?;
-    if byte == [0] { bridge.initialise() } else { Ok(()) }
+    if bridge.xdata_byte(XdataAddress::main(0x05A8))? == 0 { bridge.initialise() } else { Ok(()) }
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -241,14 +239,13 @@ fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandErr
     let data = pattern(2 * PAGE);
     bridge.free_slots(data.len())?;
     bridge.write16(0, &data)?;
-    let mut before = [0];
-    bridge.xdata_read(XdataAddress::main(WINDOW_PAGE), &mut before)?;
+    let before = bridge.xdata_byte(XdataAddress::main(WINDOW_PAGE))?;
     let mut shown = [[0; LEN]; 2];
     for (page, shown) in (0..).zip(&mut shown) {
-        bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before[0] & 0xF8 | page)?;
+        bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before & 0xF8 | page)?;
         bridge.xdata_read(XdataAddress::main(WINDOW), shown)?;
     }
-    bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before[0])?;
+    bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before)?;
     bridge.free_slots(data.len())?;
     let is_page = |shown: &[u8], page: usize| shown == &data[page * PAGE..][..LEN];
     let answer = match (is_page(&shown[0], 0), is_page(&shown[1], 1), is_page(&shown[1], 0)) {
@@ -283,32 +280,23 @@ fn cpu_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), S
     let index = (entry.to % QUEUE_LEN / ENTRY_LEN) as u8;
     let id = (ENTRY_ID..).zip(entry.bytes[12..].iter().copied());
     let writes = [(ENTRY_INDEX, index), (ENTRY_WINDOW_ON, 1)].into_iter().chain(id).chain([(ENTRY_WINDOW_ON, 0)]);
-    let mut steps: Vec<_> = writes.map(|(at, value)| XdataStep::Write(XdataAddress::main(at), value)).collect();
-    Ok(bridge.xdata_steps(&mut steps)?)
+    Ok(bridge.xdata_write_all(writes.map(|(at, value)| (XdataAddress::main(at), value)))?)
 }
 
 fn tlp_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), SramReadError> {
     let mut engine = VendorTlp::new(bridge);
-    Ok(Pcie::new(&mut engine, &mut Hurried).memory_write(entry.to, &entry.bytes)?)
+    Ok(Pcie::new(&mut engine, &mut NoTime).memory_write(entry.to, &entry.bytes)?)
 }
 
 fn dma_drain<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
-    let mut before = [0];
-    bridge.xdata_read(XdataAddress::main(DRAIN), &mut before)?;
-    bridge.xdata_write(XdataAddress::main(DRAIN), before[0] | DRAIN_ON)?;
+    let before = bridge.xdata_byte(XdataAddress::main(DRAIN))?;
+    bridge.xdata_write(XdataAddress::main(DRAIN), before | DRAIN_ON)?;
     let (answer, saw) = dma(bridge, tlp_entry);
-    let Err(error) = bridge.xdata_write(XdataAddress::main(DRAIN), before[0]) else { return Ok((answer, saw)) };
+    let Err(error) = bridge.xdata_write(XdataAddress::main(DRAIN), before) else { return Ok((answer, saw)) };
     // A drain that was never under way halts every endpoint: after a recovery it has to be off all the same.
     bridge.recover()?;
-    bridge.xdata_write(XdataAddress::main(DRAIN), before[0])?;
+    bridge.xdata_write(XdataAddress::main(DRAIN), before)?;
     Ok((Answer::Unclear, format!("{saw}; then {error}")))
-}
-
-/// Nothing here is waited for.
-struct Hurried;
-
-impl Patience for Hurried {
-    fn wait(&mut self, _: u64) {}
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::error::PcieError;
 use super::tiny_gpu::{Entry, TinyGpuError};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError, TransportKind, XdataStep};
+use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError, TransportKind};
 use crate::failure::{Exit, Failure};
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
@@ -205,13 +205,13 @@ impl<T: Transport> Bridge<T> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
         self.must_have_streams(READ16)?;
         for (at, expected) in INITIALISED {
-            let found = self.byte(XdataAddress::main(at))?;
+            let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
                 return Err(SramReadError::NotInitialised { at, found, expected });
             }
         }
         self.write_all(freeing(READ_MAX).chain(COUNTERS))?;
-        let first = self.byte(FIRST_FREE)?;
+        let first = self.xdata_byte(FIRST_FREE)?;
         if first != 0 {
             let what = format!("slot {first:#04x} of the SRAM is its first free one, expected 0");
             return Err(SramReadError::Queues { what });
@@ -305,15 +305,8 @@ impl<T: Transport> Bridge<T> {
         Ok(queues)
     }
 
-    fn byte(&mut self, at: XdataAddress) -> Result<u8, SramReadError> {
-        let mut byte = [0];
-        self.xdata_read(at, &mut byte)?;
-        Ok(byte[0])
-    }
-
     fn write_all(&mut self, writes: impl Iterator<Item = (u16, u8)>) -> Result<(), SramReadError> {
-        let mut steps: Vec<_> = writes.map(|(at, value)| XdataStep::Write(XdataAddress::main(at), value)).collect();
-        Ok(self.xdata_steps(&mut steps)?)
+        Ok(self.xdata_write_all(writes.map(|(at, value)| (XdataAddress::main(at), value)))?)
     }
 }
 

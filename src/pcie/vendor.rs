@@ -194,7 +194,6 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
 
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
         self.held = UNKNOWN;
-        let mut steps: Vec<_> = writes.iter().map(|&(at, value)| XdataStep::Write(at, value)).collect();
-        Ok(self.bridge.xdata_steps(&mut steps)?)
+        Ok(self.bridge.xdata_write_all(writes.iter().copied())?)
     }
 }

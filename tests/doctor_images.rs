@@ -154,7 +154,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     let info = unit::of_port(&mut port).unwrap();
     let library = Library::embedded().unwrap();
     let seen = examine(&mut port, info, Options::default(), &library, Interrupt::never()).unwrap();
-    let page = diagnose(&seen, "virtual:u");
+    let page = diagnose(&seen, "virtual:u", |_| None);
     let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
     assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
     assert!(pipes.found.contains("E2") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");

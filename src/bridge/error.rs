@@ -6,7 +6,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::pipes::PipeError;
-use crate::failure::{Exit, Failure};
 use crate::scsi::bot::CswError;
 
 /// A command that the wire did not carry.
@@ -14,10 +13,7 @@ use crate::scsi::bot::CswError;
 pub enum TransportError {
     /// The device does not answer, and recovery did not help or was not asked for.
     #[error("no answer to {command} within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::usb::timeout),
-        help("the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again")
-    )]
+    #[diagnostic(code(asmpatch::usb::timeout))]
     Timeout {
         /// The command, in words.
         command: String,
@@ -26,29 +22,21 @@ pub enum TransportError {
     },
     /// The device is gone.
     #[error("the unit disappeared during {command}")]
-    #[diagnostic(
-        code(asmpatch::usb::disconnected),
-        help("check cable and power, plug the unit in again, and see what `asmpatch list` says of it")
-    )]
+    #[diagnostic(code(asmpatch::usb::disconnected))]
     Disconnected {
         /// The command, in words.
         command: String,
     },
     /// A stall that recovery did not clear.
     #[error("the unit stalled {command} and stayed stalled")]
-    #[diagnostic(code(asmpatch::usb::stall), help("unplug the unit, wait five seconds and plug it in again"))]
+    #[diagnostic(code(asmpatch::usb::stall))]
     Stalled {
         /// The command, in words.
         command: String,
     },
     /// The status wrapper makes no sense, even after reset recovery.
     #[error("the status of {command} is no valid CSW: {source}")]
-    #[diagnostic(
-        code(asmpatch::usb::bad_status),
-        help(
-            "the unit does not keep to Bulk-Only; try another cable and port, then `asmpatch list` to see what it runs"
-        )
-    )]
+    #[diagnostic(code(asmpatch::usb::bad_status))]
     BadStatus {
         /// The command, in words.
         command: String,
@@ -57,7 +45,7 @@ pub enum TransportError {
     },
     /// A status for another command.
     #[error("the status of {command} carries tag {found:#x}, expected {expected:#x}")]
-    #[diagnostic(code(asmpatch::usb::tag), help("host and unit lost step; the unit was reset, run the command again"))]
+    #[diagnostic(code(asmpatch::usb::tag))]
     TagMismatch {
         /// The command, in words.
         command: String,
@@ -68,20 +56,14 @@ pub enum TransportError {
     },
     /// A phase error.
     #[error("the unit reports a phase error for {command}")]
-    #[diagnostic(
-        code(asmpatch::usb::phase),
-        help("host and unit disagreed about the data; the unit was reset, run the command again")
-    )]
+    #[diagnostic(code(asmpatch::usb::phase))]
     PhaseError {
         /// The command, in words.
         command: String,
     },
     /// Anything else that breaks the protocol.
     #[error("{command}: {what}")]
-    #[diagnostic(
-        code(asmpatch::usb::protocol),
-        help("the unit does not keep to the protocol; try another cable and port, or `--transport bot`")
-    )]
+    #[diagnostic(code(asmpatch::usb::protocol))]
     Protocol {
         /// The command, in words.
         command: String,
@@ -90,20 +72,11 @@ pub enum TransportError {
     },
     /// Anything else that the system reports.
     #[error("{command}: {source}")]
-    #[diagnostic(
-        code(asmpatch::usb::io),
-        help("see the system's log (`dmesg` on Linux) for what the host controller says")
-    )]
+    #[diagnostic(code(asmpatch::usb::io))]
     Io {
         /// The command, in words.
         command: String,
         /// What the pipe said.
         source: PipeError,
     },
-}
-
-impl Failure for TransportError {
-    fn exit(&self) -> Exit {
-        Exit::Device
-    }
 }

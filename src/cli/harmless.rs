@@ -5,6 +5,7 @@ use std::fmt;
 
 use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
 
+use super::errors;
 use crate::escape::{self, Escape as _};
 
 /// A diagnostic with harmless messages. Codes are ours; quoted source is escaped where it is read ([`crate::toml_file`]).
@@ -79,7 +80,7 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.original.help().map(|help| Box::new(escape::lines(&help.to_string())) as _)
+        errors::help(self.original).map(|help| Box::new(escape::lines(&help)) as _)
     }
 
     fn url<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
@@ -111,7 +112,7 @@ mod tests {
 
     #[derive(Debug, Error, Diagnostic)]
     #[error("{name} is bad")]
-    #[diagnostic(code(asmpatch::test), help("look at it"))]
+    #[diagnostic(code(asmpatch::test))]
     struct Hostile {
         name: String,
         source: Option<Box<Hostile>>,

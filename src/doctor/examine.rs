@@ -49,18 +49,12 @@ pub struct Problem {
     pub code: String,
     /// What and where.
     pub message: String,
-    /// What to do.
-    pub help: Option<String>,
 }
 
 impl Problem {
     /// What an error says.
     pub fn of(error: &dyn Diagnostic) -> Self {
-        Self {
-            code: error.code().map_or_else(String::new, |code| code.to_string()),
-            message: error.to_string(),
-            help: error.help().map(|help| help.to_string()),
-        }
+        Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
     }
 
     fn of_failure(failure: &AnyFailure) -> Self {

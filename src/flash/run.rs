@@ -184,7 +184,7 @@ impl Run<'_> {
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(Step::Open);
-        if port.attached().map_err(FlashError::Port)? != self.plan.attached {
+        if port.attached().map_err(FlashError::port)? != self.plan.attached {
             return Err(FlashError::Changed { what: "identity" });
         }
         let mut access = Access::open(port)?;

@@ -6,12 +6,13 @@ use serde::Serialize;
 
 use super::block;
 use crate::bridge::Attached;
+use crate::cli::errors::Exit;
 use crate::cli::known::DeviceIds;
 use crate::cli::pcap::PcapArgs;
 use crate::cli::print;
 use crate::digest::to_hex;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
 use crate::flash::observe;
 use crate::interrupt;

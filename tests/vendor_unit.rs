@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, survey};
+use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
@@ -106,7 +106,10 @@ fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() 
     let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
     assert!(written[0].is_ok(), "{:?}", written[0]);
     let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
-    assert!(matches!(lost, CommandError::Transport(TransportError::Timeout { .. })), "{lost}");
+    assert!(
+        matches!(lost, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{lost}"
+    );
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
 }
 
@@ -118,7 +121,10 @@ fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
     assert!(bridge.inquiry().is_ok(), "it answers again once it was recovered");
 }
 
@@ -162,7 +168,10 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();

@@ -213,7 +213,7 @@ impl<T: Transport> Bridge<T> {
     /// READ(16): whole blocks of 512 bytes.
     ///
     /// # Errors
-    /// [`CommandError`]; [`TransportError::Timeout`] where nothing behind the bridge answers.
+    /// [`CommandError`]; [`TransportErrorKind::Timeout`](super::TransportErrorKind::Timeout) where nothing behind the bridge answers.
     pub fn read16(&mut self, lba: u64, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::Read16 { lba, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, buffer.len())?;
@@ -267,7 +267,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`] where the unit refuses or stays without an answer.
     pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
         match self.without_data(Command::Reset(mode), self.timeouts.short) {
-            Err(CommandError::Transport(TransportError::Disconnected { .. })) => Ok(()),
+            Err(CommandError::Transport(error)) if error.is_gone() => Ok(()),
             other => other,
         }
     }

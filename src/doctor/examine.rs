@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::bridge::open::Supply;
-use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, UnitInfo};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use crate::flash::firmware_kind::Runs;
@@ -207,11 +207,10 @@ fn vendor(
 /// through is part of the answer.
 fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> {
     let is_silent =
-        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(TransportError::Timeout { .. })));
+        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_timeout());
     // Recovery ends with a reset of the port: systems take a unit off the bus that is silent then.
-    let is_lost = |asked: &Result<_, CommandError>| {
-        matches!(asked, Err(CommandError::Transport(TransportError::Disconnected { .. })))
-    };
+    let is_lost =
+        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_gone());
     let mut asked = bridge.inquiry();
     if is_silent(&asked) {
         asked = bridge.inquiry();

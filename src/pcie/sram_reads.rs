@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::error::PcieError;
 use super::tiny_gpu::{Entry, TinyGpuError};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError, TransportKind};
+use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError, TransportErrorKind, TransportKind};
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
@@ -252,7 +252,7 @@ impl<T: Transport> Bridge<T> {
 
     /// What a time-out means, which the transport has already recovered from.
     fn not_completed(&mut self, way: &'static str, error: TransportError) -> SramReadError {
-        let TransportError::Timeout { deadline, .. } = error else { return error.into() };
+        let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
         match self.is_ready() {
             Err(source @ CommandError::Transport(_)) => SramReadError::Power { way, source },
             _ => SramReadError::NoCompletion { way, deadline },

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use serde::Serialize;
 
-use crate::bridge::{CommandError, ControlError, TransportError};
+use crate::bridge::{CommandError, ControlError};
 use crate::cli::errors;
 use crate::firmware::FlashAddress;
 use crate::flash::decide::Carried;
@@ -207,14 +207,13 @@ impl std::error::Error for FlashFailure {
 
 /// Whether the unit has to be plugged in again before anything else can be done: it left, or answers no more.
 fn is_gone(error: &FlashError) -> bool {
-    matches!(
-        error,
-        FlashError::Command(CommandError::Transport(
-            TransportError::Disconnected { .. } | TransportError::Timeout { .. }
-        )) | FlashError::Registers(RegisterError::Control(
-            ControlError::Disconnected { .. } | ControlError::Timeout { .. }
-        ))
-    )
+    match error {
+        FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
+        FlashError::Registers(RegisterError::Control(error)) => {
+            matches!(error, ControlError::Disconnected { .. } | ControlError::Timeout { .. })
+        }
+        _ => false,
+    }
 }
 
 /// What an error in the middle of a write calls for, beside what the state does.

@@ -12,6 +12,7 @@ use super::super::plan::UnitBlocks;
 use super::super::progress::Observer;
 use super::super::registers::BUDGET;
 use super::*;
+use crate::bridge::{TransportError, TransportErrorKind};
 use crate::bridge::{
     AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
 };
@@ -136,10 +137,9 @@ impl Transport for Wire {
         let nth = unit.seen.iter().filter(|seen| **seen == opcode).count();
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
         let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
-        let command = format!("{opcode:02X}");
         match quirk {
-            Some(Quirk::Vanish) => return Err(TransportError::Disconnected { command }),
-            Some(Quirk::Silent) => return Err(TransportError::Timeout { command, deadline: timeout }),
+            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(cdb)),
+            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(cdb)),
             Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),

@@ -112,7 +112,7 @@ mod tests {
 
     #[derive(Debug, Error, Diagnostic)]
     #[error("{name} is bad")]
-    #[diagnostic(code(asmpatch::test))]
+    #[diagnostic(code(asmpatch::file::folder))]
     struct Hostile {
         name: String,
         source: Option<Box<Hostile>>,
@@ -136,6 +136,6 @@ mod tests {
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.contains("look at it") && text.contains("asmpatch::test"), "{text}");
+        assert!(text.contains("name the file in it") && text.contains("asmpatch::file::folder"), "{text}");
     }
 }

@@ -48,7 +48,7 @@ pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     options.read(true);
     do_not_wait(&mut options);
     let file = options.open(path)?;
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     take(file, max)
 }
 
@@ -101,7 +101,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
             file
         }
     };
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     Ok(file)
 }
 
@@ -130,7 +130,7 @@ pub fn irregular(path: &Path) -> Option<&'static str> {
     (!kind.is_file()).then(|| name(kind))
 }
 
-fn must_be_regular(file: &File) -> io::Result<()> {
+fn refuse_irregular(file: &File) -> io::Result<()> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() { Ok(()) } else { Err(not_regular(name(kind))) }
 }

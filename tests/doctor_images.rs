@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use asmpatch::bridge::Endpoint;
-use asmpatch::doctor::{Options, diagnose, examine};
+use asmpatch::doctor::{DoctorOptions, diagnose, examine};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Library;
 use asmpatch::unit;
@@ -153,7 +153,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
     let info = unit::of_port(&mut port).unwrap();
     let library = Library::embedded().unwrap();
-    let seen = examine(&mut port, info, Options::default(), &library, Interrupt::never()).unwrap();
+    let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
     let page = diagnose(&seen, "virtual:u");
     let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
     assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");

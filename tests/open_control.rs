@@ -8,7 +8,7 @@ mod chip_images;
 use std::time::{Duration, Instant};
 
 use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, Outcome, Path, Plan, Report, Unit};
+use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path};
 use asmpatch::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
 use asmpatch::bridge::{ControlError, OpenBridge, Port};
 use asmpatch::interrupt::Interrupt;
@@ -145,10 +145,10 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
     assert!(bridge.link_state().unwrap().1, "it goes on");
 }
 
-fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> Report {
+fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
-    let plan = Plan {
+    let plan = BenchPlan {
         paths: paths.iter().copied().collect(),
         sizes: Vec::new(),
         depths: Vec::new(),
@@ -159,11 +159,12 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> Report {
     };
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    let who = Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
+    let who =
+        BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
     bench::run_open(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
 
-fn outcome(report: &Report, path: Path) -> &Outcome {
+fn outcome(report: &BenchReport, path: Path) -> &Outcome {
     &report.rows.iter().find(|row| row.path == path).unwrap().outcome
 }
 

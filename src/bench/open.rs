@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::beyond::{self, Memory};
 use super::error::BenchError;
 use super::measure::{Effort, Point};
-use super::path::{Path, WINDOW_AT};
+use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
-use super::report::{Integrity, Outcome, Report, Row, Unit};
-use super::run::{Plan, Progress, obstacle};
+use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
+use super::run::{BenchEvent, BenchPlan, obstacle};
 use super::tally::{Tally, repeat};
 use super::tlp::{self, control_outcome};
 use super::{integrity, verdict};
@@ -39,12 +39,12 @@ fn left_out(path: Path) -> Option<&'static str> {
 /// [`BenchError`]: the wire failed, Ctrl-C.
 pub fn run_open(
     bridge: &mut OpenBridge,
-    mut unit: Unit,
-    plan: &Plan,
+    mut unit: BenchUnit,
+    plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, BenchError> {
-    progress(Progress::Checking);
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<BenchReport, BenchError> {
+    progress(BenchEvent::Checking);
     bridge.set_timeout(plan.effort.timeout);
     unit.transport = "control".to_owned();
     unit.firmware = "open-firmware".to_owned();
@@ -74,16 +74,16 @@ pub fn run_open(
     let (integrity, rows) = outcome?;
     let verdict = verdict::judge(&rows, BridgeState::OpenFirmware, bridge.speed());
     let tool = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Report { tool, unit, integrity, e4_extension: false, read16_sram: false, rows, verdict })
+    Ok(BenchReport { tool, unit, integrity, e4_extension: false, read16_sram: false, rows, verdict })
 }
 
 fn measure_all(
     bridge: &mut OpenBridge,
     pattern: &Pattern,
     beyond: &beyond::Beyond,
-    plan: &Plan,
+    plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<(Option<Integrity>, Vec<Row>), BenchError> {
     let runs = |path: Path| plan.paths.contains(&path) && left_out(path).is_none();
     let memory = beyond.memory.as_ref().ok().copied();
@@ -112,7 +112,7 @@ fn measure_all(
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
-        progress(Progress::Row { index, of: wanted.len(), point });
+        progress(BenchEvent::Row { index, of: wanted.len(), point });
         let known = obstacle(point.path, left_out(point.path), Some(beyond), integrity.as_ref(), &rows);
         let outcome = match known {
             Some(outcome) => outcome,
@@ -152,7 +152,7 @@ fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integr
         }
         integrity.f2 = Some(Outcome::Same);
         let mut found = vec![0; piece.len()];
-        let outcome = match bridge.xdata_read(XdataAddress::main(WINDOW_AT), &mut found) {
+        let outcome = match bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut found) {
             Ok(()) => integrity::compare(piece, &found, index * WINDOW_LEN),
             Err(error) => control_outcome(error)?,
         };
@@ -258,7 +258,7 @@ impl OpenWorkload for Reads<'_> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
-        let from = XdataAddress::main(WINDOW_AT + self.offset(self.number) as u16);
+        let from = XdataAddress::SRAM_WINDOW.plus(self.offset(self.number) as u16);
         self.number += 1;
         Some(OpenJob::Control(OpenCommand::XdataRead { from, len: self.size as u16 }))
     }

@@ -35,7 +35,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report<'a> {
+pub(super) struct DisasmReport<'a> {
     /// The image.
     file: String,
     /// The version in it.
@@ -44,7 +44,7 @@ pub(super) struct Report<'a> {
     lines: &'a [Line],
 }
 
-impl print::Document for Report<'_> {}
+impl print::Document for DisasmReport<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -55,7 +55,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let lines = mcu::listing(&image, args.at, args.count);
     if args.json {
         let report =
-            Report { file: args.file.display().to_string(), version: image.version().to_string(), lines: &lines };
+            DisasmReport { file: args.file.display().to_string(), version: image.version().to_string(), lines: &lines };
         print::json(&report);
     } else {
         for line in &lines {

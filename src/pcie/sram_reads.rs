@@ -203,7 +203,7 @@ impl<T: Transport> Bridge<T> {
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
-        self.must_have_streams(READ16)?;
+        self.require_streams(READ16)?;
         for (at, expected) in INITIALISED {
             let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
@@ -248,7 +248,7 @@ impl<T: Transport> Bridge<T> {
     ) -> Result<(), SramReadError> {
         let most = SRAM.saturating_sub(SLOT * usize::from(first_slot));
         whole_sectors(DMA, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
-        let stream = self.must_have_streams(DMA)?;
+        let stream = self.require_streams(DMA)?;
         let queues = self.queues()?;
         let ([stream_high, stream_low], sectors) = (stream.to_be_bytes(), (buffer.len() / SECTOR) as u16);
         let [sectors_high, sectors_low] = sectors.to_be_bytes();
@@ -289,7 +289,7 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    fn must_have_streams(&mut self, way: &'static str) -> Result<u16, SramReadError> {
+    fn require_streams(&mut self, way: &'static str) -> Result<u16, SramReadError> {
         let transport = self.transport_mut();
         transport.spare_stream().ok_or_else(|| SramReadError::Transport { way, kind: transport.kind() })
     }

@@ -14,7 +14,7 @@ const SHOWN: usize = 12;
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct Report {
+pub(in crate::cli) struct RunReport {
     /// The image.
     pub(super) file: String,
     /// The version in it.
@@ -53,7 +53,7 @@ pub(in crate::cli) struct Report {
     pub(super) wrote: Vec<String>,
 }
 
-impl print::Document for Report {}
+impl print::Document for RunReport {}
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -144,7 +144,7 @@ pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
     UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
 }
 
-pub(super) fn show(report: &Report) {
+pub(super) fn show(report: &RunReport) {
     outln!("{}: version {}", report.file, report.version);
     for symbols in &report.symbols {
         let ignored = if symbols.ignored == 0 { String::new() } else { format!(", {} left out", symbols.ignored) };

@@ -108,7 +108,7 @@ pub enum BenchEvent {
     },
 }
 
-const NO_DEVICE: &str = "no device that completes";
+pub(super) const NO_DEVICE: &str = "no device that completes";
 /// The most bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
 

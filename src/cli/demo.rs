@@ -191,6 +191,9 @@ fn computed(computed: &Computed) {
     ));
     done(&format!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram)));
     done(&format!("the same by a memory read of the GPU: {}", work(*by_reads)));
+    remark(
+        "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)",
+    );
 }
 
 fn next(kept: Option<&Path>) {

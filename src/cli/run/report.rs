@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{place, xdata};
 use crate::chip::UnknownAccess;
+use crate::cli::names::SymbolsReport;
 use crate::cli::{print, table};
 use crate::escape::Escape as _;
 use crate::firmware::BridgeState;
@@ -54,21 +55,6 @@ pub(in crate::cli) struct RunReport {
 }
 
 impl print::Document for RunReport {}
-
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct SymbolsReport {
-    /// The file.
-    pub(super) file: String,
-    /// Its form.
-    pub(super) form: String,
-    /// Functions that it names.
-    pub(super) functions: usize,
-    /// Line records.
-    pub(super) lines: usize,
-    /// Symbols that were left out: outside the image's code, or with a name that is no plain text.
-    pub(super) ignored: usize,
-}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -147,9 +133,7 @@ pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
 pub(super) fn show(report: &RunReport) {
     outln!("{}: version {}", report.file, report.version);
     for symbols in &report.symbols {
-        let ignored = if symbols.ignored == 0 { String::new() } else { format!(", {} left out", symbols.ignored) };
-        let SymbolsReport { file, form, functions, lines, .. } = symbols;
-        outln!("  symbols       {}: {form}, {functions} functions, {lines} lines{ignored}", file.shown());
+        outln!("  symbols       {symbols}");
     }
     match (&report.state, &report.product) {
         (Some(state), Some(product)) => outln!("  enumerates    {state}, product {product:?}"),

@@ -1,6 +1,6 @@
 //! A unit in a folder: its flash, its SSD, and what it was told, so that separate commands see the same unit.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -140,11 +140,10 @@ impl VirtualBridge {
     /// [`VirtualOpenError::File`] where there is no unit, or it can't be looked at.
     pub fn is_in_use(dir: &Path) -> Result<bool, VirtualOpenError> {
         let path = dir.join(FLASH_FILE);
-        let file = File::open(&path).map_err(file_error("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(false),
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(source)) => Err(VirtualOpenError::File { what: "lock", path, source }),
+        match file::hold(File::options().read(true), &path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(source) => Err(VirtualOpenError::File { what: "open", path, source }),
         }
     }
 
@@ -171,12 +170,13 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         // Whole or not at all: half a flash would be no unit's.
         atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
     }
-    let mut file = open(&path)?;
-    match lock(&file) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(VirtualOpenError::Busy { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => return Err(VirtualOpenError::File { what: "lock", path, source }),
-    }
+    let mut file = match hold(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(VirtualOpenError::Busy { dir: dir.to_owned() });
+        }
+        Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
+    };
     let found = file.metadata().map_err(file_error("read", &path))?.len();
     if found == FLASH_LEN as u64 {
         let mut cells = Vec::with_capacity(FLASH_LEN);
@@ -200,18 +200,18 @@ fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Resul
     Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
 }
 
-/// Locks a unit's flash, with a little patience: a process that another one has just started holds what that one had
+/// Opens a unit's flash, with a little patience: a process that another one has just started holds what that one had
 /// open until its own program is loaded.
-fn lock(file: &File) -> Result<(), TryLockError> {
+fn hold(path: &Path) -> io::Result<File> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);
     for _ in 0..TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+        match file::hold_own(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
             settled => return settled,
         }
     }
-    file.try_lock()
+    file::hold_own(path)
 }
 
 fn open(path: &Path) -> Result<File, VirtualOpenError> {

@@ -1,9 +1,7 @@
 //! What the figures mean to a GPU runtime: held against what others have published.
 
-use serde::{Deserialize, Serialize};
-
 use super::path::Path;
-use super::report::{Outcome, Row};
+use super::report::{BenchVerdict, Outcome, Row};
 use crate::bridge::Speed;
 use crate::firmware::BridgeState;
 
@@ -12,22 +10,6 @@ const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
 /// Where the open firmware's numbers come from.
 const OPEN_SOURCE: &str = "the open firmware's README: measured on a unit at 10 Gbit/s";
 const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a phone-class host";
-
-/// One path's best row against what a GPU runtime sees today.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Verdict {
-    /// The path.
-    pub path: Path,
-    /// The median of its fastest row; `None` where it gave no answer.
-    pub mb_per_s: Option<f64>,
-    /// What a runtime gets from this path today, in MB/s, as published.
-    pub needed_mb_per_s: f64,
-    /// Whether the row reaches that.
-    pub meets: bool,
-    /// Where the number comes from.
-    pub source: String,
-}
 
 /// The published figure of a path, in MB/s, and who published it; `None` where nobody has.
 ///
@@ -48,14 +30,14 @@ const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f
 }
 
 /// One verdict a path that was run and has a published figure, in the order of the rows.
-pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = Vec::new();
+pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<BenchVerdict> {
+    let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
         let Some((needed_mb_per_s, source)) = published(row.path, firmware, speed) else { continue };
         let median = row.figures().map(|figures| figures.mb_per_s.median);
         let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
             let source = source.to_owned();
-            verdicts.push(Verdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
+            verdicts.push(BenchVerdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
             verdicts.len() - 1
         });
         let verdict = &mut verdicts[index];

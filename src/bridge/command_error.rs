@@ -6,7 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::error::TransportError;
-use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey};
+use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 
 /// A command that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -118,10 +118,10 @@ const fn short_xdata_code(expected: usize, found: usize) -> &'static str {
 /// The code of a refusal, by what the sense means for this command.
 fn refusal_code(cdb: &Cdb, sense: Option<Sense>) -> &'static str {
     let Some(sense) = sense else { return "asmpatch::bridge::check_condition" };
-    let is_flash = matches!(cdb.opcode(), 0xE0..=0xE3);
+    let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);
     match (sense.key, sense.asc, sense.ascq) {
         (SenseKey::ILLEGAL_REQUEST, 0x20, _) => "asmpatch::sense::unknown_command",
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == 0xE4 => "asmpatch::sense::xdata_length",
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => "asmpatch::sense::xdata_length",
         (SenseKey::ILLEGAL_REQUEST, 0x24, _) => "asmpatch::sense::parameters",
         (SenseKey::ILLEGAL_REQUEST, 0x21, _) => "asmpatch::sense::past_end",
         (SenseKey::MEDIUM_ERROR, _, _) if is_flash => "asmpatch::sense::flash",

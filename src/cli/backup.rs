@@ -9,9 +9,8 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::device::PortArgs;
 use super::flash::Screen;
-use super::known::DeviceIds;
-use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
@@ -20,10 +19,9 @@ use crate::firmware::ImageError;
 use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
 use crate::flash::open_image::OpenImage;
-use crate::flash::progress::{Event, Observer, Step};
+use crate::flash::progress::{FlashEvent, FlashObserver, FlashStep};
 use crate::flash::read;
 use crate::interrupt;
-use crate::unit::{self, Selector};
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
@@ -39,16 +37,8 @@ pub struct Args {
     #[command(flatten)]
     place: BackupPlace,
 
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
-
     #[command(flatten)]
-    ids: DeviceIds,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    port: PortArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -133,15 +123,14 @@ impl print::Document for Json {}
 /// No unit, a unit that gives nothing, a folder that can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let recording = args.pcap.start()?;
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let (_recording, mut port) = args.port.open()?;
     let device = port.device();
     let attached = port.attached()?;
     let mut access = Access::open(&mut *port)?;
     let screen = Screen::start(context, false, false);
     let mut bar = screen.unit(0, device.clone());
-    bar.event(Event::Total(read::BACKUP_BYTES));
-    bar.event(Event::Begin(Step::Backup));
+    bar.event(FlashEvent::Total(read::BACKUP_BYTES));
+    bar.event(FlashEvent::Begin(FlashStep::Backup));
     let backup = read::backup(&mut access, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
     screen.finish();

@@ -285,7 +285,6 @@ impl Visit for Message {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
 
     use super::*;
 
@@ -307,7 +306,7 @@ mod tests {
         tracing::subscriber::with_default(lines, || {
             about(Some(&"virtual:a\nb".to_owned()));
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
-            tracing::info!(target: "hyper", "not ours");
+            tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");
         });
         assert_eq!(queue.lock().lines, ["info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n"]);
@@ -319,7 +318,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let queue = Arc::new(Queue::default());
         let writer = Arc::clone(&queue);
-        let (ended, has_ended) = mpsc::channel();
+        let (ended, has_ended) = std::sync::mpsc::channel();
         thread::spawn(move || {
             writer.write(Sink::File(full));
             ended.send(())

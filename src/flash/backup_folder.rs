@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
 use crate::atomic::StagedFolder;
+use crate::digest::Sha256Digest;
 use crate::escape;
 use crate::file;
 use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
@@ -35,7 +35,7 @@ const MAX_FILE_LEN: usize = 0x2_0000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Manifest {
+struct BackupManifest {
     format: u32,
     tool: String,
     unit: BackedUpUnit,
@@ -57,7 +57,7 @@ struct FileEntry {
 }
 
 /// As [`toml`] reads it. Written by hand, for what a unit says of itself is escaped as nothing else writes it.
-impl fmt::Display for Manifest {
+impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
         let Self { format, tool, file, .. } = self;
@@ -206,9 +206,14 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let mut entries = Vec::new();
     for (name, bytes) in files(backup) {
         write_synced(&partial.path().join(name), &bytes)?;
-        entries.push(FileEntry { name: name.to_owned(), length: bytes.len() as u64, sha256: hex(&bytes) });
+        entries.push(FileEntry {
+            name: name.to_owned(),
+            length: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes).to_string(),
+        });
     }
-    let manifest = Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let manifest =
+        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
     write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path())?;
@@ -236,7 +241,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     {
         return Err(BackupFolderError::Format { path, found: format });
     }
-    let manifest: Manifest = toml::from_str(&text)
+    let manifest: BackupManifest = toml::from_str(&text)
         .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
 
     let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();
@@ -305,7 +310,7 @@ fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderErro
             expected: format!("{} bytes", entry.length),
         });
     }
-    let found = hex(&bytes);
+    let found = Sha256Digest::of(&bytes).to_string();
     if found != entry.sha256 {
         return Err(BackupFolderError::Damaged {
             path,
@@ -364,10 +369,6 @@ fn open_to_all_as_usual(_path: &Path) -> Result<(), BackupFolderError> {
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
     let path = path.to_owned();
     move |source| BackupFolderError::Io { doing, path, source }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::firmware::FlashAddress;
 use crate::flash::decide::Carried;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
-use crate::flash::progress::Step;
+use crate::flash::progress::FlashStep;
 use crate::flash::registers::RegisterError;
 use crate::flash::run::Stopped;
 use crate::shell;
@@ -160,7 +160,7 @@ pub struct FlashFailure {
     /// Why.
     pub error: FlashError,
     /// In which step.
-    pub during: Step,
+    pub during: FlashStep,
     /// What state the unit is in.
     pub left: Left,
     /// What to do.

@@ -29,7 +29,7 @@ pub enum RunError {
     },
     /// The program counter left the image.
     #[error(
-        "the routine at {entry} runs to 0x{to:04X} in bank {bank}, where the image has no code; the last instruction was at {from}"
+        "the routine at {entry} runs to 0x{to:04X} in bank {bank}, where the code ends at 0x{end:04X}; the last instruction was at {from}"
     )]
     #[diagnostic(code(asmpatch::mcu::outside_code))]
     OutsideCode {

@@ -282,7 +282,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::sram::power", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again";
     "asmpatch::sram::queues", Device,
-        "nothing was started. Only image 240417 is known to do this; `asmpatch list` shows what runs on the unit";
+        "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
+         unit";
     "asmpatch::sram::short", Device,
         "do not trust what arrived: read the SRAM by E4";
     "asmpatch::sram::transport", Refused,

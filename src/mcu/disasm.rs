@@ -77,7 +77,7 @@ pub(crate) struct Keys<'a> {
     text: &'a str,
     /// Where it leads, where that has a name.
     note: Option<&'a str>,
-    /// The name of the function that begins here, of those that --symbols names.
+    /// The name of the function that begins here, of those that are known or that --symbols names.
     label: Option<&'a str>,
 }
 

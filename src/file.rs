@@ -48,7 +48,7 @@ pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     options.read(true);
     do_not_wait(&mut options);
     let file = options.open(path)?;
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     take(file, max)
 }
 
@@ -113,7 +113,7 @@ fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Re
             file
         }
     };
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     Ok(file)
 }
 
@@ -171,7 +171,7 @@ pub fn irregular(path: &Path) -> Option<&'static str> {
     (!kind.is_file()).then(|| name(kind))
 }
 
-fn must_be_regular(file: &File) -> io::Result<()> {
+fn refuse_irregular(file: &File) -> io::Result<()> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() { Ok(()) } else { Err(not_regular(name(kind))) }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
-use super::verdict::Verdict;
+use super::verdict::BenchVerdict;
 
 /// The version of the JSON's structure. It grows when a key changes its meaning or goes away.
 pub const SCHEMA: u32 = 2;
@@ -12,11 +12,11 @@ pub const SCHEMA: u32 = 2;
 /// All that a bench found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct BenchReport {
     /// The version of asmpatch.
     pub tool: String,
     /// The unit.
-    pub unit: Unit,
+    pub unit: BenchUnit,
     /// Whether the pattern came back; absent where nothing was written.
     pub integrity: Option<Integrity>,
     /// Whether E4 takes more than 255 bytes a command.
@@ -27,13 +27,13 @@ pub struct Report {
     /// One row a path, size and depth.
     pub rows: Vec<Row>,
     /// What the figures mean to a GPU runtime.
-    pub verdict: Vec<Verdict>,
+    pub verdict: Vec<BenchVerdict>,
 }
 
 /// The unit that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Unit {
+pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
     /// A virtual bridge: the figures measure this machine, not a bridge.
@@ -159,7 +159,7 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-impl Report {
+impl BenchReport {
     /// The first row that failed, in the order in which they were measured.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())

@@ -16,7 +16,7 @@ const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a
 /// One path's best row against what a GPU runtime sees today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Verdict {
+pub struct BenchVerdict {
     /// The path.
     pub path: Path,
     /// The median of its fastest row; `None` where it gave no answer.
@@ -48,14 +48,14 @@ const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f
 }
 
 /// One verdict a path that was run and has a published figure, in the order of the rows.
-pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = Vec::new();
+pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<BenchVerdict> {
+    let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
         let Some((needed_mb_per_s, source)) = published(row.path, firmware, speed) else { continue };
         let median = row.figures().map(|figures| figures.mb_per_s.median);
         let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
             let source = source.to_owned();
-            verdicts.push(Verdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
+            verdicts.push(BenchVerdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
             verdicts.len() - 1
         });
         let verdict = &mut verdicts[index];

@@ -77,7 +77,7 @@ pub struct Args {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report<'a> {
+pub(super) struct DownloadReport<'a> {
     /// The image's id.
     image: &'a str,
     /// The version in it.
@@ -100,7 +100,7 @@ pub(super) struct Report<'a> {
     place: Option<&'a str>,
 }
 
-impl print::Document for Report<'_> {}
+impl print::Document for DownloadReport<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -200,7 +200,7 @@ fn list(known: &Manifests, json: bool) {
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
     // Asked before the file is opened: reading a pipe would wait for its writer.
-    output::must_be_regular(path)?;
+    output::refuse_irregular(path)?;
     match file::read_regular(path, bytes.len()) {
         Ok(there) if there == bytes => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -210,13 +210,13 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
     Ok(atomic::write(path, bytes)?)
 }
 
-fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> Report<'a> {
+fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> DownloadReport<'a> {
     let (kind, from, place) = match origin {
         Origin::Cache => ("cache", None, None),
         Origin::File(file, place) => ("file", Some(file.display().to_string()), place.as_deref()),
         Origin::Url(url, place) => ("url", Some(url.clone()), place.as_deref()),
     };
-    Report {
+    DownloadReport {
         image: &manifest.id,
         version: manifest.version,
         chip: &manifest.chip,

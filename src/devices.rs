@@ -186,11 +186,7 @@ fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
-    use crate::file;
 
     const DOCK: &str =
         "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
@@ -202,13 +198,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("devices");
-        let files = file::toml_files(&dir).unwrap();
-        assert_eq!(files.len(), EMBEDDED.len());
-        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
-            assert!(path.ends_with(origin));
-            assert_eq!(fs::read_to_string(path).unwrap(), text);
-        }
+        crate::file::assert_embedded("devices", &EMBEDDED);
     }
 
     #[test]

@@ -76,6 +76,17 @@ fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
     if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
 }
 
+/// Asserts that the binary holds every TOML file of a folder of the repository, and nothing else.
+#[cfg(test)]
+pub(crate) fn assert_embedded(folder: &str, embedded: &[(&str, &str)]) {
+    let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+    assert_eq!(files.len(), embedded.len());
+    for (path, (origin, text)) in files.iter().zip(embedded) {
+        assert!(path.ends_with(origin), "{}", path.display());
+        assert_eq!(fs::read_to_string(path).unwrap(), *text);
+    }
+}
+
 /// Opens a file for reading and writing that belongs to something of ours, and makes it where there is none. Its owner
 /// may read and write it, whatever the umask. Nothing is cut off.
 ///

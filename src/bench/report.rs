@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
-use super::verdict::BenchVerdict;
 
 /// The version of the JSON's structure. It grows when a key changes its meaning or goes away.
 pub const SCHEMA: u32 = 2;
@@ -28,6 +27,22 @@ pub struct BenchReport {
     pub rows: Vec<Row>,
     /// What the figures mean to a GPU runtime.
     pub verdict: Vec<BenchVerdict>,
+}
+
+/// One path's best row against what a GPU runtime sees today.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct BenchVerdict {
+    /// The path.
+    pub path: Path,
+    /// The median of its fastest row; `None` where it gave no answer.
+    pub mb_per_s: Option<f64>,
+    /// What a runtime gets from this path today, in MB/s, as published.
+    pub needed_mb_per_s: f64,
+    /// Whether the row reaches that.
+    pub meets: bool,
+    /// Where the number comes from.
+    pub source: String,
 }
 
 /// The unit that was measured.

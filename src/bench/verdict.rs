@@ -1,9 +1,7 @@
 //! What the figures mean to a GPU runtime: held against what others have published.
 
-use serde::{Deserialize, Serialize};
-
 use super::path::Path;
-use super::report::{Outcome, Row};
+use super::report::{BenchVerdict, Outcome, Row};
 use crate::bridge::Speed;
 use crate::firmware::BridgeState;
 
@@ -12,22 +10,6 @@ const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
 /// Where the open firmware's numbers come from.
 const OPEN_SOURCE: &str = "the open firmware's README: measured on a unit at 10 Gbit/s";
 const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a phone-class host";
-
-/// One path's best row against what a GPU runtime sees today.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct BenchVerdict {
-    /// The path.
-    pub path: Path,
-    /// The median of its fastest row; `None` where it gave no answer.
-    pub mb_per_s: Option<f64>,
-    /// What a runtime gets from this path today, in MB/s, as published.
-    pub needed_mb_per_s: f64,
-    /// Whether the row reaches that.
-    pub meets: bool,
-    /// Where the number comes from.
-    pub source: String,
-}
 
 /// The published figure of a path, in MB/s, and who published it; `None` where nobody has.
 ///

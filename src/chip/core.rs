@@ -12,9 +12,9 @@ use super::timing::{Work, cycles};
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
-use super::xdata::{Bus, Xdata};
+use super::xdata::Xdata;
 use crate::firmware::CodeAddress;
-use crate::mcu::{CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
+use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 use crate::scsi::XdataAddress;
 
 /// Why [`Chip::run`] came back.
@@ -42,7 +42,7 @@ const TIMERS_A_RUN: u32 = 1_000;
 /// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and their like.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
-    pub(super) bus: Bus<F>,
+    pub(super) bus: Bus<Xdata<F>>,
     /// The firmware idles, and nothing has happened since.
     pub(super) is_parked: bool,
     is_halted: bool,

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 
-use i8051::{CpuContext, CpuView, MemoryMapper};
+use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
 use super::watch::Watch;
-use crate::mcu::{CodeSpace, SFR_XDATA_PAGE, Sfrs, SpiFlash, XdataMemory};
+use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
 use crate::scsi::{XdataAddress, XdataPage};
 
 const PAGE: usize = 0x1_0000;
@@ -170,48 +170,5 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
             Block::Ram => self.memory.set(index, write.value),
             block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
         }
-    }
-}
-
-/// What the CPU core works on.
-pub(super) struct Bus<F> {
-    pub(super) sfrs: Sfrs,
-    pub(super) xdata: Xdata<F>,
-    pub(super) code: CodeSpace,
-}
-
-impl<F: SpiFlash> CpuContext for Bus<F> {
-    type Ports = Sfrs;
-    type Xdata = Xdata<F>;
-    type Code = CodeSpace;
-
-    #[inline(always)]
-    fn ports(&self) -> &Sfrs {
-        &self.sfrs
-    }
-
-    #[inline(always)]
-    fn xdata(&self) -> &Xdata<F> {
-        &self.xdata
-    }
-
-    #[inline(always)]
-    fn code(&self) -> &CodeSpace {
-        &self.code
-    }
-
-    #[inline(always)]
-    fn ports_mut(&mut self) -> &mut Sfrs {
-        &mut self.sfrs
-    }
-
-    #[inline(always)]
-    fn xdata_mut(&mut self) -> &mut Xdata<F> {
-        &mut self.xdata
-    }
-
-    #[inline(always)]
-    fn code_mut(&mut self) -> &mut CodeSpace {
-        &mut self.code
     }
 }

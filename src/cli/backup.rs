@@ -9,9 +9,8 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::device::PortArgs;
 use super::flash::Screen;
-use super::known::DeviceIds;
-use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit, Failure};
@@ -22,7 +21,6 @@ use crate::flash::open_image::OpenImage;
 use crate::flash::progress::{FlashEvent, FlashObserver, FlashStep};
 use crate::flash::read;
 use crate::interrupt;
-use crate::unit::{self, Selector};
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
@@ -38,16 +36,8 @@ pub struct Args {
     #[command(flatten)]
     place: BackupPlace,
 
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
-
     #[command(flatten)]
-    ids: DeviceIds,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    port: PortArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -147,8 +137,7 @@ impl print::Document for Json {}
 /// No unit, a unit that gives nothing, a folder that can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let recording = args.pcap.start()?;
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let (_recording, mut port) = args.port.open()?;
     let device = port.device();
     let attached = port.attached()?;
     let mut access = Access::open(&mut *port)?;

@@ -3,7 +3,8 @@
 use clap::builder::PossibleValue;
 
 use super::known::DeviceIds;
-use super::pcap::PcapArgs;
+use super::pcap::{PcapArgs, Recording};
+use crate::bridge::Port;
 use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
@@ -21,6 +22,33 @@ impl clap::ValueEnum for TransportChoice {
             Self::Uas => ("uas", "UAS: an error where the unit does not offer it"),
         };
         Some(PossibleValue::new(name).help(help))
+    }
+}
+
+/// Which unit, for commands that open its port themselves.
+#[derive(Debug, Clone, clap::Args)]
+pub struct PortArgs {
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// it can be left out.
+    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    device: Option<Selector>,
+
+    #[command(flatten)]
+    ids: DeviceIds,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+}
+
+impl PortArgs {
+    /// Opens the unit's port, and the capture of its traffic where one is asked for, which has to outlive it.
+    ///
+    /// # Errors
+    /// [`unit::OpenError`], device files that are wrong, a capture that can't be written.
+    pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
+        let recording = self.pcap.start()?;
+        let port = unit::port(&self.ids.load()?, self.device.as_ref(), recording.capture())?;
+        Ok((recording, port))
     }
 }
 

@@ -74,11 +74,11 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// What a manifest says of an image.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct DownloadReport<'a> {
-    /// The image's id.
+struct ImageJson<'a> {
+    /// The image's id, as `asmpatch download` takes it.
     image: &'a str,
     /// The version in it.
     version: FirmwareVersion,
@@ -90,6 +90,21 @@ pub(super) struct DownloadReport<'a> {
     md5: Option<Md5Digest>,
     /// Its SHA-256.
     sha256: Sha256Digest,
+}
+
+impl<'a> From<&'a Manifest> for ImageJson<'a> {
+    fn from(manifest: &'a Manifest) -> Self {
+        let Manifest { id, version, chip, size, md5, sha256, .. } = manifest;
+        Self { image: id, version: *version, chip, size: *size, md5: *md5, sha256: *sha256 }
+    }
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct DownloadReport<'a> {
+    #[serde(flatten)]
+    image: ImageJson<'a>,
     /// The file: OUT, or the one in the cache.
     path: &'a Path,
     /// `cache`, `file` or `url`.
@@ -148,18 +163,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct KnownJson<'a> {
-    /// The image's id, as `asmpatch download` takes it.
-    image: &'a str,
-    /// The version in it.
-    version: FirmwareVersion,
-    /// The chip that it is for.
-    chip: &'a str,
-    /// Bytes.
-    size: u64,
-    /// Its MD5, where the manifest has it.
-    md5: Option<Md5Digest>,
-    /// Its SHA-256.
-    sha256: Sha256Digest,
+    #[serde(flatten)]
+    image: ImageJson<'a>,
     /// The number of places that it is fetched from.
     mirrors: usize,
     /// What the manifest says about it.
@@ -170,29 +175,18 @@ impl print::Document for KnownJson<'_> {}
 
 fn list(known: &Manifests, json: bool) {
     let images = known.iter().map(|manifest| KnownJson {
-        image: &manifest.id,
-        version: manifest.version,
-        chip: &manifest.chip,
-        size: manifest.size,
-        md5: manifest.md5,
-        sha256: manifest.sha256,
+        image: manifest.into(),
         mirrors: manifest.mirrors.len(),
         notes: manifest.notes.as_deref(),
     });
     if json {
         return print::json_each(&images.collect::<Vec<_>>());
     }
-    for image in images {
-        let default = if image.image == DEFAULT_IMAGE { ", the default" } else { "" };
-        outln!(
-            "{}: version {} for the {}, {} bytes{default}",
-            image.image,
-            image.version,
-            image.chip.shown(),
-            image.size
-        );
-        outln!("  {}", image.sha256);
-        if let Some(notes) = image.notes {
+    for KnownJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, .. } in images {
+        let default = if image == DEFAULT_IMAGE { ", the default" } else { "" };
+        outln!("{image}: version {version} for the {}, {size} bytes{default}", chip.shown());
+        outln!("  {sha256}");
+        if let Some(notes) = notes {
             outln!("  {}", notes.shown());
         }
     }
@@ -216,18 +210,7 @@ fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> Dow
         Origin::File(file, place) => ("file", Some(file.display().to_string()), place.as_deref()),
         Origin::Url(url, place) => ("url", Some(url.clone()), place.as_deref()),
     };
-    DownloadReport {
-        image: &manifest.id,
-        version: manifest.version,
-        chip: &manifest.chip,
-        size: manifest.size,
-        md5: manifest.md5,
-        sha256: manifest.sha256,
-        path,
-        origin: kind,
-        from,
-        place,
-    }
+    DownloadReport { image: manifest.into(), path, origin: kind, from, place }
 }
 
 fn summary(manifest: &Manifest, origin: &Origin) -> String {

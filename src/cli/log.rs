@@ -316,7 +316,7 @@ mod tests {
         tracing::subscriber::with_default(lines, || {
             about(Some(&"virtual:a\nb".to_owned()));
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
-            tracing::info!(target: "hyper", "not ours");
+            tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");
         });
         assert_eq!(queue.lock().lines, ["info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n"]);

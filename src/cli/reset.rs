@@ -8,15 +8,13 @@ use thiserror::Error;
 use tracing::info;
 
 use super::deadlines::Deadlines;
-use super::known::DeviceIds;
-use super::pcap::PcapArgs;
+use super::device::PortArgs;
 use super::{Context, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
 use crate::scsi::ResetMode;
-use crate::unit::{self, Selector};
 
 /// Restart a bridge: reset its CPU and retrain its link.
 ///
@@ -25,16 +23,8 @@ use crate::unit::{self, Selector};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch reset --device 3-1.2")]
 pub struct Args {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
-
     #[command(flatten)]
-    ids: DeviceIds,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    port: PortArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -123,8 +113,7 @@ impl print::Document for Json {}
 /// No unit, one whose disk is in use, one that does not come back.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let recording = args.pcap.start()?;
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let (_recording, mut port) = args.port.open()?;
     let before = Seen::new(port.attached()?, port.speed()?);
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);

@@ -1,16 +1,21 @@
 //! An HTTP server on 127.0.0.1 that stands in for a vendor's mirror.
 
-use std::io;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use tiny_http::{Response, Server};
+/// The longest wait for a client that has connected.
+const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Serves one file until it is dropped.
+/// Serves one file, one client after another, until it is dropped.
 pub struct Mirror {
-    server: Arc<Server>,
+    address: SocketAddr,
+    path: String,
+    stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    url: String,
 }
 
 impl Mirror {
@@ -19,35 +24,47 @@ impl Mirror {
     /// # Errors
     /// Where no port can be listened on.
     pub fn start(name: &str, bytes: Vec<u8>) -> io::Result<Self> {
-        let server = Arc::new(Server::http("127.0.0.1:0").map_err(io::Error::other)?);
-        let address = server.server_addr().to_ip().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let path = format!("/{name}");
-        let url = format!("http://{address}{path}");
-        let listening = Arc::clone(&server);
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (address, path, stop) = (listener.local_addr()?, format!("/{name}"), Arc::new(AtomicBool::new(false)));
+        let (served, stopped) = (path.clone(), Arc::clone(&stop));
         let thread = thread::spawn(move || {
-            for request in listening.incoming_requests() {
+            for client in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
                 // A client that has gone away needs no answer.
-                let _ = if request.url() == path {
-                    request.respond(Response::from_data(bytes.as_slice()))
-                } else {
-                    request.respond(Response::empty(404))
-                };
+                let _ = client.and_then(|client| answer(client, &served, &bytes));
             }
         });
-        Ok(Self { server, thread: Some(thread), url })
+        Ok(Self { address, path, stop, thread: Some(thread) })
     }
 
     /// The file's address.
-    pub fn url(&self) -> &str {
-        &self.url
+    pub fn url(&self) -> String {
+        format!("http://{}{}", self.address, self.path)
     }
 }
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.server.unblock();
-        if let Some(thread) = self.thread.take() {
+        self.stop.store(true, Ordering::Relaxed);
+        // Ends the wait for a client.
+        let is_woken = TcpStream::connect(self.address).is_ok();
+        if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             let _ = thread.join();
         }
     }
+}
+
+/// Answers one GET, as RFC 9112 has it, and closes the connection.
+fn answer(mut client: TcpStream, path: &str, bytes: &[u8]) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut lines = BufReader::new(&client).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    while lines.next().transpose()?.is_some_and(|header| !header.is_empty()) {}
+    let is_there = request.split(' ').nth(1) == Some(path);
+    let (status, body) = if is_there { ("200 OK", bytes) } else { ("404 Not Found", &[][..]) };
+    write!(client, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len())?;
+    client.write_all(body)
 }

@@ -5,14 +5,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use reqwest::blocking::{Client, Response};
-use reqwest::header::{self, HeaderMap, HeaderName};
-use reqwest::redirect::Policy;
+use ureq::http::header::{self, HeaderMap, HeaderName};
+use ureq::http::{Response, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Body, ResponseExt};
 
 use super::http_error::HttpError;
 use super::limits::Limits;
 use super::partial::Partial;
 use super::progress::Progress;
+use super::proxy::proxy_for;
 use super::unpack::is_html;
 use crate::interrupt::Interrupt;
 
@@ -65,7 +67,7 @@ fn pause(length: Duration, interrupt: Interrupt<'_>) -> Result<(), HttpError> {
 enum Event {
     Head { url: String, status: u16, headers: HeaderMap },
     Data(Vec<u8>),
-    Failed(Box<dyn std::error::Error + Send + Sync>),
+    Failed(ureq::Error),
     End,
 }
 
@@ -83,7 +85,7 @@ fn attempt(
             let total = begin(&url, status, &headers, partial)?;
             (url, total)
         }
-        Event::Failed(error) => return Err(HttpError::classify(url, &*error, limits, partial.received(), None)),
+        Event::Failed(error) => return Err(HttpError::unanswered(url, error, limits, partial.received())),
         Event::Data(_) | Event::End => return Err(transfer.cut_off(partial.received(), None)),
     };
     if total.is_some_and(|total| total > limits.bytes) {
@@ -106,9 +108,9 @@ fn attempt(
                 progress.advance(bytes.len() as u64);
             }
             Event::Failed(error) => {
-                return Err(HttpError::classify(url, &*error, limits, partial.received(), total));
+                return Err(HttpError::unfinished(url, error, limits, partial.received(), total));
             }
-            // hyper reports a body that is shorter than its Content-Length; this holds for a resumed total as well.
+            // ureq reports a body that is shorter than its Content-Length; this holds for a resumed total as well.
             Event::End if total.is_none_or(|total| total == partial.received()) => return Ok(()),
             Event::End | Event::Head { .. } => return Err(transfer.cut_off(partial.received(), total)),
         }
@@ -207,63 +209,61 @@ fn request(url: &str, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<
     receive
 }
 
-type ClientError = Box<dyn std::error::Error + Send + Sync>;
-
 fn talk(
     url: &str,
     resume: Option<(u64, String)>,
     limits: &Limits,
     send: &SyncSender<Event>,
-) -> Result<(), ClientError> {
-    let mut request = client(url, limits)?.get(url);
-    if let Some((from, validator)) = resume {
-        request = request.header(header::RANGE, format!("bytes={from}-")).header(header::IF_RANGE, validator);
-    }
-    let mut response: Response = request.send()?;
+) -> Result<(), ureq::Error> {
+    let response = get(url, resume, limits)?;
     let head = Event::Head {
-        url: response.url().to_string(),
+        url: response.get_uri().to_string(),
         status: response.status().as_u16(),
         headers: response.headers().clone(),
     };
     if send.send(head).is_err() {
         return Ok(());
     }
+    let mut body = response.into_body().into_reader();
     let mut buffer = vec![0; CHUNK];
     loop {
-        let read = response.read(&mut buffer)?;
+        let read = body.read(&mut buffer)?;
         if read == 0 || send.send(Event::Data(buffer[..read].to_vec())).is_err() {
             return Ok(());
         }
     }
 }
 
-fn client(url: &str, limits: &Limits) -> Result<Client, ClientError> {
+fn get(url: &str, resume: Option<(u64, String)>, limits: &Limits) -> Result<Response<Body>, ureq::Error> {
     // Whoever was first installed ring too, or chose another provider for the whole process: both will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = || {
-        let builder = Client::builder()
-            .user_agent(USER_AGENT)
-            .connect_timeout(limits.connect)
-            .timeout(limits.silence)
-            .redirect(Policy::limited(limits.redirects));
-        // A proxy's loopback is not ours.
-        if is_loopback(url) { builder.no_proxy() } else { builder }
-    };
-    match builder().build() {
-        // A system without certificates can still speak plain HTTP; a redirect to https then fails as TLS.
-        Err(_) if url.starts_with("http://") => Ok(builder().tls_certs_only([]).build()?),
-        client => Ok(client?),
+    let uri: Uri = escaped(url).parse().map_err(ureq::http::Error::from)?;
+    let agent = ureq::Agent::config_builder()
+        .user_agent(USER_AGENT)
+        .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+        .proxy(proxy_for(&uri, |name| std::env::var(name).ok()))
+        .timeout_resolve(Some(limits.connect))
+        .timeout_connect(Some(limits.connect))
+        .timeout_per_read(Some(limits.silence))
+        .timeout_per_write(Some(limits.silence))
+        // Ends this thread where a server sends without end what nobody takes, such as a redirect's body.
+        .timeout_global(Some(limits.deadline))
+        .max_redirects(limits.redirects)
+        .http_status_as_error(false)
+        .build()
+        .new_agent();
+    let mut request = agent.get(uri);
+    if let Some((from, validator)) = resume {
+        request = request.header(header::RANGE, format!("bytes={from}-")).header(header::IF_RANGE, validator);
     }
+    request.call()
 }
 
-fn is_loopback(url: &str) -> bool {
-    reqwest::Url::parse(url).ok().is_some_and(|url| match url.host_str() {
-        Some(host) => {
-            host == "localhost"
-                || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-        }
-        None => false,
-    })
+/// Escapes what people write in an address and a request line can't hold: spaces, letters outside ASCII.
+fn escaped(url: &str) -> String {
+    url.bytes()
+        .map(|byte| if byte.is_ascii_graphic() { char::from(byte).into() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 #[cfg(test)]
@@ -287,10 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_known_by_name_and_by_address() {
-        assert!(
-            is_loopback("http://127.0.0.1:80/") && is_loopback("http://[::1]/") && is_loopback("http://localhost/")
-        );
-        assert!(!is_loopback("http://192.0.2.1/") && !is_loopback("https://example.org/127.0.0.1"));
+    fn an_address_with_spaces_and_umlauts_is_escaped() {
+        assert_eq!(escaped("https://h/a b/%20\u{fc}.zip?x=1"), "https://h/a%20b/%20%C3%BC.zip?x=1");
     }
 }

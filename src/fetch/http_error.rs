@@ -1,12 +1,12 @@
 //! What can go wrong between a server and a file on disk.
 
-use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use miette::Diagnostic;
 use thiserror::Error;
+use ureq::Timeout as Waited;
 
 use super::limits::Limits;
 use crate::failure::{Exit, Failure};
@@ -69,7 +69,7 @@ pub enum HttpError {
         /// The address.
         url: String,
         /// The most that are followed.
-        limit: usize,
+        limit: u32,
     },
     /// Silence.
     #[error("nothing from the server of {url} for {waited:?}, after {received} bytes")]
@@ -204,48 +204,67 @@ impl HttpError {
         matches!(self, Self::CutOff { .. } | Self::Timeout { .. } | Self::Range { .. })
     }
 
-    /// What the client's error comes down to. `received` is what had arrived by then.
-    pub(super) fn classify(
+    /// What an error before any answer comes down to. `received` bytes had arrived in earlier attempts.
+    pub(super) fn unanswered(url: &str, error: ureq::Error, limits: &Limits, received: u64) -> Self {
+        use ureq::Error as E;
+        let (address, reason) = (url.to_owned(), error.to_string());
+        match error {
+            E::Timeout(Waited::Resolve | Waited::Connect) => {
+                Self::Timeout { url: address, waited: limits.connect, received }
+            }
+            E::TooManyRedirects => Self::Redirects { url: address, limit: limits.redirects },
+            E::Http(_) | E::BadUri(_) | E::InvalidProxyUrl | E::Protocol(_) => Self::Request { url: address, reason },
+            E::Tls(reason) => Self::Tls { url: address, reason: reason.to_owned() },
+            E::Io(error) if url.starts_with("https://") && is_cut_handshake(&error) => {
+                Self::Tls { url: address, reason: error.to_string() }
+            }
+            E::Io(error) if rustls_error(&error).is_none() && !is_cut(&error) => {
+                Self::Connect { url: address, reason: error.to_string() }
+            }
+            E::HostNotFound | E::ConnectionFailed | E::ConnectProxyFailed(_) => Self::Connect { url: address, reason },
+            error => Self::unfinished(url, error, limits, received, None),
+        }
+    }
+
+    /// What an error in the midst of an answer comes down to. `received` is what had arrived by then.
+    pub(super) fn unfinished(
         url: &str,
-        error: &(dyn Error + 'static),
+        error: ureq::Error,
         limits: &Limits,
         received: u64,
         expected: Option<u64>,
     ) -> Self {
         let url = url.to_owned();
-        let causes: Vec<_> = causes(error).collect();
-        let client = || causes.iter().find_map(|cause| cause.downcast_ref::<reqwest::Error>());
-        let innermost = || causes.last().map_or_else(|| error.to_string(), ToString::to_string);
-        if let Some(tls) = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
-            Self::Tls { url, reason: tls.to_string() }
-        } else if url.starts_with("https://") && client().is_some_and(reqwest::Error::is_connect) && hung_up(&causes) {
-            Self::Tls { url, reason: innermost() }
-        } else if client().is_some_and(reqwest::Error::is_redirect) {
-            Self::Redirects { url, limit: limits.redirects }
-        } else if client().is_some_and(reqwest::Error::is_timeout) {
-            Self::Timeout { url, waited: limits.silence, received }
-        } else if client().is_some_and(reqwest::Error::is_builder) {
-            Self::Request { url, reason: innermost() }
-        } else if client().is_some_and(reqwest::Error::is_connect) {
-            Self::Connect { url, reason: innermost() }
-        } else {
-            Self::CutOff { url, received, expected }
+        match &error {
+            ureq::Error::Timeout(Waited::Global) => Self::Deadline { url, deadline: limits.deadline, received },
+            ureq::Error::Timeout(_) => Self::Timeout { url, waited: limits.silence, received },
+            ureq::Error::Rustls(error) => Self::Tls { url, reason: error.to_string() },
+            ureq::Error::Io(error) if let Some(error) = rustls_error(error) => {
+                Self::Tls { url, reason: error.to_string() }
+            }
+            _ => Self::CutOff { url, received, expected },
         }
     }
 }
 
-/// Whether the other side closed the connection: on a new one that is in the middle of the handshake.
-fn hung_up(causes: &[&(dyn Error + 'static)]) -> bool {
-    causes
-        .iter()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|error| matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset))
+/// The TLS failure that an I/O error wraps.
+fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref()?.downcast_ref()
 }
 
-/// An error and its causes. What an `io::Error` wraps is one of them, which `source` alone would skip.
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| {
-        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        wrapped.map(|inner| inner as &(dyn Error + 'static)).or_else(|| error.source())
-    })
+/// Whether the other side closed the connection.
+fn is_cut(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// Whether the other side closed a new connection in the middle of the handshake. A connection that ends after it, but
+/// before the answer, has ureq's own words for it.
+fn is_cut_handshake(error: &io::Error) -> bool {
+    is_cut(error) && error.get_ref().is_none()
 }

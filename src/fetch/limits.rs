@@ -12,7 +12,7 @@ pub struct Limits {
     /// The longest that a download may take as a whole, with all attempts and mirrors, however slowly bytes come.
     pub deadline: Duration,
     /// The most redirects to follow.
-    pub redirects: usize,
+    pub redirects: u32,
     /// The most bytes to take.
     pub bytes: u64,
     /// How often a transfer that is cut is taken up again before it fails.

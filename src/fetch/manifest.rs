@@ -256,13 +256,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("firmware-manifests");
-        let files = file::toml_files(&dir).unwrap();
-        assert_eq!(files.len(), EMBEDDED.len());
-        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
-            assert!(path.ends_with(origin));
-            assert_eq!(fs::read_to_string(path).unwrap(), text);
-        }
+        crate::file::assert_embedded("firmware-manifests", &EMBEDDED);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod limits;
 mod manifest;
 mod partial;
 mod progress;
+mod proxy;
 mod unpack;
 mod updater;
 

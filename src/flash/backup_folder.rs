@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
 use crate::atomic::StagedFolder;
+use crate::digest::Sha256Digest;
 use crate::escape;
 use crate::failure::{Exit, Failure};
 use crate::file;
@@ -242,7 +242,11 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let mut entries = Vec::new();
     for (name, bytes) in files(backup) {
         write_synced(&partial.path().join(name), &bytes)?;
-        entries.push(FileEntry { name: name.to_owned(), length: bytes.len() as u64, sha256: hex(&bytes) });
+        entries.push(FileEntry {
+            name: name.to_owned(),
+            length: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes).to_string(),
+        });
     }
     let manifest =
         BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
@@ -342,7 +346,7 @@ fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderErro
             expected: format!("{} bytes", entry.length),
         });
     }
-    let found = hex(&bytes);
+    let found = Sha256Digest::of(&bytes).to_string();
     if found != entry.sha256 {
         return Err(BackupFolderError::Damaged {
             path,
@@ -401,10 +405,6 @@ fn open_to_all_as_usual(_path: &Path) -> Result<(), BackupFolderError> {
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
     let path = path.to_owned();
     move |source| BackupFolderError::Io { doing, path, source }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //! address leaves the parity flag (nothing reads P); AJMP and ACALL take their page from their own address rather
 //! than from the next one (240417 has none in the last two bytes of a page).
 
-use i8051::{Cpu, CpuContext, Register};
+use i8051::{Cpu, Register};
 
+use super::bus::Bus;
 use super::code_space::CodeSpace;
 use super::error::RunError;
 use super::observer::{Observer, Step};
@@ -64,52 +65,10 @@ pub struct Outcome {
     pub r7: u8,
 }
 
-struct Bus<R> {
-    sfrs: Sfrs,
-    xdata: Xdata<R>,
-    code: CodeSpace,
-}
-
-impl<R: Registers> CpuContext for Bus<R> {
-    type Ports = Sfrs;
-    type Xdata = Xdata<R>;
-    type Code = CodeSpace;
-
-    #[inline(always)]
-    fn ports(&self) -> &Sfrs {
-        &self.sfrs
-    }
-
-    #[inline(always)]
-    fn xdata(&self) -> &Xdata<R> {
-        &self.xdata
-    }
-
-    #[inline(always)]
-    fn code(&self) -> &CodeSpace {
-        &self.code
-    }
-
-    #[inline(always)]
-    fn ports_mut(&mut self) -> &mut Sfrs {
-        &mut self.sfrs
-    }
-
-    #[inline(always)]
-    fn xdata_mut(&mut self) -> &mut Xdata<R> {
-        &mut self.xdata
-    }
-
-    #[inline(always)]
-    fn code_mut(&mut self) -> &mut CodeSpace {
-        &mut self.code
-    }
-}
-
 /// The ASM2464PD's 8051. Interrupts never happen: what is called runs alone.
 pub struct Machine<R> {
     cpu: Cpu,
-    bus: Bus<R>,
+    bus: Bus<Xdata<R>>,
     stack_limit: u8,
 }
 

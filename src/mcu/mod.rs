@@ -5,6 +5,7 @@
 //! instruction before it is executed; [`Trace`] is one. [`FirmwareCpu`] executes SCSI commands on an image's own
 //! dispatcher; [`conventions`] says how that keeps them.
 
+mod bus;
 pub mod checklist;
 mod chip_registers;
 mod code_space;
@@ -19,6 +20,7 @@ mod sfr;
 mod spi_flash;
 mod xdata;
 
+pub(crate) use bus::Bus;
 pub use chip_registers::ChipRegisters;
 pub use code_space::CodeSpace;
 #[cfg(test)]

@@ -115,24 +115,11 @@ impl Library {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("patches"))
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
-            .collect();
-        files.sort();
-        assert_eq!(files.len(), EMBEDDED.len());
-        for (path, (origin, text)) in files.iter().zip(EMBEDDED) {
-            assert!(path.ends_with(origin), "{}", path.display());
-            assert_eq!(fs::read_to_string(path).unwrap(), text);
-        }
+        crate::file::assert_embedded("patches", &EMBEDDED);
     }
 
     #[test]

@@ -151,6 +151,17 @@ struct Transfer {
     is_out: bool,
 }
 
+impl Transfer {
+    /// `outcome` is what libusb_submit_transfer returned for it.
+    fn submitted(&mut self, outcome: c_int) -> Result<(), PipeError> {
+        if outcome != 0 {
+            return Err(error_of(outcome));
+        }
+        self.is_out = true;
+        Ok(())
+    }
+}
+
 /// A device's bulk pipes: see the module's text for what keeps them safe.
 pub(super) struct Transfers {
     transfers: Vec<Transfer>,
@@ -355,12 +366,7 @@ impl Pipes for Transfers {
             }
             ffi::libusb_submit_transfer(raw)
         };
-        if outcome == 0 {
-            transfer.is_out = true;
-            Ok(())
-        } else {
-            Err(error_of(outcome))
-        }
+        transfer.submitted(outcome)
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
@@ -432,12 +438,7 @@ impl ControlPipes for Transfers {
             (*raw).transfer_type = code::LIBUSB_TRANSFER_TYPE_CONTROL;
             ffi::libusb_submit_transfer(raw)
         };
-        if outcome == 0 {
-            transfer.is_out = true;
-            Ok(())
-        } else {
-            Err(error_of(outcome))
-        }
+        transfer.submitted(outcome)
     }
 }
 

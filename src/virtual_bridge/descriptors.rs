@@ -294,7 +294,7 @@ mod tests {
     use crate::firmware::known_blocks;
 
     fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+        crate::digest::to_hex(bytes, " ")
     }
 
     /// Walks the descriptors in a configuration: (bDescriptorType, the whole descriptor).

@@ -1,11 +1,12 @@
 //! The same, as a user sees it: the program's exit statuses and what it leaves behind.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::schemas;
-use crate::server::{Server, send_file};
+use crate::server::{Server, read_request, send_file};
 use crate::{image, manifest, zip_of};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
@@ -65,6 +66,30 @@ fn an_out_that_holds_something_else_is_only_replaced_with_force() {
     assert_eq!(download(folder.path(), &["-o", "out.bin", "--force"]).status.code(), Some(0));
     assert_eq!(fs::read(&out).unwrap(), image());
     assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
+}
+
+#[test]
+fn a_proxy_from_the_environment_carries_the_download_unless_no_proxy_names_the_host() {
+    let proxy = Server::start(|request, stream| {
+        assert_eq!(request.path, "mirror.invalid:80");
+        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+        assert_eq!(read_request(stream).unwrap().path, "/fw.bin");
+        send_file(stream, &image());
+    });
+    let folder = workspace(&[]);
+    let through_proxy = |no_proxy: &str| {
+        let mut command = Command::new(PROGRAM);
+        arguments(&mut command, folder.path());
+        command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy);
+        command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap()
+    };
+    let output = through_proxy("invalid");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("asmpatch::http::connect"), "{}", stderr(&output));
+    assert_eq!(proxy.requests().len(), 0);
+    let output = through_proxy("");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(proxy.requests().len(), 1);
 }
 
 // Limits and signals as Unix has them.

@@ -77,7 +77,8 @@ impl Drop for Server {
     }
 }
 
-fn read_request(stream: &TcpStream) -> Option<Request> {
+/// Reads one request's head; `None` where the client hangs up.
+pub fn read_request(stream: &TcpStream) -> Option<Request> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next()?.ok()?;
     let path = first.split(' ').nth(1)?.to_owned();

@@ -299,7 +299,7 @@ fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    asmpatch::digest::to_hex(bytes, " ")
 }
 
 impl fmt::Display for Step {

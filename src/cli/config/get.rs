@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use super::block;
 use crate::bridge::Attached;
-use crate::cli::known::DeviceIds;
-use crate::cli::pcap::PcapArgs;
+use crate::cli::device::PortArgs;
 use crate::cli::print;
 use crate::digest::to_hex;
 use crate::escape::Escape as _;
@@ -15,7 +14,6 @@ use crate::failure::{AnyFailure, Exit};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
 use crate::flash::observe;
 use crate::interrupt;
-use crate::unit::{self, Selector};
 
 /// Show the fields of a unit's configuration.
 ///
@@ -28,16 +26,8 @@ pub struct Args {
     #[arg(value_parser = parse_field)]
     field: Option<ConfigField>,
 
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
-
     #[command(flatten)]
-    ids: DeviceIds,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    port: PortArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -96,8 +86,7 @@ impl Value {
 /// No unit, one whose disk is in use, one that gives no block that holds.
 pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let recording = args.pcap.start()?;
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
+    let (_recording, mut port) = args.port.open()?;
     let device = port.device();
     let (Attached { usb_id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
     let zero = block(&device, state, &blocks, BlockIndex::Zero)?;

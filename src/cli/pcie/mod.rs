@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
+use crate::digest::to_hex;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
@@ -295,10 +296,6 @@ pub(super) struct MemoryJson<'a> {
 
 impl print::Document for MemoryJson<'_> {}
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
     let mut bytes = vec![0; args.len];
@@ -316,7 +313,7 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Re
     }
     bar.finish_and_clear();
     if args.unit.json {
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: hex(&bytes) });
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(&bytes, "") });
     } else {
         out!("{}", show::dump(args.address, &bytes));
     }
@@ -328,7 +325,7 @@ fn write(args: &WriteArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailu
     let Bytes(bytes) = &args.bytes;
     reached.pcie.memory_write(args.address, bytes)?;
     if args.unit.json {
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: hex(bytes) });
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(bytes, "") });
     } else {
         outln!("{}: {} bytes written at {:#x}", reached.device, bytes.len(), args.address);
     }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::{Reached, hex, tree};
+use super::{Reached, tree};
 use crate::bridge::open::Supply;
 use crate::cli::print;
+use crate::digest::to_hex;
 use crate::escape::Escape as _;
 use crate::file;
 use crate::firmware::BridgeState;
@@ -110,7 +111,7 @@ impl Shown<'_, '_, '_> {
             class_name: class_name(function.class),
             vendor_name: self.names.vendor(function.vendor),
             device_name: self.names.device(function.vendor, function.device),
-            config: self.spaces.get(index).map(|space| hex(&bytes(space))),
+            config: self.spaces.get(index).map(|space| to_hex(&bytes(space), "")),
         });
         Json {
             device: &self.reached.device,

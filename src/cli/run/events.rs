@@ -4,6 +4,7 @@ use super::author::Observers;
 use super::{Kind, place, xdata};
 use crate::chip::{DmaEvent, UsbEvent, Watch, register_name};
 use crate::cli::names::Names;
+use crate::digest::to_hex;
 use crate::firmware::{CodeAddress, FlashAddress};
 use crate::mcu::{AccessKind, Step, Trace};
 use crate::pcap::{Device, End};
@@ -155,9 +156,6 @@ impl Recorder {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    let mut text: Vec<String> = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
-    if bytes.len() > SHOWN {
-        text.push("...".to_owned());
-    }
-    text.join(" ")
+    let shown = to_hex(&bytes[..bytes.len().min(SHOWN)], " ");
+    if bytes.len() > SHOWN { shown + " ..." } else { shown }
 }

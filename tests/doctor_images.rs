@@ -163,6 +163,8 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
     let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
     let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
+    let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
+    request.extend(266_u32.to_le_bytes());
     // 266 dwords are two packets. A stream of writes begins before the second is read.
     let mut stream = |kind, mode| {
         let answer = unit.control([0x40, 0xF0, kind, 0x0F, mode, 0, 12, 0], &request);

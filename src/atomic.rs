@@ -11,18 +11,12 @@ use thiserror::Error;
 
 pub use self::leftovers::StagedFolder;
 use crate::escape::Escape as _;
-use crate::failure::{Exit, Failure};
 use crate::file;
 
 /// Why a file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot write {}: {doing}", path.shown())]
-#[diagnostic(
-    code(asmpatch::file::write),
-    help(
-        "nothing half-written is left; check that the folder exists, that you may write to it, and that the disk has room"
-    )
-)]
+#[diagnostic(code(asmpatch::file::write))]
 pub struct AtomicWriteError {
     /// The file.
     pub path: PathBuf,
@@ -30,12 +24,6 @@ pub struct AtomicWriteError {
     pub doing: &'static str,
     /// Why.
     pub source: io::Error,
-}
-
-impl Failure for AtomicWriteError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// Writes a file: a temporary file in the same folder, its bytes on the disk, then the name, then the folder.

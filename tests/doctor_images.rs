@@ -185,5 +185,5 @@ fn page_of(unit: VirtualBridge) -> Diagnosis {
     let info = unit::of_port(&mut port).unwrap();
     let library = Library::embedded().unwrap();
     let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
-    diagnose(&seen, "virtual:u")
+    diagnose(&seen, "virtual:u", |_| None)
 }

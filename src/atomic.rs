@@ -34,7 +34,7 @@ pub struct AtomicWriteError {
 ///
 /// # Errors
 /// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
-#[cfg(feature = "fetch")]
+#[cfg(any(feature = "fetch", test))]
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
     write_all(&[(path, bytes)])
 }
@@ -43,7 +43,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
 ///
 /// # Errors
 /// As for [`write()`].
-#[cfg(feature = "fetch")]
+#[cfg(any(feature = "fetch", test))]
 pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     let mut staged = Vec::with_capacity(files.len());
     for (path, bytes) in files {

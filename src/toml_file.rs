@@ -53,17 +53,17 @@ pub fn reason(text: &str, error: &toml::de::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use miette::{GraphicalReportHandler, GraphicalTheme};
-
     use super::*;
 
     #[test]
+    #[cfg(feature = "cli")]
     fn what_is_quoted_of_a_file_is_shown_escaped_and_still_marked_at_its_place() {
         let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
         let error = parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
         assert_eq!(error.at, Some((28, 1).into()));
         let mut shown = String::new();
-        GraphicalReportHandler::new_themed(GraphicalTheme::none()).render_report(&mut shown, &*error).unwrap();
+        let theme = miette::GraphicalTheme::none();
+        miette::GraphicalReportHandler::new_themed(theme).render_report(&mut shown, &*error).unwrap();
         assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
     }
 

@@ -48,7 +48,7 @@ pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     options.read(true);
     do_not_wait(&mut options);
     let file = options.open(path)?;
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     take(file, max)
 }
 
@@ -93,9 +93,21 @@ pub(crate) fn assert_embedded(folder: &str, embedded: &[(&str, &str)]) {
 /// # Errors
 /// The system's, and where it is a link, a device, a pipe or a folder.
 pub fn open_own(path: &Path) -> io::Result<File> {
+    own(path, |options, path| options.open(path))
+}
+
+/// [`open_own`] and [`hold`].
+///
+/// # Errors
+/// Theirs.
+pub fn hold_own(path: &Path) -> io::Result<File> {
+    own(path, hold)
+}
+
+fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
-    let made = options.clone().create_new(true).open(path);
+    let made = open(options.clone().create_new(true), path);
     let file = match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // The kind is asked first for a message that names it; opening does not follow a link that comes later.
@@ -104,7 +116,7 @@ pub fn open_own(path: &Path) -> io::Result<File> {
             }
             do_not_wait(&mut options);
             do_not_follow(&mut options);
-            options.open(path)?
+            open(&options, path)?
         }
         made => {
             let file = made?;
@@ -112,8 +124,37 @@ pub fn open_own(path: &Path) -> io::Result<File> {
             file
         }
     };
-    must_be_regular(&file)?;
+    refuse_irregular(&file)?;
     Ok(file)
+}
+
+/// Opens a file that nobody else holds, and holds it as long as it is open: against every other process, and every other
+/// handle of this one. Anybody may read it.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::WouldBlock`] where somebody else holds the file.
+#[cfg(not(windows))]
+pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.open(path)?;
+    file.try_lock()?;
+    Ok(file)
+}
+
+/// Opens a file that nobody else holds, and holds it as long as it is open: against every other process, and every other
+/// handle of this one. Anybody may read it.
+///
+/// # Errors
+/// The system's; [`io::ErrorKind::WouldBlock`] where somebody else holds the file.
+#[cfg(windows)]
+pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    use std::os::windows::fs::OpenOptionsExt;
+    const FILE_SHARE_READ: u32 = 1;
+    const FILE_SHARE_DELETE: u32 = 4;
+    const ERROR_SHARING_VIOLATION: i32 = 32;
+    // Windows' locks would keep readers out; what an open file shares does not.
+    options.clone().share_mode(FILE_SHARE_READ | FILE_SHARE_DELETE).open(path).map_err(|error| {
+        if error.raw_os_error() == Some(ERROR_SHARING_VIOLATION) { io::ErrorKind::WouldBlock.into() } else { error }
+    })
 }
 
 /// Makes a folder and those above it. The owner may use each that is made, whatever the umask.
@@ -141,7 +182,7 @@ pub fn irregular(path: &Path) -> Option<&'static str> {
     (!kind.is_file()).then(|| name(kind))
 }
 
-fn must_be_regular(file: &File) -> io::Result<()> {
+fn refuse_irregular(file: &File) -> io::Result<()> {
     let kind = file.metadata()?.file_type();
     if kind.is_file() { Ok(()) } else { Err(not_regular(name(kind))) }
 }
@@ -260,6 +301,25 @@ pub fn toml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     paths.sort();
     Ok(paths)
+}
+
+#[cfg(test)]
+mod holding {
+    use super::*;
+
+    #[test]
+    fn a_held_file_is_read_by_all_and_held_by_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("held");
+        let held = hold_own(&path).unwrap();
+        io::Write::write_all(&mut &held, b"kept").unwrap();
+        for again in [hold_own(&path), hold(File::options().read(true), &path)] {
+            assert_eq!(again.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+        drop(held);
+        assert_eq!(take(hold_own(&path).unwrap(), 4).unwrap(), b"kept");
+    }
 }
 
 #[cfg(unix)]

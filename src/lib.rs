@@ -31,8 +31,8 @@
 //!
 //! use asmpatch::bridge::Port;
 //! use asmpatch::flash::access::Access;
-//! use asmpatch::flash::plan::Plan;
-//! use asmpatch::flash::run::{self, Options};
+//! use asmpatch::flash::plan::FlashPlan;
+//! use asmpatch::flash::run::{self, FlashOptions};
 //! use asmpatch::flash::registers::BUDGET;
 //! use asmpatch::interrupt::Interrupt;
 //! use asmpatch::practice;
@@ -42,8 +42,8 @@
 //! let mut port = VirtualPort::new("virtual".to_owned(), unit);
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
-//! let plan = Plan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
-//! let options = Options {
+//! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
+//! let options = FlashOptions {
 //!     backup_into: None,
 //!     return_deadline: Duration::from_secs(10),
 //!     replug_deadline: Duration::ZERO,

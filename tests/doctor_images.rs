@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use asmpatch::bridge::Endpoint;
-use asmpatch::doctor::{Options, diagnose, examine};
+use asmpatch::doctor::{Diagnosis, DoctorOptions, diagnose, examine};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Library;
 use asmpatch::unit;
-use asmpatch::virtual_bridge::{InReply, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{ControlAnswer, InReply, Scenario, VirtualBridge, VirtualPort};
 
 fn image(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
@@ -150,12 +150,37 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     unit.bulk_out(Endpoint::DataOut, 0, &cbw);
     let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
     assert!(!matches!(took, InReply::Silent | InReply::Gone), "{took:?}");
-    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
-    let info = unit::of_port(&mut port).unwrap();
-    let library = Library::embedded().unwrap();
-    let seen = examine(&mut port, info, Options::default(), &library, Interrupt::never()).unwrap();
-    let page = diagnose(&seen, "virtual:u");
+    let page = page_of(unit);
     let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
     assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
     assert!(pipes.found.contains("E2") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+}
+
+/// What random life has found (docs/reliability.md): a runtime that was killed in a long read, and started anew.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_needs_its_power() {
+    let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
+    let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
+    unit.reset_by_host(0).unwrap();
+    // 266 dwords are two packets, of which the host takes one.
+    let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
+    request.extend(266_u32.to_le_bytes());
+    let reads = unit.control([0x40, 0xF0, 0x20, 0x0F, 2, 0, 12, 0], &request);
+    assert!(matches!(reads, Some(ControlAnswer::Done(_))), "{reads:?}");
+    let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
+    assert!(!matches!(took, InReply::Silent | InReply::Gone), "{took:?}");
+    unit.control([0x40, 0xF0, 0x60, 0x0F, 1, 0, 12, 0], &request);
+    let page = page_of(unit);
+    let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
+    assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
+    assert!(pipes.found.contains("F0") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+}
+
+fn page_of(unit: VirtualBridge) -> Diagnosis {
+    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
+    let info = unit::of_port(&mut port).unwrap();
+    let library = Library::embedded().unwrap();
+    let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
+    diagnose(&seen, "virtual:u")
 }

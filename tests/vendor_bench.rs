@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, Outcome, Path, Plan, Prediction, Progress, Report, Unit};
+use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
 use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
 use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
@@ -34,36 +34,36 @@ fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
     Bridge::new(port.uas().unwrap().unwrap())
 }
 
-fn plan(paths: &[Path], depth: Vec<usize>) -> Plan {
+fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
     let moment = Duration::from_millis(50);
     // The model's time-outs come as soon as nothing can happen any more.
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
     let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
-    Plan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
+    BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
 }
 
 /// The report, and whether the unit was initialised.
-fn run(bridge: &mut Bridge<AnyTransport>, plan: &Plan) -> (Report, bool) {
+fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
     let mut initialised = false;
     let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress| {
-        initialised |= progress == Progress::Initialising;
+        initialised |= progress == BenchEvent::Initialising;
     });
     (report.unwrap(), initialised)
 }
 
-fn nobody() -> Unit {
+fn nobody() -> BenchUnit {
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    Unit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() }
+    BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() }
 }
 
-fn predicted(report: &Report, path: Path) -> Prediction {
+fn predicted(report: &BenchReport, path: Path) -> Prediction {
     let row = report.rows.iter().find(|row| row.path == path).unwrap();
     row.figures().and_then(|figures| figures.predicted).unwrap()
 }
 
-fn outcome(report: &Report, path: Path) -> &Outcome {
+fn outcome(report: &BenchReport, path: Path) -> &Outcome {
     &report.rows.iter().find(|row| row.path == path).unwrap().outcome
 }
 

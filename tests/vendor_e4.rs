@@ -8,6 +8,7 @@ mod e4;
 use asmpatch::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asmpatch::mcu::{LineKind, listing};
 use asmpatch::patch::Library;
+use asmpatch::symbols::Symbols;
 use e4::Pair;
 
 fn vendor_file() -> Vec<u8> {
@@ -21,7 +22,7 @@ fn pair() -> Pair {
 }
 
 fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
-    listing(image, at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
+    listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn the_cave_of_is_free(patch: &str) {
     // No short jump reaches over the zeros before it, and no case table's entry leads there.
     for bank in [Bank::Common, Bank::Bank0, Bank::Bank1] {
         let first = if bank == Bank::Common { 0 } else { COMMON_LEN as u16 };
-        let lines = listing(&image, CodeAddress::new(bank, first).unwrap(), usize::MAX);
+        let lines = listing(&image, &Symbols::default(), CodeAddress::new(bank, first).unwrap(), usize::MAX);
         for line in lines.iter().filter(|line| line.kind == LineKind::Case) {
             let target = line.bytes[line.bytes.len() - 2..].to_vec();
             let entry = if line.bytes.len() == 4 { target } else { line.bytes[..2].to_vec() };

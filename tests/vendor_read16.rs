@@ -13,6 +13,7 @@ use asmpatch::mcu::{AccessKind, CodeSpace, Machine, Registers, XdataMemory, list
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::scsi::runtime::INITIALISATION;
+use asmpatch::symbols::Symbols;
 use chip_images::{patched, powered_on, vendor};
 use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, pattern};
 
@@ -474,7 +475,7 @@ fn places_of(image: &Image, bytes: &[u8]) -> Vec<String> {
 }
 
 fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
-    listing(image, at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
+    listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
 }
 
 /// 0x33 at XDATA 0x0000 is the runtime's alone: the firmware writes 0 and 1 there. 0x0AFF is written by the start-up of an
@@ -507,7 +508,7 @@ fn nothing_jumps_into_what_the_hooks_replace() {
     assert_eq!(texts(&image, "c:0x3CEE", 3), ["cjne a, #0x88, 0x3CF5", "mov r7, #0x02", "sjmp 0x3CFE"]);
     assert_eq!(texts(&image, "c:0x40AF", 3), ["clr a", "mov r7, a", "mov r6, a"]);
     let inside = ["0x3CF2", "0x3CF3", "0x3CF4", "0x3909", "0x390A", "0x40B0", "0x40B1"];
-    for line in listing(&image, "c:0x0000".parse().unwrap(), usize::MAX) {
+    for line in listing(&image, &Symbols::default(), "c:0x0000".parse().unwrap(), usize::MAX) {
         assert!(!inside.iter().any(|at| line.text.ends_with(at)), "{line}");
     }
 }

@@ -53,14 +53,9 @@ fn opened(bridge: &mut Bridge<AnyTransport>) -> Option<TinyGpu> {
     TinyGpu::open(&mut pcie, &survey).unwrap()
 }
 
-/// The card sends nothing but the entry.
-fn entry_alone(entry: Entry) -> DmaWrite {
-    DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) }
-}
-
-fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, send: &DmaWrite) -> Result<(), TinyGpuError> {
+fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
     let mut engine = VendorTlp::new(bridge);
-    card.send(&mut Pcie::new(&mut engine, &mut NoTime), send)
+    card.complete(&mut Pcie::new(&mut engine, &mut NoTime), entry)
 }
 
 impl Unit {
@@ -77,7 +72,7 @@ impl Unit {
     fn read16(&mut self, sectors: usize) -> Result<Vec<u8>, SramReadError> {
         let (card, mut data) = (self.card, vec![0; sectors * SECTOR]);
         self.bridge.read_sram_by_read16(&mut data, SECOND, |bridge, entry| match card {
-            Some(card) => tell(bridge, card, &entry_alone(entry)),
+            Some(card) => tell(bridge, card, entry),
             None => Ok(()),
         })?;
         Ok(data)
@@ -86,7 +81,7 @@ impl Unit {
     fn dma(&mut self, slot: u8, sectors: usize) -> Result<Vec<u8>, SramReadError> {
         let (card, mut data) = (self.card, vec![0; sectors * SECTOR]);
         self.bridge.read_sram_by_dma(slot, &mut data, SECOND, |bridge, entry| match card {
-            Some(card) => tell(bridge, card, &entry_alone(entry)),
+            Some(card) => tell(bridge, card, entry),
             None => Ok(()),
         })?;
         Ok(data)
@@ -238,7 +233,7 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
         unit.works();
         if let Some(card) = card {
             // The DMA has forgotten the read: a late entry sends nothing.
-            tell(&mut unit.bridge, card, &entry_alone(awaited.unwrap())).unwrap();
+            tell(&mut unit.bridge, card, awaited.unwrap()).unwrap();
             assert!(unit.bridge.transport_mut().read_spare_stream(&mut data, SECOND).is_err());
             unit.bridge.initialise().unwrap();
             // No bus number and no address is lost with a reset of the USB port.
@@ -256,7 +251,7 @@ fn a_device_that_can_not_be_told_leaves_a_unit_that_works() {
     let mut unit = unit(CARD);
     let card = unit.card.unwrap();
     let refuse = |bridge: &mut Bridge<AnyTransport>, entry: Entry| {
-        tell(bridge, card, &entry_alone(Entry { to: 0x0070_0000, command_at: None, ..entry }))
+        tell(bridge, card, Entry { to: 0x0070_0000, command_at: None, ..entry })
     };
     let mut data = [0; SECTOR];
     let ended = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse);

@@ -86,28 +86,36 @@ fn a_drive_that_is_ill_ends_every_command_and_leaves_a_unit_that_answers() {
         // An error of a READ of one part is lost in the firmware: docs/chip.md.
         ("blocks = 0", true, false),
         ("blocks = 0x4000000000000000", true, true),
+        ("blocks = 0x7FFFFFFFFFFFFFFF", true, true),
         ("blocks = 2048, fails-after = 0", true, false),
     ] {
-        let mut bridge = with_drive(drive, "").open().unwrap();
-        let read = bridge.read16(0, &mut [1; 512]);
-        let written = bridge.write16(0, &[2; 512]);
-        assert_eq!((read.is_ok(), written.is_ok()), (reads, writes), "{drive} {read:?} {written:?}");
-        for error in [read.err(), written.err()].into_iter().flatten() {
-            assert!(matches!(error, CommandError::CheckCondition { .. }), "{drive} {error}");
+        for is_uas in [false, true] {
+            let mut port = with_drive(drive, "");
+            let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+            let read = bridge.read16(0, &mut [1; 512]);
+            let written = bridge.write16(0, &[2; 512]);
+            let what = format!("{drive}, UAS {is_uas}: {read:?} {written:?}");
+            assert_eq!((read.is_ok(), written.is_ok()), (reads, writes), "{what}");
+            for error in [read.err(), written.err()].into_iter().flatten() {
+                assert!(matches!(error, CommandError::CheckCondition { .. }), "{what}");
+            }
+            assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "{what}");
         }
-        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "{drive}");
     }
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() {
-    let mut bridge = with_drive("blocks = 2048", "pcie-link-lost-after = 420\n").open().unwrap();
-    let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
-    assert!(written[0].is_ok(), "{:?}", written[0]);
-    let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
-    assert!(matches!(lost, CommandError::Transport(TransportError::Timeout { .. })), "{lost}");
-    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    for is_uas in [false, true] {
+        let mut port = with_drive("blocks = 2048", "pcie-link-lost-after = 420\n");
+        let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+        let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
+        assert!(written[0].is_ok(), "UAS {is_uas}: {:?}", written[0]);
+        let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
+        assert!(matches!(lost, CommandError::Transport(TransportError::Timeout { .. })), "UAS {is_uas}: {lost}");
+        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "UAS {is_uas}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::path::Path;
-use super::report::{Report, Row, SCHEMA};
+use super::report::{BenchReport, Row, SCHEMA};
 use crate::failure::{Exit, Failure};
 
 /// One row beside its twin of the earlier run.
@@ -66,20 +66,20 @@ impl Failure for BaselineError {
 struct Printed {
     schema: u32,
     #[serde(flatten)]
-    report: Report,
+    report: BenchReport,
 }
 
 /// Reads an earlier report.
 ///
 /// # Errors
 /// [`BaselineError`].
-pub fn parse(json: &str) -> Result<Report, BaselineError> {
+pub fn parse(json: &str) -> Result<BenchReport, BaselineError> {
     let Printed { schema, report } = serde_json::from_str(json).map_err(BaselineError::Json)?;
     if schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: schema }) }
 }
 
 /// The rows that both runs measured, in the order of the later one.
-pub fn compare(before: &Report, now: &Report) -> Vec<Change> {
+pub fn compare(before: &BenchReport, now: &BenchReport) -> Vec<Change> {
     let change = |row: &Row| {
         let same = |other: &&Row| (other.path, other.size, other.depth) == (row.path, row.size, row.depth);
         let before = before.rows.iter().find(same)?.figures()?.mb_per_s;

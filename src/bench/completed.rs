@@ -10,7 +10,7 @@ use super::report::Outcome;
 use super::tally::repeat;
 use crate::bridge::{Bridge, Transport};
 use crate::interrupt::Interrupt;
-use crate::pcie::{DmaWrite, NoTime, Pcie, SRAM_ADDRESS, SramReadError, TinyGpu, VendorTlp};
+use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu, VendorTlp};
 
 /// Measures READ(16) or the DMA that E5 start. `compare` says whether the SRAM begins with the pattern. What it takes to set
 /// a read up and to tell the GPU counts.
@@ -34,9 +34,8 @@ pub(super) fn measure<T: Transport>(
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
             let tell = |bridge: &mut Bridge<T>, entry| {
-                let send = DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) };
                 // A card that has its address is ready.
-                card.send(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), &send)
+                card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
             };
             let ended = match path {
                 Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::error::BenchError;
-use super::path::{Path, WINDOW_AT};
+use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
 use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError};
@@ -106,7 +106,7 @@ fn read_back<T: Transport>(
     for (step, expected) in piece.chunks(E4_STEP).enumerate() {
         let at = step * E4_STEP;
         let found = &mut buffer[..expected.len()];
-        let from = XdataAddress::main(WINDOW_AT + at as u16);
+        let from = XdataAddress::SRAM_WINDOW.plus(at as u16);
         let command = Command::XdataRead { from, len: expected.len() as u16 };
         match exchange(bridge, Path::E4Stock, command, DataPhase::In(found), timeout)? {
             Exchange::Moved(moved) if moved == expected.len() => {}

@@ -1,7 +1,7 @@
 //! Measures what a bridge does, and first proves that it does it right.
 //!
 //! [`run`] measures the vendor's firmware and [`run_open`] the open one: each looks at what sits behind the bridge, writes
-//! a pattern and reads it back, times each path at one size and depth after the other, and gives a [`Report`]. Nothing
+//! a pattern and reads it back, times each path at one size and depth after the other, and gives a [`BenchReport`]. Nothing
 //! here prints.
 
 pub mod baseline;
@@ -31,6 +31,6 @@ pub use open::run_open;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
 pub use predict::{Limit, Prediction, ROUND_TRIP_US};
-pub use report::{Figures, Integrity, Outcome, Report, Row, SCHEMA, Spread, Unit};
-pub use run::{Plan, Progress, run};
+pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Spread};
+pub use run::{BenchEvent, BenchPlan, run};
 pub use survey::runs_firmware;

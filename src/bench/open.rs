@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::beyond::{self, Memory};
+use super::beyond::{self, Beyond, Memory};
 use super::error::BenchError;
 use super::measure::{Effort, Point};
-use super::path::{Path, WINDOW_AT};
+use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
-use super::report::{Integrity, Outcome, Report, Row, Unit};
-use super::run::{Plan, Progress, obstacle};
+use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
+use super::run::{BenchEvent, BenchPlan, NO_DEVICE, obstacle};
 use super::tally::{Tally, repeat};
 use super::tlp::{self, control_outcome};
 use super::{integrity, verdict};
@@ -16,15 +16,16 @@ use crate::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use crate::bridge::{ControlError, OpenBridge};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
+use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu};
 use crate::scsi::XdataAddress;
 
 /// The slot of the SRAM whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
 
-/// Why a path is left out on any unit that runs open firmware.
-fn left_out(path: Path) -> Option<&'static str> {
+/// Why a path is left out on a unit that runs open firmware.
+fn left_out(path: Path, beyond: &Beyond) -> Option<&'static str> {
     match path {
-        Path::F2In => Some("the SRAM waits for a running GPU's write to 0x00822000"),
+        Path::F2In if beyond.card.is_none() => Some(NO_DEVICE),
         path if !Path::OPEN.contains(&path) => Some("the open firmware takes no SCSI commands"),
         _ => None,
     }
@@ -32,32 +33,34 @@ fn left_out(path: Path) -> Option<&'static str> {
 
 /// Runs the plan on a unit that runs open firmware. `unit` is as for [`run`](super::run()).
 ///
-/// Where the plan writes, PCIe gets its power if it has none, bus numbers and BARs get addresses where they have none,
+/// Where the plan writes, or a GPU is to complete reads, PCIe gets its power if it has none, bus numbers and BARs get
+/// addresses where they have none,
 /// and these stay. What was in the GPU's memory is put back.
 ///
 /// # Errors
 /// [`BenchError`]: the wire failed, Ctrl-C.
 pub fn run_open(
     bridge: &mut OpenBridge,
-    mut unit: Unit,
-    plan: &Plan,
+    mut unit: BenchUnit,
+    plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, BenchError> {
-    progress(Progress::Checking);
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<BenchReport, BenchError> {
+    progress(BenchEvent::Checking);
     bridge.set_timeout(plan.effort.timeout);
     unit.transport = "control".to_owned();
     unit.firmware = "open-firmware".to_owned();
-    let writes = plan.writes(&Path::OPEN);
-    if writes && !bridge.link_state()?.1 {
+    let completes = plan.paths.contains(&Path::F2In);
+    let assigns = completes || plan.writes(&Path::OPEN);
+    if assigns && !bridge.link_state()?.1 {
         bridge.pcie_power(true)?;
     }
-    let beyond = beyond::look(bridge, writes, false, interrupt)?;
+    let beyond = beyond::look(bridge, assigns, completes, interrupt)?;
     unit.behind.clone_from(&beyond.words);
     interrupt.check()?;
 
     let pattern = Pattern::new(plan.seed);
-    let runs = |path: Path| plan.paths.contains(&path) && left_out(path).is_none();
+    let runs = |path: Path| plan.paths.contains(&path) && left_out(path, &beyond).is_none();
     let memory = beyond.memory.as_ref().ok().copied();
     let to_restore = match memory.filter(|_| runs(Path::F0Write) || runs(Path::TlpWrite)) {
         Some(memory) => Some((memory, read_memory(bridge, memory, pattern.bytes().len())?)),
@@ -74,18 +77,18 @@ pub fn run_open(
     let (integrity, rows) = outcome?;
     let verdict = verdict::judge(&rows, BridgeState::OpenFirmware, bridge.speed());
     let tool = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Report { tool, unit, integrity, e4_extension: false, read16_sram: false, rows, verdict })
+    Ok(BenchReport { tool, unit, integrity, e4_extension: false, read16_sram: false, rows, verdict })
 }
 
 fn measure_all(
     bridge: &mut OpenBridge,
     pattern: &Pattern,
-    beyond: &beyond::Beyond,
-    plan: &Plan,
+    beyond: &Beyond,
+    plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(Progress),
+    progress: &mut dyn FnMut(BenchEvent),
 ) -> Result<(Option<Integrity>, Vec<Row>), BenchError> {
-    let runs = |path: Path| plan.paths.contains(&path) && left_out(path).is_none();
+    let runs = |path: Path| plan.paths.contains(&path) && left_out(path, beyond).is_none();
     let memory = beyond.memory.as_ref().ok().copied();
     let mut integrity = Integrity::default();
     if runs(Path::F2Out) {
@@ -112,8 +115,8 @@ fn measure_all(
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
-        progress(Progress::Row { index, of: wanted.len(), point });
-        let known = obstacle(point.path, left_out(point.path), Some(beyond), integrity.as_ref(), &rows);
+        progress(BenchEvent::Row { index, of: wanted.len(), point });
+        let known = obstacle(point.path, left_out(point.path, beyond), Some(beyond), integrity.as_ref(), &rows);
         let outcome = match known {
             Some(outcome) => outcome,
             None if point.path.is_tlp() => {
@@ -125,7 +128,7 @@ fn measure_all(
                 }
                 outcome
             }
-            None => measure(bridge, point, memory, pattern, &holds, plan.effort, interrupt)?,
+            None => measure(bridge, point, beyond, pattern, &holds, plan.effort, interrupt)?,
         };
         rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
     }
@@ -152,7 +155,7 @@ fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integr
         }
         integrity.f2 = Some(Outcome::Same);
         let mut found = vec![0; piece.len()];
-        let outcome = match bridge.xdata_read(XdataAddress::main(WINDOW_AT), &mut found) {
+        let outcome = match bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut found) {
             Ok(()) => integrity::compare(piece, &found, index * WINDOW_LEN),
             Err(error) => control_outcome(error)?,
         };
@@ -188,13 +191,14 @@ fn read_memory(bridge: &mut OpenBridge, memory: Memory, len: usize) -> Result<Re
 fn measure(
     bridge: &mut OpenBridge,
     point: Point,
-    memory: Option<Memory>,
+    beyond: &Beyond,
     pattern: &Pattern,
     holds: &Holds,
     effort: Effort,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
     let Point { path, size, depth } = point;
+    let memory = beyond.memory.as_ref().ok().copied();
     bridge.set_depth(depth);
     let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
     let mut found = vec![0; size];
@@ -207,16 +211,22 @@ fn measure(
             let mut ended = Ok(());
             while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
                 let begun = Instant::now();
-                ended = match (path, memory) {
-                    (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes),
-                    (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes),
-                    (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found),
+                ended = match (path, memory, beyond.card) {
+                    (Path::F2Out, ..) => bridge.sram_write(SLOT, &bytes),
+                    (Path::F2In, _, Some(card)) => completed_read(bridge, card, &mut found)?,
+                    (Path::F0Write, Some(memory), _) => bridge.stream_write(memory.address, &bytes),
+                    (Path::F0Read, Some(memory), _) => bridge.stream_read(memory.address, &mut found),
                     _ => return Ok(Some(Outcome::NotRun { reason: "nothing to measure it on".to_owned() })),
                 };
                 if ended.is_ok() {
                     tally.count(size, begun.elapsed());
-                    if path == Path::F0Read && holds.memory {
-                        tally.compare(Some(&bytes), Some(&found));
+                    let known = match path {
+                        Path::F0Read if holds.memory => size,
+                        Path::F2In if holds.window => size.min(WINDOW_LEN),
+                        _ => 0,
+                    };
+                    if known > 0 {
+                        tally.compare(bytes.get(..known), found.get(..known));
                     }
                 }
             }
@@ -227,6 +237,21 @@ fn measure(
             Err(error) => control_outcome(error).map(Some),
         }
     })
+}
+
+/// F2 towards the host, completed by the card. What tells it counts.
+fn completed_read(
+    bridge: &mut OpenBridge,
+    card: TinyGpu,
+    found: &mut [u8],
+) -> Result<Result<(), ControlError>, BenchError> {
+    let ended =
+        bridge.sram_read(SLOT, found, |bridge, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry));
+    match ended {
+        Ok(()) => Ok(Ok(())),
+        Err(SramReadError::Control(error)) => Ok(Err(error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// E4 after E4, round and round in the window.
@@ -258,7 +283,7 @@ impl OpenWorkload for Reads<'_> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
-        let from = XdataAddress::main(WINDOW_AT + self.offset(self.number) as u16);
+        let from = XdataAddress::SRAM_WINDOW.plus(self.offset(self.number) as u16);
         self.number += 1;
         Some(OpenJob::Control(OpenCommand::XdataRead { from, len: self.size as u16 }))
     }

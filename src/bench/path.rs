@@ -10,8 +10,6 @@ use super::pattern::WINDOW_LEN;
 use crate::bridge::JobData;
 use crate::scsi::{Command, XdataAddress};
 
-/// Where XDATA shows the first 4 KiB of the data buffer. Source: the reference's XDATA map.
-pub(super) const WINDOW_AT: u16 = 0xF000;
 /// Bytes that READ(16) goes round in.
 const READ_REACH: usize = 0x8_0000;
 
@@ -206,7 +204,7 @@ impl Path {
             Self::Write16 => Command::Write16 { lba: (at / 512) as u64, blocks: (len / 512) as u32 },
             Self::Read16 => Command::Read16 { lba: (at / 512) as u64, blocks: (len / 512) as u32 },
             Self::E4Stock | Self::E4Extended => {
-                Command::XdataRead { from: XdataAddress::main(WINDOW_AT + at as u16), len: len as u16 }
+                Command::XdataRead { from: XdataAddress::SRAM_WINDOW.plus(at as u16), len: len as u16 }
             }
             _ => return None,
         };

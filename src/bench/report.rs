@@ -11,11 +11,11 @@ pub const SCHEMA: u32 = 2;
 /// All that a bench found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct BenchReport {
     /// The version of asmpatch.
     pub tool: String,
     /// The unit.
-    pub unit: Unit,
+    pub unit: BenchUnit,
     /// Whether the pattern came back; absent where nothing was written.
     pub integrity: Option<Integrity>,
     /// Whether E4 takes more than 255 bytes a command.
@@ -26,13 +26,13 @@ pub struct Report {
     /// One row a path, size and depth.
     pub rows: Vec<Row>,
     /// What the figures mean to a GPU runtime.
-    pub verdict: Vec<Verdict>,
+    pub verdict: Vec<BenchVerdict>,
 }
 
 /// One path's best row against what a GPU runtime sees today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Verdict {
+pub struct BenchVerdict {
     /// The path.
     pub path: Path,
     /// The median of its fastest row; `None` where it gave no answer.
@@ -48,7 +48,7 @@ pub struct Verdict {
 /// The unit that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Unit {
+pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
     /// A virtual bridge: the figures measure this machine, not a bridge.
@@ -174,7 +174,7 @@ pub struct Row {
     pub outcome: Outcome,
 }
 
-impl Report {
+impl BenchReport {
     /// The first row that failed, in the order in which they were measured.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())

@@ -8,7 +8,7 @@ use super::error::BenchError;
 use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
-use super::report::{Integrity, Outcome, Report, Row, Unit};
+use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
 use super::{integrity, tlp, verdict};
 use crate::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use crate::bridge::{Behind, Bridge, Speed, Transport, TransportError, TransportKind};
@@ -18,7 +18,7 @@ use crate::pcie::{PcieError, TinyGpu, VendorTlp};
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct BenchPlan {
     /// The paths; [`Path::E4Extended`] is left out where the unit does not have it. Of one that its firmware does not have,
     /// the row says so.
     pub paths: BTreeSet<Path>,
@@ -36,7 +36,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl BenchPlan {
     /// Whether one of these paths is wanted that changes the bridge's SRAM, or what is behind the bridge.
     pub(super) fn writes(&self, paths: &[Path]) -> bool {
         paths.iter().any(|path| path.writes() && self.paths.contains(path))
@@ -92,7 +92,7 @@ impl Plan {
 
 /// What is going on, for a progress display.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum BenchEvent {
     /// The survey and the integrity check.
     Checking,
     /// The unit is about to be initialised as a GPU runtime does: it should be restarted in the end.
@@ -108,7 +108,7 @@ pub enum Progress {
     },
 }
 
-const NO_DEVICE: &str = "no device that completes";
+pub(super) const NO_DEVICE: &str = "no device that completes";
 /// The most bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
 
@@ -126,7 +126,7 @@ enum Reads {
 }
 
 /// Why a path is left out on this unit.
-fn left_out(path: Path, plan: &Plan, kind: TransportKind, reads: Reads) -> Option<&'static str> {
+fn left_out(path: Path, plan: &BenchPlan, kind: TransportKind, reads: Reads) -> Option<&'static str> {
     let has_ssd = reads == Reads::Drive;
     match path {
         path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
@@ -152,18 +152,18 @@ fn left_out(path: Path, plan: &Plan, kind: TransportKind, reads: Reads) -> Optio
 /// Runs the plan on a unit that runs the vendor's firmware. `unit` tells who it is; its `firmware`, `transport` and
 /// `behind` are filled in here.
 ///
-/// A unit that [`Progress::Initialising`] was told of is initialised as by a GPU runtime when this ends, well or not.
+/// A unit that [`BenchEvent::Initialising`] was told of is initialised as by a GPU runtime when this ends, well or not.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
 pub fn run<T: Transport>(
     bridge: &mut Bridge<T>,
-    mut unit: Unit,
-    plan: &Plan,
+    mut unit: BenchUnit,
+    plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, BenchError> {
-    progress(Progress::Checking);
+    progress: &mut dyn FnMut(BenchEvent),
+) -> Result<BenchReport, BenchError> {
+    progress(BenchEvent::Checking);
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
     unit.firmware = "vendor".to_owned();
@@ -218,7 +218,7 @@ pub fn run<T: Transport>(
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
             return Err(BenchError::CannotTell { why });
         }
-        progress(Progress::Initialising);
+        progress(BenchEvent::Initialising);
         bridge.initialise()?;
     }
     let asks = initialises && plan.paths.contains(&Path::Read16);
@@ -253,7 +253,7 @@ pub fn run<T: Transport>(
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
-        progress(Progress::Row { index, of: wanted.len(), point });
+        progress(BenchEvent::Row { index, of: wanted.len(), point });
         let obstacle = obstacle(point.path, left_out(point.path), beyond.as_ref(), integrity.as_ref(), &rows);
         let outcome = match obstacle {
             Some(outcome) => outcome,
@@ -283,12 +283,20 @@ pub fn run<T: Transport>(
         tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
     let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
-    Ok(Report { tool: env!("CARGO_PKG_VERSION").to_owned(), unit, integrity, e4_extension, read16_sram, rows, verdict })
+    Ok(BenchReport {
+        tool: env!("CARGO_PKG_VERSION").to_owned(),
+        unit,
+        integrity,
+        e4_extension,
+        read16_sram,
+        rows,
+        verdict,
+    })
 }
 
 /// Whether the unit has the patch read16-sram. Firmware that gives no answer to a READ(16) of no sectors has it not, and is
 /// initialised again after its recovery.
-fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &Plan) -> Result<bool, BenchError> {
+fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &BenchPlan) -> Result<bool, BenchError> {
     match has_read16_sram(bridge, plan.effort.timeout) {
         Err(TransportError::Timeout { .. }) => {
             integrity::recover(bridge, Path::Read16)?;

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use thiserror::Error;
 
 use super::path::Path;
-use super::report::Report;
+use super::report::BenchReport;
 use crate::escape::Escape as _;
 use crate::failure::{Exit, Failure};
 
@@ -44,7 +44,7 @@ type Point = (f64, [f64; 3]);
 ///
 /// # Errors
 /// [`SvgError`].
-pub fn draw(report: &Report) -> Result<String, SvgError> {
+pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
     let over_size = series(report, |path| widest(report, path).map(|(_, depth)| depth), true);
     let over_depth = series(report, |path| widest(report, path).map(|(size, _)| size), false);
     if over_size.is_empty() {
@@ -68,12 +68,12 @@ pub fn draw(report: &Report) -> Result<String, SvgError> {
 }
 
 /// The greatest size and depth at which a path was measured.
-fn widest(report: &Report, path: Path) -> Option<(usize, usize)> {
+fn widest(report: &BenchReport, path: Path) -> Option<(usize, usize)> {
     let measured = || report.rows.iter().filter(move |row| row.path == path && row.figures().is_some());
     Some((measured().map(|row| row.size).max()?, measured().map(|row| row.depth).max()?))
 }
 
-fn series(report: &Report, fixed: impl Fn(Path) -> Option<usize>, over_size: bool) -> BTreeMap<Path, Vec<Point>> {
+fn series(report: &BenchReport, fixed: impl Fn(Path) -> Option<usize>, over_size: bool) -> BTreeMap<Path, Vec<Point>> {
     let mut lines: BTreeMap<Path, Vec<Point>> = BTreeMap::new();
     for row in &report.rows {
         let (over, held) = if over_size { (row.size, row.depth) } else { (row.depth, row.size) };

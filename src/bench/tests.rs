@@ -177,16 +177,16 @@ impl Transport for Unit0 {
     }
 }
 
-fn plan(paths: &[Path]) -> Plan {
+fn plan(paths: &[Path]) -> BenchPlan {
     let millisecond = Duration::from_millis(1);
     let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
     let paths: BTreeSet<Path> = paths.iter().copied().collect();
-    Plan { paths, sizes: vec![], depths: vec![], sweep: false, reads_without_ssd: false, effort, seed: 42 }
+    BenchPlan { paths, sizes: vec![], depths: vec![], sweep: false, reads_without_ssd: false, effort, seed: 42 }
 }
 
-fn bench(unit: Unit0, plan: &Plan) -> (Result<Report, BenchError>, Unit0) {
+fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {
     let mut bridge = Bridge::new(unit);
-    let who = Unit {
+    let who = BenchUnit {
         device: "test".to_owned(),
         is_virtual: true,
         usb_id: "ADD1:0001".to_owned(),
@@ -292,7 +292,7 @@ fn after_the_last_write_every_slot_is_free() {
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
-    let sweep = Plan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
+    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
     let (report, unit0) = bench(Unit0 { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
     let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
@@ -323,7 +323,7 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let who = Unit {
+    let who = BenchUnit {
         device: String::new(),
         is_virtual: true,
         usb_id: String::new(),

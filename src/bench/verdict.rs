@@ -1,7 +1,7 @@
 //! What the figures mean to a GPU runtime: held against what others have published.
 
 use super::path::Path;
-use super::report::{Outcome, Row, Verdict};
+use super::report::{BenchVerdict, Outcome, Row};
 use crate::bridge::Speed;
 use crate::firmware::BridgeState;
 
@@ -30,14 +30,14 @@ const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f
 }
 
 /// One verdict a path that was run and has a published figure, in the order of the rows.
-pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = Vec::new();
+pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<BenchVerdict> {
+    let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
         let Some((needed_mb_per_s, source)) = published(row.path, firmware, speed) else { continue };
         let median = row.figures().map(|figures| figures.mb_per_s.median);
         let index = verdicts.iter().position(|verdict| verdict.path == row.path).unwrap_or_else(|| {
             let source = source.to_owned();
-            verdicts.push(Verdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
+            verdicts.push(BenchVerdict { path: row.path, mb_per_s: None, needed_mb_per_s, meets: false, source });
             verdicts.len() - 1
         });
         let verdict = &mut verdicts[index];

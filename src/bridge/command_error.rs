@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use super::error::TransportError;
 use crate::failure::{Exit, Failure};
-use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey};
+use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 
 /// A command that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
@@ -133,12 +133,12 @@ fn advice(cdb: &Cdb, sense: Option<Sense>) -> &'static str {
     let Some(sense) = sense else {
         return "run the command again; if it stays, unplug the unit, wait five seconds and plug it in again";
     };
-    let is_flash = matches!(cdb.opcode(), 0xE0..=0xE3);
+    let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);
     match (sense.key, sense.asc, sense.ascq) {
         (SenseKey::ILLEGAL_REQUEST, 0x20, _) => {
             "what runs on the unit does not know this command; `asmpatch list` tells what runs there"
         }
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == 0xE4 => {
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => {
             "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)"
         }
         (SenseKey::ILLEGAL_REQUEST, 0x24, _) => {

@@ -18,8 +18,6 @@ pub(super) const INITIALISED_AT: [XdataAddress; 3] =
 /// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
 const SSD_STARTED_AT: XdataAddress = XdataAddress::main(0x053E);
 const INITIALISED: &str = "a GPU runtime has initialised the bridge";
-/// The start of the data buffer's window: what a test of E4's length may read.
-const WINDOW_AT: XdataAddress = XdataAddress::main(0xF000);
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
 
@@ -113,7 +111,7 @@ fn model(bytes: &[u8]) -> String {
 /// [`TransportError`] where the wire failed.
 pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
     let mut data = [0; 256];
-    let command = Command::XdataRead { from: WINDOW_AT, len: 256 };
+    let command = Command::XdataRead { from: XdataAddress::SRAM_WINDOW, len: 256 };
     let completion = bridge.execute(command, DataPhase::In(&mut data), timeout)?;
     Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
 }

@@ -163,7 +163,7 @@ pub enum DmaEvent {
 
 /// What there is to tell the firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Event {
+enum Notice {
     /// A transfer to the host is finished.
     In(Done),
     /// One from the host.
@@ -176,7 +176,7 @@ pub(super) struct Dma {
     from_host: Vec<Transfer>,
     to_host: Vec<Transfer>,
     /// Events to come, and when.
-    due: VecDeque<(u64, Event)>,
+    due: VecDeque<(u64, Notice)>,
     done_in: VecDeque<Done>,
     done_out: VecDeque<Done>,
     drained: bool,
@@ -307,7 +307,7 @@ impl Dma {
         if transfer.left > 0 {
             self.begin(!to_host, transfer);
         } else if is_drain {
-            self.later(now, Event::Drained);
+            self.later(now, Notice::Drained);
         }
     }
 
@@ -347,7 +347,7 @@ impl Dma {
         if transfer.left == 0 {
             let ended = self.from_host.remove(index);
             self.news.push(ended.ended(false));
-            self.later(now, if ended.is_drain { Event::Drained } else { Event::Out(ended.done()) });
+            self.later(now, if ended.is_drain { Notice::Drained } else { Notice::Out(ended.done()) });
         }
     }
 
@@ -373,12 +373,12 @@ impl Dma {
         if transfer.left == 0 {
             let ended = self.to_host.remove(index);
             self.news.push(ended.ended(true));
-            self.later(now, Event::In(ended.done()));
+            self.later(now, Notice::In(ended.done()));
         }
         Some(packet)
     }
 
-    fn later(&mut self, now: u64, event: Event) {
+    fn later(&mut self, now: u64, event: Notice) {
         if self.due.len() < MOST {
             self.due.push_back((now + EVENT_DELAY, event));
         }
@@ -391,10 +391,10 @@ impl Dma {
     pub(super) fn advance(&mut self, now: u64) {
         while let Some((_, event)) = self.due.pop_front_if(|(at, _)| *at <= now) {
             match event {
-                Event::In(done) if self.done_in.len() < MOST => self.done_in.push_back(done),
-                Event::Out(done) if self.done_out.len() < MOST => self.done_out.push_back(done),
-                Event::In(_) | Event::Out(_) => {}
-                Event::Drained => self.drained = true,
+                Notice::In(done) if self.done_in.len() < MOST => self.done_in.push_back(done),
+                Notice::Out(done) if self.done_out.len() < MOST => self.done_out.push_back(done),
+                Notice::In(_) | Notice::Out(_) => {}
+                Notice::Drained => self.drained = true,
             }
         }
     }

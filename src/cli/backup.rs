@@ -18,7 +18,7 @@ use crate::firmware::ImageError;
 use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
 use crate::flash::open_image::OpenImage;
-use crate::flash::progress::{Event, Observer, Step};
+use crate::flash::progress::{FlashEvent, FlashObserver, FlashStep};
 use crate::flash::read;
 use crate::interrupt;
 
@@ -143,8 +143,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let mut access = Access::open(&mut *port)?;
     let screen = Screen::start(context, false, false);
     let mut bar = screen.unit(0, device.clone());
-    bar.event(Event::Total(read::BACKUP_BYTES));
-    bar.event(Event::Begin(Step::Backup));
+    bar.event(FlashEvent::Total(read::BACKUP_BYTES));
+    bar.event(FlashEvent::Begin(FlashStep::Backup));
     let backup = read::backup(&mut access, device.clone(), &attached, &mut bar, interrupt)?;
     drop(bar);
     screen.finish();

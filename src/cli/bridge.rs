@@ -15,7 +15,7 @@ use crate::failure::{AnyFailure, Exit, Failure};
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::practice;
-use crate::virtual_bridge::usbredir::{Address, Event, Listener, Report, serve};
+use crate::virtual_bridge::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use crate::virtual_bridge::{VirtualBridge, replug};
 
 /// Work with virtual bridges.
@@ -155,22 +155,22 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     Ok(Exit::Done)
 }
 
-fn tell(context: &Context, address: &Address, report: Report) {
+fn tell(context: &Context, address: &Address, report: ServerEvent) {
     let text = match report {
-        Report::GivenUp(error) => {
+        ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
             return context.report_diagnostic(&error);
         }
         _ if context.is_quiet() => return,
-        Report::Connected => "a guest has connected".to_owned(),
-        Report::Left => "the guest has left".to_owned(),
-        Report::Unit(Event::Plugged { id, state }) => format!("plugged in as {id} ({state})"),
-        Report::Unit(Event::Unplugged) => "unplugged".to_owned(),
-        Report::Unit(Event::Alternate(alternate)) => {
+        ServerEvent::Connected => "a guest has connected".to_owned(),
+        ServerEvent::Left => "the guest has left".to_owned(),
+        ServerEvent::Unit(GuestEvent::Plugged { id, state }) => format!("plugged in as {id} ({state})"),
+        ServerEvent::Unit(GuestEvent::Unplugged) => "unplugged".to_owned(),
+        ServerEvent::Unit(GuestEvent::Alternate(alternate)) => {
             format!("alternate {alternate}: {}", if alternate == 0 { "Bulk-Only" } else { "UAS" })
         }
-        Report::Unit(Event::PortReset) => "port reset".to_owned(),
-        Report::Unit(Event::Refused) => "the guest's filter refuses the device".to_owned(),
+        ServerEvent::Unit(GuestEvent::PortReset) => "port reset".to_owned(),
+        ServerEvent::Unit(GuestEvent::Refused) => "the guest's filter refuses the device".to_owned(),
     };
     errln!("{}: {text}", address.bold());
 }

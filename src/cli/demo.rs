@@ -138,7 +138,7 @@ fn verified(verified: &Verified) {
     done(&format!("a copy with one changed bit is refused: {reason}"));
 }
 
-fn flashed(plan: &plan::Plan, report: &flash_run::Report) {
+fn flashed(plan: &plan::FlashPlan, report: &flash_run::FlashReport) {
     let changed = plan.blocks.iter().map(|block| block.changes.len()).sum::<usize>();
     done(&format!("the unit keeps its own serial number and USB4 identity; {changed} fields of its blocks change"));
     for step in &report.steps {
@@ -148,12 +148,12 @@ fn flashed(plan: &plan::Plan, report: &flash_run::Report) {
 }
 
 /// The folder in front of the backup's: long, and gone when the demo ends.
-fn folder_of(report: &flash_run::Report) -> String {
+fn folder_of(report: &flash_run::FlashReport) -> String {
     let parent = report.backup.as_deref().and_then(Path::parent).and_then(Path::parent);
     parent.map_or_else(String::new, |folder| format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR))
 }
 
-fn measured(report: &bench::Report) {
+fn measured(report: &bench::BenchReport) {
     if let Some(integrity) = &report.integrity {
         done("initialised as a GPU runtime does it, after READ CAPACITY and E6 have both said: no medium");
         if integrity.e4 == Some(Outcome::Same) {
@@ -191,6 +191,9 @@ fn computed(computed: &Computed) {
     ));
     done(&format!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram)));
     done(&format!("the same by a memory read of the GPU: {}", work(*by_reads)));
+    remark(
+        "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)",
+    );
 }
 
 fn next(kept: Option<&Path>) {

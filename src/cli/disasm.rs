@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::input::ImageFile;
+use super::names::{Names, SymbolsReport};
 use super::{Context, print};
 use crate::failure::{AnyFailure, Exit};
 use crate::firmware::CodeAddress;
@@ -12,10 +13,12 @@ use crate::mcu::{self, Line};
 
 /// Disassemble an image's code.
 ///
-/// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines. SDCC's
-/// assembler accepts the output.
+/// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines; with --symbols,
+/// those of your firmware's. SDCC's assembler accepts the instructions.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64")]
+#[command(
+    after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map"
+)]
 pub struct Args {
     /// The image.
     file: PathBuf,
@@ -28,6 +31,10 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = 32)]
     count: usize,
 
+    /// Take names from SDCC's NAME.map or NAME.cdb, or from an ELF; may be given more than once.
+    #[arg(long, value_name = "FILE")]
+    symbols: Vec<PathBuf>,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -35,16 +42,18 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report<'a> {
+pub(super) struct DisasmReport<'a> {
     /// The image.
     file: String,
     /// The version in it.
     version: String,
+    /// The files of --symbols.
+    symbols: &'a [SymbolsReport],
     /// The listing.
     lines: &'a [Line],
 }
 
-impl print::Document for Report<'_> {}
+impl print::Document for DisasmReport<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -52,12 +61,15 @@ impl print::Document for Report<'_> {}
 /// Where the file can't be read or is no image.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let image = ImageFile::read(&args.file)?.image;
-    let lines = mcu::listing(&image, args.at, args.count);
+    let names = Names::read(&args.symbols, &image)?;
+    let lines = mcu::listing(&image, &names.names, args.at, args.count);
     if args.json {
-        let report =
-            Report { file: args.file.display().to_string(), version: image.version().to_string(), lines: &lines };
-        print::json(&report);
+        let (file, version) = (args.file.display().to_string(), image.version().to_string());
+        print::json(&DisasmReport { file, version, symbols: &names.files, lines: &lines });
     } else {
+        for file in &names.files {
+            errln!("{file}");
+        }
         for line in &lines {
             outln!("{line}");
         }

@@ -14,7 +14,7 @@ use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
-use crate::doctor::{Diagnosis, Finding, Options, Report, diagnose, examine};
+use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, Finding, diagnose, examine};
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, Exit};
 use crate::fetch::Manifests;
@@ -102,10 +102,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
-        output::check_new(path, args.force)?;
+        output::refuse_existing(path, args.force)?;
     }
     if args.experiments {
-        experiments::can_ask(args)?;
+        experiments::refuse_unasked(args)?;
     }
     let recording = args.pcap.start()?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
@@ -113,7 +113,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let device = port.device();
     let info = unit::of_port(&mut *port)?;
     let serial = info.serial.clone();
-    let options = Options { write: args.write, compare: args.report.is_some() };
+    let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let diagnosis = diagnose(&seen, &device);
@@ -134,7 +134,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = Report::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
+        let report = DoctorReport::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
         atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
         if !args.json {
             outln!(

@@ -102,7 +102,7 @@ impl<'a> From<&'a Manifest> for ImageJson<'a> {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report<'a> {
+pub(super) struct DownloadReport<'a> {
     #[serde(flatten)]
     image: ImageJson<'a>,
     /// The file: OUT, or the one in the cache.
@@ -115,7 +115,7 @@ pub(super) struct Report<'a> {
     place: Option<&'a str>,
 }
 
-impl print::Document for Report<'_> {}
+impl print::Document for DownloadReport<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -194,7 +194,7 @@ fn list(known: &Manifests, json: bool) {
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
     // Asked before the file is opened: reading a pipe would wait for its writer.
-    output::must_be_regular(path)?;
+    output::refuse_irregular(path)?;
     match file::read_regular(path, bytes.len()) {
         Ok(there) if there == bytes => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -204,13 +204,13 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
     Ok(atomic::write(path, bytes)?)
 }
 
-fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> Report<'a> {
+fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> DownloadReport<'a> {
     let (kind, from, place) = match origin {
         Origin::Cache => ("cache", None, None),
         Origin::File(file, place) => ("file", Some(file.display().to_string()), place.as_deref()),
         Origin::Url(url, place) => ("url", Some(url.clone()), place.as_deref()),
     };
-    Report { image: manifest.into(), path, origin: kind, from, place }
+    DownloadReport { image: manifest.into(), path, origin: kind, from, place }
 }
 
 fn summary(manifest: &Manifest, origin: &Origin) -> String {

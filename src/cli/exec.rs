@@ -16,15 +16,13 @@ use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::FirmwareVersion;
 use crate::mcu::{self, Access, AccessKind, FirmwareCpu, MemoryFlash, Region, Reply, Trace, Wire};
 use crate::scsi::bot::Direction;
-use crate::scsi::{Cdb, Sense, XdataAddress, XdataPage};
+use crate::scsi::{Cdb, Sense, XdataAddress, XdataPage, opcode};
 
 /// The most data-out that a command takes: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
 /// Instructions that --trace keeps: all of a command that is not about the flash.
 const TRACE_KEPT: usize = 20_000;
 const BYTES_A_LINE: usize = 16;
-/// E4.
-const XDATA_READ: u8 = 0xE4;
 
 /// Execute a SCSI command on an image's own code.
 ///
@@ -218,8 +216,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     let (reply, data) = result?;
     let accesses = unit.machine_mut().xdata_mut().take_accesses();
-    let mut report = Report::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
-    if cdb.opcode() == XDATA_READ {
+    let mut report = ExecReport::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
+    if cdb.opcode() == opcode::XDATA_READ {
         // A read of more than one packet goes on in interrupts, which the dispatcher alone does not show.
         if let Some(instructions) = chip::instructions(&file.image, args.wire(&cdb), &cdb, args.budget) {
             (report.instructions, report.counted) = (instructions, Counted::Chip);
@@ -263,8 +261,14 @@ impl Args {
         match self.transport {
             Transport::Uas => Wire::Uas,
             Transport::Bot => {
-                let direction =
-                    if matches!(cdb.opcode(), 0xE1 | 0xE3 | 0x2A | 0x8A) { Direction::Out } else { Direction::In };
+                let direction = if matches!(
+                    cdb.opcode(),
+                    opcode::CONFIG_WRITE | opcode::FLASH_WRITE | opcode::WRITE_10 | opcode::WRITE_16
+                ) {
+                    Direction::Out
+                } else {
+                    Direction::In
+                };
                 Wire::BulkOnly { host_len: self.host_length.unwrap_or_else(|| natural_length(cdb)), direction }
             }
         }
@@ -276,20 +280,20 @@ fn natural_length(cdb: &Cdb) -> u32 {
     let byte = cdb.padded();
     let blocks = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low])) * 512;
     match cdb.opcode() {
-        0x03 | 0x12 | 0x1A => u32::from(byte[4]),
-        0x25 => 8,
-        0x28 | 0x2A => blocks(byte[7], byte[8]),
-        0x88 | 0x8A => blocks(byte[12], byte[13]),
-        0xE0 | 0xE1 => 128,
-        0xE2 | 0xE3 => u32::from_be_bytes([byte[2], byte[3], byte[4], byte[5]]),
-        0xE4 => u32::from(u16::from_be_bytes([byte[5], byte[1]])),
+        opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::MODE_SENSE_6 => u32::from(byte[4]),
+        opcode::READ_CAPACITY_10 => 8,
+        opcode::READ_10 | opcode::WRITE_10 => blocks(byte[7], byte[8]),
+        opcode::READ_16 | opcode::WRITE_16 => blocks(byte[12], byte[13]),
+        opcode::CONFIG_READ | opcode::CONFIG_WRITE => 128,
+        opcode::FLASH_READ | opcode::FLASH_WRITE => u32::from_be_bytes([byte[2], byte[3], byte[4], byte[5]]),
+        opcode::XDATA_READ => u32::from(u16::from_be_bytes([byte[5], byte[1]])),
         _ => 0,
     }
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Report {
+pub(super) struct ExecReport {
     /// The command: bytes in hexadecimal, with spaces between them.
     cdb: String,
     /// How it ended: `good`, `check-condition`, `good-then-reset`, `queued`, `waits-for-data`, `no-answer`.
@@ -315,7 +319,7 @@ pub(super) struct Report {
     registers: Vec<RegisterAccess>,
 }
 
-impl print::Document for Report {}
+impl print::Document for ExecReport {}
 
 /// Where the instructions were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -339,7 +343,7 @@ struct RegisterAccess {
     value: u8,
 }
 
-impl Report {
+impl ExecReport {
     fn new(cdb: &Cdb, reply: Reply, data: &[u8], instructions: u64, stack_high_water: u8, accesses: &[Access]) -> Self {
         let sense = |sense: Sense| format!("{:x}/{:02x}/{:02x}", sense.key.0, sense.asc, sense.ascq);
         let access = |access: &Access| RegisterAccess {
@@ -387,7 +391,7 @@ fn kind_word(kind: AccessKind) -> &'static str {
     }
 }
 
-fn print(report: &Report, data: &[u8], accesses: &[Access]) {
+fn print(report: &ExecReport, data: &[u8], accesses: &[Access]) {
     outln!("command       {}", report.cdb);
     outln!("status        {}", report.status_words());
     let span = if report.counted == Counted::Chip { " from the command's arrival to its status" } else { "" };

@@ -295,7 +295,6 @@ impl Visit for Message {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
 
     use super::*;
 
@@ -329,7 +328,7 @@ mod tests {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let queue = Arc::new(Queue::default());
         let writer = Arc::clone(&queue);
-        let (ended, has_ended) = mpsc::channel();
+        let (ended, has_ended) = std::sync::mpsc::channel();
         thread::spawn(move || {
             writer.write(Sink::File(full));
             ended.send(())

@@ -32,6 +32,7 @@ mod known;
 mod list;
 mod log;
 mod man;
+mod names;
 mod output;
 mod patch;
 mod patch_elf;

@@ -54,7 +54,7 @@ impl Failure for OutputError {
 ///
 /// # Errors
 /// [`OutputError::Irregular`].
-pub fn must_be_regular(path: &Path) -> Result<(), OutputError> {
+pub fn refuse_irregular(path: &Path) -> Result<(), OutputError> {
     match file::irregular(path) {
         Some(kind) => Err(OutputError::Irregular { path: path.to_owned(), kind }),
         None => Ok(()),
@@ -70,15 +70,15 @@ pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), OutputError> 
     if file::irregular(path).is_none() && same(path, input) {
         return Err(OutputError::IsInput { path: path.to_owned() });
     }
-    check_new(path, force)
+    refuse_existing(path, force)
 }
 
 /// The same where nothing is read.
 ///
 /// # Errors
 /// [`OutputError`].
-pub fn check_new(path: &Path, force: bool) -> Result<(), OutputError> {
-    must_be_regular(path)?;
+pub fn refuse_existing(path: &Path, force: bool) -> Result<(), OutputError> {
+    refuse_irregular(path)?;
     if !force && path.symlink_metadata().is_ok() { Err(OutputError::Exists { path: path.to_owned() }) } else { Ok(()) }
 }
 

@@ -99,7 +99,7 @@ fn check(path: &Path) -> Result<(), AnyFailure> {
     if path.extension().is_none_or(|extension| extension != "prom") {
         return Err(TargetError::Name(path.to_owned()).into());
     }
-    output::must_be_regular(path)?;
+    output::refuse_irregular(path)?;
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(Exposition::START.len() as u64).read_to_end(&mut start));
     match read {

@@ -12,7 +12,7 @@ use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::is_virtual;
-use crate::flash::plan::Plan;
+use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Origin;
 
 /// Write a backup back to a bridge, byte for byte.
@@ -58,5 +58,5 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         ),
         origin: Origin::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
     };
-    session.run(&job, |seen| Ok(Plan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
+    session.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }

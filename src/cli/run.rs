@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use self::author::AuthorArgs;
 use self::events::{Events, Recorder};
-pub(super) use self::report::Report;
+pub(super) use self::report::RunReport;
 use self::report::{CommandReport, FunctionReport, RequestReport, show, unknown};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
@@ -64,8 +64,8 @@ pub struct Args {
     transport: Transport,
 
     /// The speed of the link.
-    #[arg(long, value_enum, default_value_t = LinkSpeed::Super)]
-    speed: LinkSpeed,
+    #[arg(long, value_enum, default_value_t = SpeedArg::Super)]
+    speed: SpeedArg,
 
     /// Suspend the link after enumeration, and resume it before the first --cdb.
     #[arg(long)]
@@ -111,7 +111,7 @@ enum Transport {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum LinkSpeed {
+enum SpeedArg {
     /// 5 Gbit/s.
     Super,
     /// 480 Mbit/s.
@@ -147,8 +147,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         put(&mut flash, part.flash_address(), part.of(&bytes));
     }
     let speed = match args.speed {
-        LinkSpeed::Super => Speed::Super,
-        LinkSpeed::High => Speed::High,
+        SpeedArg::Super => Speed::Super,
+        SpeedArg::High => Speed::High,
     };
     let mut chip = Chip::power_on(CodeSpace::new(&file.image), flash, speed);
     if args.gpu {
@@ -195,7 +195,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let Recorder { symbols, observers, .. } = &mut *eyes;
     let wrote = args.author.write(symbols, observers)?;
     let here = CodeAddress::fetched((chip.pc() >> 16) as u8, chip.pc() as u16);
-    let report = Report {
+    let report = RunReport {
         file: args.file.display().to_string(),
         version: file.image.version().to_string(),
         state,

@@ -200,10 +200,10 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("bench", bench::Json<'_>, "asmpatch bench --json");
     one!("config", config::get::Json<'_>, "asmpatch config get --json");
     each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
-    one!("disasm", disasm::Report<'_>, "asmpatch disasm --json");
+    one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
     one!("doctor", doctor::Json<'_>, "asmpatch doctor --json");
-    one!("download", download::Report<'_>, "asmpatch download --json");
-    one!("exec", exec::Report, "asmpatch exec --json");
+    one!("download", download::DownloadReport<'_>, "asmpatch download --json");
+    one!("exec", exec::ExecReport, "asmpatch exec --json");
     each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
     each!("images", download::KnownJson<'_>, "asmpatch download --list --json: an element an image");
     one!("info", info::Json<'_>, "asmpatch info --json");
@@ -213,11 +213,14 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("pcie", pcie::show::Json<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
     one!("reset", reset::Json, "asmpatch reset --json");
-    one!("run", run::Report, "asmpatch run --json");
+    one!("run", run::RunReport, "asmpatch run --json");
     one!("unpatch", unpatch::Json<'_>, "asmpatch unpatch --json");
     each!("verify", verify::Json<'_>, "asmpatch verify --json: an element a file");
     one!("wrap", wrap::Json, "asmpatch wrap --json");
     let report = crate::doctor::REPORT_SCHEMA;
-    check(document::<crate::doctor::Report>("doctor-report", report, "The file of asmpatch doctor --report"), report);
+    check(
+        document::<crate::doctor::DoctorReport>("doctor-report", report, "The file of asmpatch doctor --report"),
+        report,
+    );
     assert!(stale.is_empty(), "SCHEMAS=overwrite cargo test --lib schemas, and read the difference: {stale:?}");
 }

@@ -233,11 +233,11 @@ impl<'a> Demo<'a> {
         attached: &Attached,
         set: &PatchSet<'_>,
         patched: &Patched,
-    ) -> Result<(plan::Plan, run::Report), AnyFailure> {
+    ) -> Result<(plan::FlashPlan, run::FlashReport), AnyFailure> {
         let blocks = Access::open(port)?.blocks(attached.state)?;
         let edit = |block: &mut _| set.config().apply(block);
-        let plan = plan::Plan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
-        let options = run::Options {
+        let plan = plan::FlashPlan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
+        let options = run::FlashOptions {
             backup_into: Some(self.folder.join("backups")),
             return_deadline: Duration::from_secs(10),
             replug_deadline: Duration::ZERO,
@@ -254,8 +254,8 @@ impl<'a> Demo<'a> {
     ///
     /// # Errors
     /// What `bench` can end in, and [`DemoError::Check`] where bytes came back wrong.
-    pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::Report, AnyFailure> {
-        let unit = bench::Unit {
+    pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::BenchReport, AnyFailure> {
+        let unit = bench::BenchUnit {
             device: port.device(),
             is_virtual: true,
             usb_id: attached.usb_id.to_string(),
@@ -270,7 +270,7 @@ impl<'a> Demo<'a> {
             repetitions: 3,
             timeout: Duration::from_millis(300),
         };
-        let plan = bench::Plan {
+        let plan = bench::BenchPlan {
             paths: BTreeSet::from(bench::Path::SCSI),
             sizes: Vec::new(),
             depths: Vec::new(),

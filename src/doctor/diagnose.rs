@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::examine::{Examination, Pipes, Problem};
+use super::examine::{Examination, PipeState, Problem};
 use crate::bridge::{Behind, Speed};
 use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId, is_runtime_product};
@@ -231,12 +231,12 @@ impl Page {
 
     fn pipes(&mut self, seen: &Examination) {
         match seen.pipes {
-            Pipes::Move => self.line(PIPES, Verdict::Good, "data move"),
-            Pipes::Hang => {
+            PipeState::Move => self.line(PIPES, Verdict::Good, "data move"),
+            PipeState::Hang => {
                 let found = "nothing moves, though the unit answers control requests: a state that owners know, after long runs";
                 self.advise(PIPES, Verdict::Bad, found, POWER);
             }
-            Pipes::Dead => {
+            PipeState::Dead => {
                 // Source: random life on the chip model, docs/reliability.md.
                 let known = match seen.unit.state {
                     BridgeState::OpenFirmware => {
@@ -253,21 +253,21 @@ impl Page {
                 );
                 self.advise(PIPES, Verdict::Bad, found, POWER);
             }
-            Pipes::Busy(status) => {
+            PipeState::Busy(status) => {
                 let found = format!(
                     "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): a runtime that is at \
                      work, or the state in which bulk pipes hang while control requests are answered"
                 );
                 self.advise(PIPES, Verdict::Bad, found, format!("end the runtime; where there is none, {POWER}"));
             }
-            Pipes::NotAsked
+            PipeState::NotAsked
                 if seen.opened.is_ok()
                     && seen.bench_failure.is_none()
                     && seen.unit.state == BridgeState::OpenFirmware =>
             {
                 self.advise(PIPES, Verdict::Note, "not asked", "`--write` sends 512 bytes to the bridge's SRAM");
             }
-            Pipes::NotAsked => {}
+            PipeState::NotAsked => {}
         }
     }
 

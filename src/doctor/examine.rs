@@ -34,7 +34,7 @@ const SRAM_SLOT: u8 = 31;
 
 /// What may be done beside reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct DoctorOptions {
     /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM.
     pub write: bool,
     /// Ask the questions of the report, of the unit and of the chip model.
@@ -72,7 +72,7 @@ impl Problem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Pipes {
+pub enum PipeState {
     /// Data moved.
     Move,
     /// Nothing moves, though the unit answers control requests: only its power helps. Source: owners' reports.
@@ -112,7 +112,7 @@ pub struct Examination {
     /// What runs on it.
     pub runs: Option<Result<Runs, Problem>>,
     /// Its bulk pipes.
-    pub pipes: Pipes,
+    pub pipes: PipeState,
     /// What E0 and READ CAPACITY tell of an SSD; `None` where nobody was asked.
     pub behind: Option<Behind>,
     /// The PCIe link.
@@ -138,7 +138,7 @@ pub struct Examination {
 pub fn examine(
     port: &mut dyn Port,
     unit: UnitInfo,
-    options: Options,
+    options: DoctorOptions,
     library: &Library,
     interrupt: Interrupt<'_>,
 ) -> Result<Examination, AnyFailure> {
@@ -146,7 +146,7 @@ pub fn examine(
         descriptors: port.descriptors(),
         opened: Ok(()),
         runs: None,
-        pipes: Pipes::NotAsked,
+        pipes: PipeState::NotAsked,
         behind: None,
         link: None,
         supply: None,
@@ -170,7 +170,7 @@ pub fn examine(
 fn vendor(
     seen: &mut Examination,
     port: &mut dyn Port,
-    options: Options,
+    options: DoctorOptions,
     library: &Library,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
@@ -179,7 +179,7 @@ fn vendor(
         Ok(pipes) => seen.pipes = pipes,
         Err(failure) => seen.opened = Err(Problem::of_failure(&failure)),
     }
-    if seen.pipes != Pipes::Move {
+    if seen.pipes != PipeState::Move {
         return Ok(());
     }
     let observed = Observation::of(port, interrupt);
@@ -211,7 +211,7 @@ fn vendor(
 
 /// Whether commands are answered. A unit whose bulk pipes hang is recovered by control requests in between: that they went
 /// through is part of the answer.
-fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> {
+fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
     let is_silent =
         |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(TransportError::Timeout { .. })));
     // Recovery ends with a reset of the port: systems take a unit off the bus that is silent then.
@@ -222,19 +222,19 @@ fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<Pipes, CommandError> 
     if is_silent(&asked) {
         asked = bridge.inquiry();
         if is_silent(&asked) {
-            return Ok(if bridge.transport_mut().answers_control() { Pipes::Hang } else { Pipes::Dead });
+            return Ok(if bridge.transport_mut().answers_control() { PipeState::Hang } else { PipeState::Dead });
         }
     }
     if is_lost(&asked) {
-        return Ok(Pipes::Dead);
+        return Ok(PipeState::Dead);
     }
-    asked.map(|_| Pipes::Move)
+    asked.map(|_| PipeState::Move)
 }
 
 fn open(
     seen: &mut Examination,
     port: &mut dyn Port,
-    options: Options,
+    options: DoctorOptions,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
     let state = BridgeState::OpenFirmware;
@@ -251,29 +251,29 @@ fn open(
     if matches!(asked, Err(ControlError::Timeout { .. })) {
         asked = bridge.reset_port().and_then(|()| bridge.xdata_read(SRAM_DMA, &mut status));
         if matches!(asked, Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. })) {
-            seen.pipes = Pipes::Dead;
+            seen.pipes = PipeState::Dead;
             return Ok(());
         }
     }
     match asked {
-        Ok(()) if status[0] != 0 => seen.pipes = Pipes::Busy(status[0]),
+        Ok(()) if status[0] != 0 => seen.pipes = PipeState::Busy(status[0]),
         Ok(()) => {}
         Err(error) => {
             seen.opened = Err(Problem::of(&error));
             return Ok(());
         }
     }
-    if options.write && seen.pipes == Pipes::NotAsked {
+    if options.write && seen.pipes == PipeState::NotAsked {
         seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; crate::bridge::open::SECTOR_LEN]) {
-            Ok(()) => Pipes::Move,
-            Err(ControlError::BulkTimeout { answers: true, .. }) => Pipes::Hang,
+            Ok(()) => PipeState::Move,
+            Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
             Err(error) => {
                 seen.bench_failure = Some(Problem::of(&error));
-                Pipes::NotAsked
+                PipeState::NotAsked
             }
         };
     }
-    if seen.pipes == Pipes::Hang {
+    if seen.pipes == PipeState::Hang {
         return Ok(());
     }
     if options.compare {

@@ -14,8 +14,6 @@ use crate::scsi::XdataAddress;
 /// How long data are waited for that may never come.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const SECTOR: usize = 512;
-/// What the window at 0xF000 shows of the SRAM.
-const WINDOW: u16 = 0xF000;
 const PAGE: usize = 0x1000;
 /// XDATA 0xC8D9, bits 2:0: which page of the SRAM the window shows. Source: c:0x4013.
 const WINDOW_PAGE: u16 = 0xC8D9;
@@ -243,7 +241,7 @@ fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandErr
     let mut shown = [[0; LEN]; 2];
     for (page, shown) in (0..).zip(&mut shown) {
         bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before & 0xF8 | page)?;
-        bridge.xdata_read(XdataAddress::main(WINDOW), shown)?;
+        bridge.xdata_read(XdataAddress::SRAM_WINDOW, shown)?;
     }
     bridge.xdata_write(XdataAddress::main(WINDOW_PAGE), before)?;
     bridge.free_slots(data.len())?;
@@ -264,7 +262,7 @@ fn dma<T: Transport>(
     let mut data = [0; SECTOR];
     let mut window = [0; 64];
     // Whether it was the SRAM that came, the window tells; where it can't be read, the bytes alone do.
-    let is_known = bridge.xdata_read(XdataAddress::main(WINDOW), &mut window).is_ok();
+    let is_known = bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut window).is_ok();
     match bridge.read_sram_by_dma(0, &mut data, TIMEOUT, tell) {
         Ok(()) if is_known && data[..window.len()] == window => (Answer::Yes, "512 bytes, the SRAM's first".to_owned()),
         Ok(()) => (Answer::Unclear, format!("512 bytes, not the SRAM's first: {:02x?}", &data[..16])),

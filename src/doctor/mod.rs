@@ -1,7 +1,7 @@
 //! What keeps a GPU runtime from starting on a unit: examined, judged, and written down for a maintainer.
 //!
 //! [`examine()`] asks the unit and changes nothing that outlasts its power, [`diagnose()`] judges what was found, and
-//! [`Report`] holds it with what the chip model answers to the same questions. [`Experiment`]s are for owners who ask for them:
+//! [`DoctorReport`] holds it with what the chip model answers to the same questions. [`Experiment`]s are for owners who ask for them:
 //! they write, and may hang the unit.
 
 mod diagnose;
@@ -13,7 +13,7 @@ mod report;
 mod tests;
 
 pub use diagnose::{Diagnosis, Line, Verdict, diagnose};
-pub use examine::{Examination, Options, Pipes, Problem, Timing, examine};
+pub use examine::{DoctorOptions, Examination, PipeState, Problem, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
 pub use questions::{Exchange, Question};
-pub use report::{Report, SCHEMA as REPORT_SCHEMA, hashed};
+pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::diagnose::Diagnosis;
-use super::examine::{Examination, Pipes, Problem, Timing};
+use super::examine::{Examination, PipeState, Problem, Timing};
 use super::experiments::Finding;
 use super::questions::Exchange;
 use crate::bridge::Speed;
@@ -23,17 +23,17 @@ const SHORTEST_SERIAL: usize = 4;
 /// The report.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Report {
+pub struct DoctorReport {
     /// [`SCHEMA`].
     schema: u32,
     tool: &'static str,
     system: String,
-    unit: Unit,
+    unit: ReportedUnit,
     descriptors: Option<String>,
     opened: Option<Problem>,
     runs: Option<String>,
     runs_problem: Option<Problem>,
-    pipes: Pipes,
+    pipes: PipeState,
     behind: Option<String>,
     link: Option<Link>,
     link_problem: Option<Problem>,
@@ -50,7 +50,7 @@ pub struct Report {
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Unit {
+struct ReportedUnit {
     usb_id: String,
     state: BridgeState,
     manufacturer: String,
@@ -70,7 +70,7 @@ pub fn hashed(serial: &str) -> String {
     format!("sha256:{digits}")
 }
 
-impl Report {
+impl DoctorReport {
     /// The report of an examination and of experiments. `kernel` is the system's, where it tells.
     pub fn new(seen: Examination, diagnosis: Diagnosis, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
@@ -83,7 +83,7 @@ impl Report {
             schema: SCHEMA,
             tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")),
             system,
-            unit: Unit {
+            unit: ReportedUnit {
                 usb_id: seen.unit.id.to_string(),
                 state: seen.unit.state,
                 is_virtual: seen.unit.is_virtual(),

@@ -17,7 +17,7 @@ fn patched() -> Image {
     PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
 }
 
-fn examined(scenario: &str, image: &Image, options: Options) -> Examination {
+fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examination {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
@@ -26,7 +26,7 @@ fn examined(scenario: &str, image: &Image, options: Options) -> Examination {
     examine(&mut port, info, options, &Library::embedded().unwrap(), Interrupt::never()).unwrap()
 }
 
-fn page(scenario: &str, image: &Image, options: Options) -> Diagnosis {
+fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
     diagnose(&examined(scenario, image, options), "virtual:u")
 }
 
@@ -34,11 +34,11 @@ fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a Line {
     page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 
-const WRITING: Options = Options { write: true, compare: false };
+const WRITING: DoctorOptions = DoctorOptions { write: true, compare: false };
 
 #[test]
 fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {
-    let page = page("", &practice::open_image(), Options::default());
+    let page = page("", &practice::open_image(), DoctorOptions::default());
     assert_eq!(page.runtime, Some("tinygrad from v0.14.0 on"), "{page:#?}");
     assert!(line(&page, "GPU").found.contains("1002:744c"), "{page:#?}");
     assert_eq!(line(&page, "bulk pipes").verdict, Verdict::Note);
@@ -54,7 +54,7 @@ fn open_firmware_without_f2_is_no_runtimes() {
 
 #[test]
 fn stock_firmware_is_no_runtimes_and_the_page_says_which_images_are() {
-    let page = page("", &practice::image(), Options::default());
+    let page = page("", &practice::image(), DoctorOptions::default());
     assert_eq!((page.runtime, line(&page, "firmware").verdict), (None, Verdict::Bad));
     let advice = line(&page, "firmware").advice.clone().unwrap();
     assert!(advice.contains("v0.14.0") && advice.contains("asmpatch flash OPEN.bin --device virtual:u"), "{advice}");
@@ -63,14 +63,14 @@ fn stock_firmware_is_no_runtimes_and_the_page_says_which_images_are() {
 
 #[test]
 fn patched_firmware_without_its_identity_is_not_found_by_its_runtime() {
-    let page = page("", &patched(), Options::default());
+    let page = page("", &patched(), DoctorOptions::default());
     assert!(line(&page, "firmware").found.contains("tinygrad looks for ADD1:0001"), "{page:#?}");
     assert_eq!(page.runtime, None);
 }
 
 #[test]
 fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
-    let page = page("behind = 'nothing'\n", &practice::open_image(), Options::default());
+    let page = page("behind = 'nothing'\n", &practice::open_image(), DoctorOptions::default());
     let link = line(&page, "PCIe link");
     assert_eq!((page.runtime, link.verdict), (None, Verdict::Bad));
     assert!(link.advice.as_ref().unwrap().contains("12 V"), "{link:?}");
@@ -78,13 +78,13 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 
 #[test]
 fn a_slow_link_keeps_a_runtime_from_starting() {
-    let page = page("speed = 'high'\n", &practice::open_image(), Options::default());
+    let page = page("speed = 'high'\n", &practice::open_image(), DoctorOptions::default());
     assert_eq!((page.runtime, line(&page, "USB").verdict), (None, Verdict::Bad));
 }
 
 #[test]
 fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_and_need_power() {
-    let page = page("bulk-hangs = true\n", &practice::image(), Options::default());
+    let page = page("bulk-hangs = true\n", &practice::image(), DoctorOptions::default());
     let pipes = line(&page, "bulk pipes");
     assert_eq!((page.runtime, pipes.verdict), (None, Verdict::Bad), "{page:#?}");
     assert!(pipes.found.contains("answers control requests"), "{pipes:?}");
@@ -93,7 +93,7 @@ fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_and_need_p
 
 #[test]
 fn a_unit_in_its_boot_loader_needs_firmware() {
-    let page = page("state = 'boot-loader'\n", &practice::image(), Options::default());
+    let page = page("state = 'boot-loader'\n", &practice::image(), DoctorOptions::default());
     let firmware = line(&page, "firmware");
     assert_eq!((page.runtime, firmware.verdict), (None, Verdict::Bad));
     assert!(firmware.found.starts_with("the boot loader in ROM"), "{firmware:?}");
@@ -101,14 +101,14 @@ fn a_unit_in_its_boot_loader_needs_firmware() {
 
 #[test]
 fn an_ssd_is_not_disturbed() {
-    let page = page("behind = { ssd = { bytes = 1048576 } }\n", &practice::image(), Options::default());
+    let page = page("behind = { ssd = { bytes = 1048576 } }\n", &practice::image(), DoctorOptions::default());
     assert_eq!(line(&page, "PCIe link").verdict, Verdict::Unknown, "{page:#?}");
     assert_eq!(page.runtime, None);
 }
 
 #[test]
 fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
-    let options = Options { write: false, compare: true };
+    let options = DoctorOptions { write: false, compare: true };
     for image in [practice::image(), practice::open_image()] {
         let seen = examined("serial = 'SECRET77'\n", &image, options);
         assert!(seen.exchanges.len() >= 4, "{seen:#?}");
@@ -117,7 +117,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
         }
         let serial = seen.unit.serial.clone();
         let page = diagnose(&seen, "virtual:u");
-        let report = Report::new(seen, page, Vec::new(), Some("6.1"));
+        let report = DoctorReport::new(seen, page, Vec::new(), Some("6.1"));
         let text = report.to_json(serial.as_deref(), "virtual:u");
         assert!(!text.contains("SECRET77"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,7 +1,7 @@
 //! Images by their SHA-256, under the platform's cache folder. A file there has its name only because its bytes were
 //! verified, and is verified again whenever it is used.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -131,15 +131,14 @@ impl Cache {
     pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<FetchLock, CacheError> {
         let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
         let access = |source| CacheError::Access { path: path.clone(), source };
-        let file = file::open_own(&path).map_err(access)?;
         loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(FetchLock { _file: file }),
-                Err(TryLockError::WouldBlock) => {
+            match file::hold_own(&path) {
+                Ok(file) => return Ok(FetchLock { _file: file }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     interrupt.check()?;
                     thread::sleep(POLL);
                 }
-                Err(TryLockError::Error(source)) => return Err(access(source)),
+                Err(source) => return Err(access(source)),
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A transfer that can be taken up again: the bytes so far, and the validator that tells whether the server still has
 //! the same file.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -152,17 +152,16 @@ impl Drop for Partial {
 /// Opens the file and waits until nobody else has it. Who had it may have removed it in the end.
 fn open_locked(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
     loop {
-        let file = file::open_own(path)?;
-        match file.try_lock() {
-            Ok(()) if is_at(&file, path) => return Ok(file),
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
+        match file::hold_own(path) {
+            Ok(file) if is_at(&file, path) => return Ok(file),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 interrupt.check().map_err(|_| io::Error::from(io::ErrorKind::Interrupted))?;
                 thread::sleep(POLL);
             }
             // A file system without locks: as many as come.
-            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => return file::open_own(path),
+            Err(error) => return Err(error),
         }
     }
 }
@@ -188,8 +187,7 @@ fn remove_leftovers(folder: &Path) {
             path.extension().is_some_and(|extension| extension == PART) && !path.with_extension(STATE).exists();
         if is_left
             && file::irregular(&path).is_none()
-            && let Ok(file) = File::open(&path)
-            && file.try_lock().is_ok()
+            && let Ok(_held) = file::hold(File::options().read(true), &path)
             // Its owner may have written the validator meanwhile, and ended.
             && !path.with_extension(STATE).exists()
         {

@@ -36,7 +36,7 @@ const MAX_FILE_LEN: usize = 0x2_0000;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Manifest {
+struct BackupManifest {
     format: u32,
     tool: String,
     unit: BackedUpUnit,
@@ -58,7 +58,7 @@ struct FileEntry {
 }
 
 /// As [`toml`] reads it. Written by hand, for what a unit says of itself is escaped as nothing else writes it.
-impl fmt::Display for Manifest {
+impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
         let Self { format, tool, file, .. } = self;
@@ -248,7 +248,8 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
             sha256: Sha256Digest::of(&bytes).to_string(),
         });
     }
-    let manifest = Manifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let manifest =
+        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
     write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path())?;
@@ -276,7 +277,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     {
         return Err(BackupFolderError::Format { path, found: format });
     }
-    let manifest: Manifest = toml::from_str(&text)
+    let manifest: BackupManifest = toml::from_str(&text)
         .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
 
     let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();

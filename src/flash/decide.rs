@@ -6,7 +6,7 @@ use super::firmware_kind::{Firmware, Rewritable};
 use super::guard::Refusal;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
-use super::plan::{BlockSource, Plan, is_readable};
+use super::plan::{BlockSource, FlashPlan, is_readable};
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, FirmwareVersion};
 use crate::patch::Library;
 use crate::practice;
@@ -47,7 +47,7 @@ pub struct Candidate<'a> {
     /// What is seen of it.
     pub seen: &'a Observation,
     /// What would be written.
-    pub plan: &'a Plan,
+    pub plan: &'a FlashPlan,
 }
 
 /// A unit on the bus that is not of this run.

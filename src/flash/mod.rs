@@ -1,7 +1,7 @@
 //! Backs up, writes, reads back and restores a unit.
 //!
 //! [`observe`] looks at a unit, [`plan`] works out what will be written, [`decide`] whether it is, [`run`] carries it out
-//! and tells an [`Observer`](progress::Observer), [`recovery`] says where a stopped run leaves the unit and what brings
+//! and tells a [`FlashObserver`](progress::FlashObserver), [`recovery`] says where a stopped run leaves the unit and what brings
 //! it back.
 //! A unit is behind a [`Port`](crate::bridge::Port), real or virtual: nothing here knows which. Its flash is reached by vendor
 //! commands, or through [`registers`] where open firmware runs: [`access`] alone knows which.

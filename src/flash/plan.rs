@@ -74,7 +74,7 @@ impl BlockPlan {
 
 /// Everything that will be written to one unit, and how it must come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct FlashPlan {
     /// The unit before.
     pub attached: Attached,
     /// Configuration blocks 0 and 1.
@@ -89,7 +89,7 @@ pub struct Plan {
     pub usb_id: Option<UsbId>,
 }
 
-impl Plan {
+impl FlashPlan {
     /// The plan of `flash`: this image, and the unit's blocks with `edit` made to block 0.
     ///
     /// The blocks come from `backup` where one is given, else from the unit, else they are the known ones.
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
         let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
-        let plan = Plan::flash(attached(BridgeState::Vendor), unit, None, &sample_image(0), identity).unwrap();
+        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, &sample_image(0), identity).unwrap();
         let [zero, one] = &plan.blocks;
         assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
         assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
@@ -263,7 +263,8 @@ mod tests {
     #[test]
     fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
         for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
-            let plan = Plan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
+            let plan =
+                FlashPlan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
             assert_eq!(plan.blocks[0].source, BlockSource::Known);
             assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
             assert!(plan.blocks.iter().all(BlockPlan::differs));
@@ -275,16 +276,21 @@ mod tests {
     fn a_backup_gives_the_blocks_that_the_boot_loader_can_not() {
         let mut backup = sample_backup();
         backup.blocks[0] = *own_block().bytes();
-        let plan =
-            Plan::flash(attached(BridgeState::BootLoader), [None, None], Some(&backup), &sample_image(0), identity)
-                .unwrap();
+        let plan = FlashPlan::flash(
+            attached(BridgeState::BootLoader),
+            [None, None],
+            Some(&backup),
+            &sample_image(0),
+            identity,
+        )
+        .unwrap();
         assert_eq!(plan.blocks[0].source, BlockSource::Backup);
         assert!(plan.has_own_serial());
     }
 
     #[test]
     fn an_edit_that_does_not_fit_makes_no_plan() {
-        let result = Plan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |block| {
+        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |block| {
             block.set_text(ConfigField::T10Vendor, "far too long")
         });
         assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
@@ -296,7 +302,7 @@ mod tests {
         backup.blocks[1] = [0xFF; CONFIG_BLOCK_LEN];
         let image = backup.firmware().unwrap();
         let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
-        let plan = Plan::restore(attached(BridgeState::Vendor), unit, &backup, &image);
+        let plan = FlashPlan::restore(attached(BridgeState::Vendor), unit, &backup, &image);
         assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
         assert!(plan.blocks[0].differs() && !plan.blocks[1].differs());
         assert_eq!(plan.file, image.to_file());
@@ -305,7 +311,7 @@ mod tests {
     #[test]
     fn the_parts_are_the_file_split_where_the_flash_splits_it() {
         let plan =
-            Plan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
+            FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
         let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
         assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
     }

@@ -1,4 +1,4 @@
-//! The steps of a write, and how they are reported: the library tells an [`Observer`], and never prints.
+//! The steps of a write, and how they are reported: the library tells a [`FlashObserver`], and never prints.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::firmware::{BlockIndex, Part};
 
 /// One step of writing a unit, in the order in which they come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum FlashStep {
     /// Open the unit and see that it is still the one of the plan.
     Open,
     /// Read everything and keep it.
@@ -40,7 +40,7 @@ pub enum Step {
     Prove,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for FlashStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str("open"),
@@ -72,30 +72,30 @@ pub const fn part_number(part: Part) -> u8 {
 
 /// What happens while a unit is backed up or written.
 #[derive(Debug, Clone, Copy)]
-pub enum Event<'a> {
+pub enum FlashEvent<'a> {
     /// How many bytes the whole run moves, if nothing has to be repeated.
     Total(u64),
     /// A step begins.
-    Begin(Step),
+    Begin(FlashStep),
     /// Bytes were moved in the current step.
     Moved(u64),
     /// A step is done, with this result.
-    End(Step, &'a str),
+    End(FlashStep, &'a str),
     /// Something went wrong that is dealt with.
-    Trouble(Step, &'a str),
+    Trouble(FlashStep, &'a str),
     /// Only its power can start the unit: the user should unplug it and plug it in again.
     Replug,
 }
 
 /// What is told about a run.
-pub trait Observer {
+pub trait FlashObserver {
     /// Something happened.
-    fn event(&mut self, event: Event<'_>);
+    fn event(&mut self, event: FlashEvent<'_>);
 }
 
 /// Tells nobody.
-impl Observer for () {
-    fn event(&mut self, _event: Event<'_>) {}
+impl FlashObserver for () {
+    fn event(&mut self, _event: FlashEvent<'_>) {}
 }
 
 /// A step and how it ended, for a report.
@@ -112,37 +112,37 @@ pub struct StepReport {
 
 /// Keeps every step for the report, and passes everything on.
 pub(super) struct Recorder<'a> {
-    observer: &'a mut dyn Observer,
+    observer: &'a mut dyn FlashObserver,
     pub(super) steps: Vec<StepReport>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(observer: &'a mut dyn Observer) -> Self {
+    pub(super) fn new(observer: &'a mut dyn FlashObserver) -> Self {
         Self { observer, steps: Vec::new() }
     }
 
-    pub(super) fn begin(&mut self, step: Step) {
+    pub(super) fn begin(&mut self, step: FlashStep) {
         info!("{step}");
-        self.observer.event(Event::Begin(step));
+        self.observer.event(FlashEvent::Begin(step));
     }
 
-    pub(super) fn end(&mut self, step: Step, result: &str) {
+    pub(super) fn end(&mut self, step: FlashStep, result: &str) {
         info!("{step}: {result}");
         self.keep(step, result, true);
-        self.observer.event(Event::End(step, result));
+        self.observer.event(FlashEvent::End(step, result));
     }
 
-    pub(super) fn trouble(&mut self, step: Step, what: &str) {
+    pub(super) fn trouble(&mut self, step: FlashStep, what: &str) {
         info!("{step}: {what}");
         self.keep(step, what, false);
-        self.observer.event(Event::Trouble(step, what));
+        self.observer.event(FlashEvent::Trouble(step, what));
     }
 
-    pub(super) fn pass(&mut self, event: Event<'_>) {
+    pub(super) fn pass(&mut self, event: FlashEvent<'_>) {
         self.observer.event(event);
     }
 
-    fn keep(&mut self, step: Step, result: &str, done: bool) {
+    fn keep(&mut self, step: FlashStep, result: &str, done: bool) {
         self.steps.push(StepReport { step: step.to_string(), result: result.to_owned(), done });
     }
 }

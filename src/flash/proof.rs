@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::access::Access;
 use super::error::FlashError;
-use super::plan::Plan;
+use super::plan::FlashPlan;
 use crate::bridge::{Attached, CommandError, TransportError};
 use crate::firmware::{BridgeState, FirmwareVersion, Image};
 use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
@@ -40,7 +40,7 @@ impl Behaviour {
     pub const UNKNOWN: Self = Self { state: None, build: None, version: None, long_e4: None };
 
     /// What the firmware in a plan does.
-    pub fn of_plan(plan: &Plan) -> Self {
+    pub fn of_plan(plan: &FlashPlan) -> Self {
         if let Some(open) = &plan.open {
             return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
         }

@@ -4,7 +4,7 @@ use super::access::Access;
 use super::backup::{BackedUpUnit, Backup};
 use super::error::FlashError;
 use super::plan::is_readable;
-use super::progress::{Event, Observer};
+use super::progress::{FlashEvent, FlashObserver};
 use crate::bridge::Attached;
 use crate::firmware::{BlockIndex, Part};
 use crate::interrupt::Interrupt;
@@ -21,7 +21,7 @@ pub fn backup(
     access: &mut Access,
     device: String,
     attached: &Attached,
-    observer: &mut dyn Observer,
+    observer: &mut dyn FlashObserver,
     interrupt: Interrupt<'_>,
 ) -> Result<Backup, FlashError> {
     if !is_readable(attached.state) {
@@ -31,7 +31,7 @@ pub fn backup(
     let mut block = |index| {
         interrupt.check().map_err(|_| FlashError::Interrupted)?;
         let bytes = access.reader().block(index)?;
-        observer.event(Event::Moved(bytes.len() as u64));
+        observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
     let blocks = [block(BlockIndex::Zero)?, block(BlockIndex::One)?];
@@ -39,7 +39,7 @@ pub fn backup(
         interrupt.check().map_err(|_| FlashError::Interrupted)?;
         let mut bytes = vec![0; part.max_len()];
         access.reader().part(part, &mut bytes)?;
-        observer.event(Event::Moved(bytes.len() as u64));
+        observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
     let parts = [part(Part::One)?, part(Part::Two)?];

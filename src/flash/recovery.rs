@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::decide::Carried;
 use super::error::FlashError;
 use super::left::Left;
-use super::progress::Step;
+use super::progress::FlashStep;
 use super::registers::RegisterError;
 use super::run::Stopped;
 use crate::bridge::{CommandError, ControlError, TransportError};
@@ -160,7 +160,7 @@ pub struct FlashFailure {
     /// Why.
     pub error: FlashError,
     /// In which step.
-    pub during: Step,
+    pub during: FlashStep,
     /// What state the unit is in.
     pub left: Left,
     /// What to do.

@@ -14,8 +14,8 @@ use super::access::{Access, FlashReader};
 use super::backup_folder;
 use super::error::FlashError;
 use super::left::Left;
-use super::plan::Plan;
-use super::progress::{Event, Observer, Recorder, Step, StepReport};
+use super::plan::FlashPlan;
+use super::progress::{FlashEvent, FlashObserver, FlashStep, Recorder, StepReport};
 use super::proof::{Behaviour, Runs};
 use super::read;
 use super::registers::{SLOT_LEN, Slot};
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 3;
 
 /// How to carry out a plan.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct FlashOptions {
     /// The folder that the backup's folder goes into; `None` goes without.
     pub backup_into: Option<PathBuf>,
     /// How long a unit may take to come back by itself.
@@ -46,7 +46,7 @@ pub struct Options {
 
 /// What was done with one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct FlashReport {
     /// The port, as `--device` takes it.
     pub device: String,
     /// The unit before.
@@ -71,11 +71,11 @@ pub struct Stopped {
     /// Why.
     pub error: FlashError,
     /// In which step.
-    pub during: Step,
+    pub during: FlashStep,
     /// What state the unit is in.
     pub left: Left,
     /// What was done before.
-    pub report: Report,
+    pub report: FlashReport,
 }
 
 /// Carries out `plan` on the unit at `port`.
@@ -89,12 +89,12 @@ pub struct Stopped {
 /// [`Stopped`], with the state that the unit is left in.
 pub fn run(
     port: &mut dyn Port,
-    plan: &Plan,
-    options: &Options,
-    observer: &mut dyn Observer,
+    plan: &FlashPlan,
+    options: &FlashOptions,
+    observer: &mut dyn FlashObserver,
     interrupt: Interrupt<'_>,
-) -> Result<Report, Box<Stopped>> {
-    let report = Report {
+) -> Result<FlashReport, Box<Stopped>> {
+    let report = FlashReport {
         device: port.device(),
         before: plan.attached.clone(),
         after: None,
@@ -106,7 +106,7 @@ pub fn run(
     };
     let recorder = Recorder::new(observer);
     let mut run =
-        Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: Step::Open, slot: None };
+        Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
     // A panic fails this unit, with what is known of its state, and no other.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let mut report = run.report;
@@ -118,20 +118,20 @@ pub fn run(
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
-    options: &'a Options,
+    plan: &'a FlashPlan,
+    options: &'a FlashOptions,
     interrupt: Interrupt<'a>,
     recorder: Recorder<'a>,
-    report: Report,
+    report: FlashReport,
     left: Left,
-    during: Step,
+    during: FlashStep,
     /// What a flash behind registers holds, where the backup has read it.
     slot: Option<Slot>,
 }
 
 impl Run<'_> {
     fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
-        self.recorder.pass(Event::Total(self.total()));
+        self.recorder.pass(FlashEvent::Total(self.total()));
         self.check_stop()?;
         let mut access = self.open(port)?;
         // What it does before, so that a difference shows; what it does not tell can't differ.
@@ -167,7 +167,7 @@ impl Run<'_> {
         self.interrupt.check().map_err(|_| FlashError::Interrupted)
     }
 
-    fn begin(&mut self, step: Step) {
+    fn begin(&mut self, step: FlashStep) {
         self.during = step;
         self.recorder.begin(step);
     }
@@ -183,7 +183,7 @@ impl Run<'_> {
     }
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
-        self.begin(Step::Open);
+        self.begin(FlashStep::Open);
         if port.attached().map_err(FlashError::Port)? != self.plan.attached {
             return Err(FlashError::Changed { what: "identity" });
         }
@@ -195,18 +195,18 @@ impl Run<'_> {
         if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
             return Err(FlashError::Changed { what: "configuration" });
         }
-        self.recorder.end(Step::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
+        self.recorder.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
         Ok(access)
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
-        self.begin(Step::Backup);
+        self.begin(FlashStep::Backup);
         let mut pass = PassOn(&mut self.recorder);
         let backup = read::backup(access, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
         // A backup that can't be restored must not be what the rest relies on.
         backup.firmware().map_err(|source| FlashError::Unusable { source })?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
-        self.recorder.end(Step::Backup, &saved.to_string());
+        self.recorder.end(FlashStep::Backup, &saved.to_string());
         if let Access::Registers(_) = access {
             let [zero, one] = &backup.blocks;
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
@@ -219,16 +219,16 @@ impl Run<'_> {
     fn compare(&mut self, reader: &mut dyn FlashReader, attempt: u32) -> Result<(), FlashError> {
         let plan = self.plan;
         for block in &plan.blocks {
-            let step = Step::ReadBackBlock(block.index);
+            let step = FlashStep::ReadBackBlock(block.index);
             self.begin(step);
             if reader.block(block.index)? != block.new {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
-            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            self.recorder.pass(FlashEvent::Moved(block.new.len() as u64));
             self.recorder.end(step, "the same");
         }
         for (part, bytes) in plan.parts() {
-            let step = Step::ReadBack(part);
+            let step = FlashStep::ReadBack(part);
             self.begin(step);
             let mut found = vec![0; bytes.len()];
             reader.part(part, &mut found)?;
@@ -237,7 +237,7 @@ impl Run<'_> {
                 let count = differences().count();
                 return Err(FlashError::PartDiffers { part, attempts: attempt, count, first });
             }
-            self.recorder.pass(Event::Moved(bytes.len() as u64));
+            self.recorder.pass(FlashEvent::Moved(bytes.len() as u64));
             self.recorder.end(step, "the same");
         }
         self.left = Left::Verified;
@@ -261,8 +261,8 @@ fn is_final(error: &FlashError) -> bool {
 /// Lets what reads report through the recorder.
 struct PassOn<'a, 'b>(&'a mut Recorder<'b>);
 
-impl Observer for PassOn<'_, '_> {
-    fn event(&mut self, event: Event<'_>) {
+impl FlashObserver for PassOn<'_, '_> {
+    fn event(&mut self, event: FlashEvent<'_>) {
         self.0.pass(event);
     }
 }

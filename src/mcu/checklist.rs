@@ -66,18 +66,26 @@ struct List<'a> {
     checked: Vec<Checked>,
 }
 
-type Unit = FirmwareCpu<MemoryFlash>;
+type BareFirmware = FirmwareCpu<MemoryFlash>;
 
 impl List<'_> {
-    fn unit(&self) -> Unit {
+    fn unit(&self) -> BareFirmware {
         FirmwareCpu::new(self.image, MemoryFlash::erased())
     }
 
-    fn check(&mut self, unit: &mut Unit, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
+    fn check(&mut self, unit: &mut BareFirmware, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
         self.check_on(unit, Wire::Uas, what, cdb, expected, data);
     }
 
-    fn check_on(&mut self, unit: &mut Unit, wire: Wire, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
+    fn check_on(
+        &mut self,
+        unit: &mut BareFirmware,
+        wire: Wire,
+        what: &'static str,
+        cdb: &[u8],
+        expected: Reply,
+        data: &[u8],
+    ) {
         let mut padded = [0; 16];
         padded[..cdb.len()].copy_from_slice(cdb);
         let cdb = Cdb::of(padded);
@@ -89,7 +97,7 @@ impl List<'_> {
     }
 
     /// The data-out of the last command.
-    fn give(&mut self, unit: &mut Unit, what: &'static str, data: &[u8]) {
+    fn give(&mut self, unit: &mut BareFirmware, what: &'static str, data: &[u8]) {
         let Some(cdb) = self.checked.last().map(|last| last.cdb) else { return };
         let found = unit.give(data);
         let instructions = unit.instructions();
@@ -166,7 +174,7 @@ impl List<'_> {
     }
 
     /// What a GPU runtime writes before its first WRITE(16), by the image's own E5: one entry, the first that fails.
-    fn initialise(&mut self, unit: &mut Unit) {
+    fn initialise(&mut self, unit: &mut BareFirmware) {
         let mut last = None;
         for (at, value) in INITIALISATION {
             let [high, low] = at.to_be_bytes();

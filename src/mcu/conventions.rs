@@ -77,7 +77,7 @@ pub const FLASH_ERASE_COMMAND: u16 = 0x0B24;
 pub const SLOT: u8 = 0x0D;
 /// IDATA: dword, big-endian: bytes that the handler means to move.
 pub const LENGTH: u8 = 0x09;
-/// IDATA: how the command goes on; see [`Status`].
+/// IDATA: how the command goes on; see [`CommandStatus`].
 pub const STATUS: u8 = 0x6A;
 /// IDATA: dword, big-endian: bytes that the host means to move. Bulk-Only takes it from the CBW, over UAS the handler
 /// takes it from the CDB.
@@ -107,8 +107,6 @@ pub const DATA_BUFFER: u16 = 0x8000;
 pub const DATA_BUFFER_LEN: usize = 0x1000;
 /// Where the SPI flash controller works.
 pub const FLASH_BUFFER: u16 = 0x7000;
-/// The PCIe data buffer's first 4 KiB.
-pub const DATA_WINDOW: u16 = 0xF000;
 /// The bytes of one data-out packet at SuperSpeed.
 pub const OUT_PACKET: usize = 0x400;
 /// Where a CDB begins behind the pointer.
@@ -116,7 +114,7 @@ pub const CDB_AT: u16 = 0x0F;
 
 /// How a command goes on: the byte at [`STATUS`]. Source: the two readers at 0x0016 (Bulk-Only) and 0x40D9 (UAS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
+pub enum CommandStatus {
     /// 1: data-in stands at [`DATA_BUFFER`].
     DataIn,
     /// 8: data-in's first packet stands at [`DATA_BUFFER`].
@@ -133,7 +131,7 @@ pub enum Status {
     Other(u8),
 }
 
-impl Status {
+impl CommandStatus {
     /// The status of a byte.
     pub const fn of(byte: u8) -> Self {
         match byte {

@@ -11,6 +11,7 @@ use i8051::{Instruction, Mnemonic, Operand};
 use serde::Serialize;
 
 use crate::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
+use crate::symbols::Symbols;
 
 /// What one line of a listing holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -38,6 +39,8 @@ pub struct Line {
     pub text: String,
     /// Where it leads, where that has a name.
     pub note: Option<String>,
+    /// The name of the function that begins here.
+    pub label: Option<String>,
 }
 
 impl fmt::Display for Line {
@@ -45,6 +48,9 @@ impl fmt::Display for Line {
         let mut bytes = String::new();
         for byte in &self.bytes {
             write!(bytes, "{byte:02x} ")?;
+        }
+        if let Some(label) = &self.label {
+            writeln!(f, "{label}:")?;
         }
         write!(f, "{}  {bytes:<12} {}", self.at, self.text)?;
         match &self.note {
@@ -71,6 +77,8 @@ pub(crate) struct Keys<'a> {
     text: &'a str,
     /// Where it leads, where that has a name.
     note: Option<&'a str>,
+    /// The name of the function that begins here, of those that --symbols names.
+    label: Option<&'a str>,
 }
 
 impl Serialize for Line {
@@ -83,6 +91,7 @@ impl Serialize for Line {
             kind: self.kind,
             text: &self.text,
             note: self.note.as_deref(),
+            label: self.label.as_deref(),
         }
         .serialize(serializer)
     }
@@ -97,7 +106,7 @@ const BANK_ENTRIES: [(u32, Bank); 2] = [(0x0300, Bank::Bank0), (0x0311, Bank::Ba
 /// and routines have no names.
 pub fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();
-    Disassembler { code, start: at, image: None, routines: Vec::new() }.run(usize::MAX, &mut lines);
+    Disassembler { code, start: at, image: None, routines: Vec::new(), names: None }.run(usize::MAX, &mut lines);
     lines
 }
 
@@ -105,17 +114,18 @@ pub fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
 pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();
     let routines = known_routines(image.version()).collect();
-    Disassembler { code, start: at, image: Some(image), routines }.run(usize::MAX, &mut lines);
+    Disassembler { code, start: at, image: Some(image), routines, names: None }.run(usize::MAX, &mut lines);
     lines
 }
 
-/// At most `count` lines of an image, from `at` to the end of its bank.
-pub fn listing(image: &Image, at: CodeAddress, count: usize) -> Vec<Line> {
+/// At most `count` lines of an image, from `at` to the end of its bank, with these names for functions and targets.
+pub fn listing(image: &Image, names: &Symbols, at: CodeAddress, count: usize) -> Vec<Line> {
     let rest = image.body().get(at.body_offset().0 as usize..).unwrap_or_default();
     let inside = (0..rest.len()).take_while(|offset| after(at, *offset).is_some()).count();
     let mut lines = Vec::new();
     let routines = known_routines(image.version()).collect();
-    Disassembler { code: &rest[..inside], start: at, image: Some(image), routines }.run(count, &mut lines);
+    let names = Some(names);
+    Disassembler { code: &rest[..inside], start: at, image: Some(image), routines, names }.run(count, &mut lines);
     lines
 }
 
@@ -129,6 +139,7 @@ struct Disassembler<'a> {
     start: CodeAddress,
     image: Option<&'a Image>,
     routines: Vec<Routine>,
+    names: Option<&'a Symbols>,
 }
 
 impl Disassembler<'_> {
@@ -152,6 +163,7 @@ impl Disassembler<'_> {
                 kind: LineKind::Instruction,
                 text: text(&instruction),
                 note: self.note(at, &instruction),
+                label: self.names.and_then(|names| names.entry(at)).map(str::to_owned),
             });
             if instruction.mnemonic() == Mnemonic::LCALL && instruction.target() == Some(u32::from(CASE_HELPER)) {
                 offset = self.case_table(offset, count, lines);
@@ -182,7 +194,8 @@ impl Disassembler<'_> {
                 entry[entry.len() - if is_default { 1 } else { 2 }],
             );
             let note = self.target_note(at, u32::from(target));
-            lines.push(Line { at, bytes: entry.to_vec(), kind: LineKind::Case, text: text.replace("0X", "0x"), note });
+            let text = text.replace("0X", "0x");
+            lines.push(Line { at, bytes: entry.to_vec(), kind: LineKind::Case, text, note, label: None });
             offset += entry.len();
             if is_default {
                 break;
@@ -204,18 +217,25 @@ impl Disassembler<'_> {
             Bank::Common => return None,
             bank => CodeAddress::new(bank, target)?,
         };
-        if let Some(routine) = self.routine(target) {
-            return Some(format!("{} ({})", routine.name, routine.what));
+        if let Some(name) = self.name(target) {
+            return Some(name);
         }
         let through = self.stub(target)?;
-        Some(match self.routine(through) {
-            Some(routine) => format!("through the stub to {through} {} ({})", routine.name, routine.what),
+        Some(match self.name(through) {
+            Some(name) => format!("through the stub to {through} {name}"),
             None => format!("through the stub to {through}"),
         })
     }
 
-    fn routine(&self, at: CodeAddress) -> Option<&Routine> {
-        self.routines.iter().find(|routine| routine.at == at)
+    /// What begins at `at`; of a known routine also what it does.
+    fn name(&self, at: CodeAddress) -> Option<String> {
+        let name = self.names.and_then(|names| names.entry(at));
+        match self.routines.iter().find(|routine| routine.at == at) {
+            Some(Routine { name: known, what, .. }) if name.is_none_or(|name| name == *known) => {
+                Some(format!("{known} ({what})"))
+            }
+            _ => name.map(str::to_owned),
+        }
     }
 
     /// Where the bank-switch stub at `at` leads, if one stands there: MOV DPTR,#target and a jump to 0x0300 or 0x0311.
@@ -241,7 +261,7 @@ const fn word(high: u8, low: u8) -> u16 {
 fn data(at: CodeAddress, bytes: &[u8]) -> Line {
     let values: Vec<String> = bytes.iter().map(|byte| format!("0x{byte:02X}")).collect();
     let text = format!(".db {}", values.join(", "));
-    Line { at, bytes: bytes.to_vec(), kind: LineKind::Data, text, note: None }
+    Line { at, bytes: bytes.to_vec(), kind: LineKind::Data, text, note: None, label: None }
 }
 
 fn text(instruction: &Instruction) -> String {
@@ -341,7 +361,7 @@ mod tests {
     #[test]
     fn a_case_table_is_a_table_and_the_code_behind_it_is_code() {
         let image = practice::image();
-        let lines = listing(&image, at("c:0x3912"), 24);
+        let lines = listing(&image, &Symbols::known(&image), at("c:0x3912"), 24);
         assert_eq!(lines[0].text, "lcall 0x0DEF");
         assert_eq!(lines[0].note.as_deref(), Some("case (jumps by A through the table behind the call)"));
         let cases: Vec<_> = lines.iter().filter(|line| line.kind == LineKind::Case).collect();
@@ -361,18 +381,34 @@ mod tests {
     #[test]
     fn a_call_through_a_bank_switch_stub_names_the_routine_in_the_other_bank() {
         let image = practice::image();
-        let lines = listing(&image, at("c:0x3955"), 40);
+        let lines = listing(&image, &Symbols::known(&image), at("c:0x3955"), 40);
         let e4 = lines.iter().find(|line| line.note.as_ref().is_some_and(|note| note.contains("e4_xdata_read")));
         let note = e4.unwrap().note.as_deref().unwrap();
         assert_eq!(note, "through the stub to b1:0xC98D e4_xdata_read (E4)");
     }
 
     #[test]
+    fn names_stand_at_function_starts_and_targets_and_a_files_win_over_known_ones() {
+        let image = practice::image();
+        let map = "ASxxxx Linker V03.00\nC:   000028D0  _mine_too    main\nC:   0001C98D  _mine    main\n";
+        let mut names = Symbols::parse(map.as_bytes()).unwrap().1;
+        names.merge(Symbols::known(&image));
+        let lines = listing(&image, &names, at("c:0x28A0"), 40);
+        assert!(lines.iter().any(|line| line.note.as_deref() == Some("mine_too")), "{lines:?}");
+        let entry = lines.iter().find(|line| line.at == at("c:0x28D0")).unwrap();
+        assert!(entry.to_string().starts_with("mine_too:\nc:0x28D0  "), "{entry}");
+        assert!(lines.iter().filter(|line| line.label.is_some()).count() == 1);
+        let lines = listing(&image, &names, at("c:0x3955"), 40);
+        assert!(lines.iter().any(|line| line.note.as_deref() == Some("through the stub to b1:0xC98D mine")));
+        assert_eq!(listing(&image, &names, at("c:0x38D4"), 1)[0].label.as_deref(), Some("dispatch"));
+    }
+
+    #[test]
     fn a_listing_ends_with_its_bank() {
         let image = practice::image();
-        let lines = listing(&image, at("c:0x7FFE"), 10);
+        let lines = listing(&image, &Symbols::known(&image), at("c:0x7FFE"), 10);
         assert_eq!(texts(&lines), ["nop", "nop"]);
-        assert_eq!(listing(&image, at("b1:0xFF6A"), 10).len(), 1);
+        assert_eq!(listing(&image, &Symbols::known(&image), at("b1:0xFF6A"), 10).len(), 1);
     }
 
     proptest::proptest! {

@@ -2,7 +2,7 @@
 
 use super::chip_registers::ChipRegisters;
 use super::code_space::CodeSpace;
-use super::conventions::{self as at, Status};
+use super::conventions::{self as at, CommandStatus};
 use super::error::RunError;
 use super::machine::Machine;
 use super::observer::Observer;
@@ -151,26 +151,26 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             };
         }
         let status = self.machine.idata()[usize::from(at::STATUS)];
-        if Status::of(status) == Status::PacketsIn {
+        if CommandStatus::of(status) == CommandStatus::PacketsIn {
             self.send_packets(observer)?;
         }
         data.extend_from_slice(self.registers().data_in());
-        if Status::of(status) == Status::DataIn && data.is_empty() {
+        if CommandStatus::of(status) == CommandStatus::DataIn && data.is_empty() {
             let page = self.machine.xdata().memory().main();
             let length = usize::from(word(page, at::IN_LENGTH)).min(at::DATA_BUFFER_LEN);
             let start = usize::from(at::DATA_BUFFER);
             data.extend_from_slice(&page[start..start + length]);
         }
-        Ok(match Status::of(status) {
-            Status::DataIn | Status::PacketsIn => Reply::DataIn,
-            Status::DataOut => Reply::DataOut(self.dword(at::LENGTH)),
-            Status::Answer => match self.ending(status) {
+        Ok(match CommandStatus::of(status) {
+            CommandStatus::DataIn | CommandStatus::PacketsIn => Reply::DataIn,
+            CommandStatus::DataOut => Reply::DataOut(self.dword(at::LENGTH)),
+            CommandStatus::Answer => match self.ending(status) {
                 Reply::Good if !data.is_empty() => Reply::DataIn,
                 other => other,
             },
-            Status::ReadQueued => Reply::Queued(Direction::In),
-            Status::WriteQueued => Reply::Queued(Direction::Out),
-            Status::Other(byte) => Reply::Silent(byte),
+            CommandStatus::ReadQueued => Reply::Queued(Direction::In),
+            CommandStatus::WriteQueued => Reply::Queued(Direction::Out),
+            CommandStatus::Other(byte) => Reply::Silent(byte),
         })
     }
 
@@ -190,7 +190,7 @@ impl<F: SpiFlash> FirmwareCpu<F> {
     pub fn give_observed<O: Observer>(&mut self, data: &[u8], observer: &mut O) -> Result<Reply, RunError> {
         let mut status = self.machine.idata()[usize::from(at::STATUS)];
         for packet in data.chunks(at::OUT_PACKET) {
-            if Status::of(status) != Status::DataOut {
+            if CommandStatus::of(status) != CommandStatus::DataOut {
                 break;
             }
             let page = self.machine.xdata_mut().memory_mut().main_mut();
@@ -202,9 +202,9 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             self.call(at::DATA_OUT_CAME, observer)?;
             status = self.machine.idata()[usize::from(at::STATUS)];
         }
-        Ok(match Status::of(status) {
-            Status::Answer => self.ending(status),
-            Status::DataOut => Reply::DataOut(self.dword(at::HOST_LENGTH)),
+        Ok(match CommandStatus::of(status) {
+            CommandStatus::Answer => self.ending(status),
+            CommandStatus::DataOut => Reply::DataOut(self.dword(at::HOST_LENGTH)),
             _ => Reply::Silent(status),
         })
     }
@@ -215,7 +215,7 @@ impl<F: SpiFlash> FirmwareCpu<F> {
             self.call(at::SEND_PACKET, observer)?;
         }
         for _ in 0..MOST_PACKETS {
-            if Status::of(self.machine.idata()[usize::from(at::STATUS)]) != Status::PacketsIn {
+            if CommandStatus::of(self.machine.idata()[usize::from(at::STATUS)]) != CommandStatus::PacketsIn {
                 break;
             }
             self.call(at::DATA_IN_OUT, observer)?;

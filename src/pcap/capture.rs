@@ -15,6 +15,7 @@ use super::device::{Bus, Device, Record, Urb};
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
 use crate::failure::{Exit, Failure};
+use crate::file;
 
 /// Bytes that may wait for the disk; packets beyond them are dropped.
 const BACKLOG: usize = 32 << 20;
@@ -138,13 +139,15 @@ impl Capture {
     /// [`CaptureError`]. A file that is no capture, a device, a symbolic link are left as they are.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
         let failed = |source| CaptureError::Io { path: path.to_owned(), source };
-        let mut file = open(path).map_err(failed)?;
+        let mut file = match open(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(CaptureError::Busy { path: path.to_owned() });
+            }
+            opened => opened.map_err(failed)?,
+        };
         let kind = file.metadata().map_err(failed)?;
         if !kind.is_file() {
             return Err(CaptureError::NotACapture { path: path.to_owned() });
-        }
-        if file.try_lock().is_err() {
-            return Err(CaptureError::Busy { path: path.to_owned() });
         }
         let mut magic = [0; pcapng::MAGIC.len()];
         if kind.len() > 0 && !(file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC) {
@@ -302,7 +305,7 @@ fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
     // Not blocking: a named pipe without a reader is refused, not waited for.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags).open(path)
+    file::hold(File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags), path)
 }
 
 #[cfg(not(unix))]
@@ -310,7 +313,7 @@ fn open(path: &Path) -> io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink()) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    File::options().read(true).write(true).create(true).truncate(false).open(path)
+    file::hold(File::options().read(true).write(true).create(true).truncate(false), path)
 }
 
 #[cfg(test)]

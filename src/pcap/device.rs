@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::capture::Capture;
-use super::usbmon::{Event, Transfer};
+use super::usbmon::{TransferType, UsbmonEvent};
 
 /// -EINPROGRESS, the status of an URB that has been submitted.
 const IN_PROGRESS: i32 = -115;
@@ -39,7 +39,7 @@ pub struct Device {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Urb {
     pub(super) id: u64,
-    pub(super) transfer: Transfer,
+    pub(super) transfer: TransferType,
     pub(super) endpoint: u8,
 }
 
@@ -76,7 +76,7 @@ impl End {
 /// One event of an URB, with what follows its header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
-    pub(super) event: Event,
+    pub(super) event: UsbmonEvent,
     pub(super) status: i32,
     pub(super) setup: Option<[u8; 8]>,
     /// Bytes asked for, or moved.
@@ -87,18 +87,18 @@ pub(super) struct Record<'a> {
 impl Device {
     /// A bulk transfer is submitted. `length` bytes are asked for, or are to go; `data` are those that go.
     pub fn submit_bulk(&self, endpoint: u8, length: usize, data: &[u8]) -> Urb {
-        self.submit(Transfer::Bulk, endpoint, None, length, data)
+        self.submit(TransferType::Bulk, endpoint, None, length, data)
     }
 
     /// A control request is submitted. `data` are those that go to the device.
     pub fn submit_control(&self, setup: [u8; 8], data: &[u8]) -> Urb {
         let length = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
-        self.submit(Transfer::Control, setup[0] & 0x80, Some(setup), length, data)
+        self.submit(TransferType::Control, setup[0] & 0x80, Some(setup), length, data)
     }
 
     /// A transfer has ended; `length` bytes moved. `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
-        let event = if end == End::NoEndpoint { Event::SubmissionError } else { Event::Completion };
+        let event = if end == End::NoEndpoint { UsbmonEvent::SubmissionError } else { UsbmonEvent::Completion };
         self.capture.record(self, &urb, &Record { event, status: end.status(), setup: None, length, data });
     }
 
@@ -111,9 +111,9 @@ impl Device {
         self.complete(urb, end, moved, back);
     }
 
-    fn submit(&self, transfer: Transfer, endpoint: u8, setup: Option<[u8; 8]>, length: usize, data: &[u8]) -> Urb {
+    fn submit(&self, transfer: TransferType, endpoint: u8, setup: Option<[u8; 8]>, length: usize, data: &[u8]) -> Urb {
         let urb = Urb { id: self.capture.next_urb(), transfer, endpoint };
-        let record = Record { event: Event::Submission, status: IN_PROGRESS, setup, length, data };
+        let record = Record { event: UsbmonEvent::Submission, status: IN_PROGRESS, setup, length, data };
         self.capture.record(self, &urb, &record);
         urb
     }

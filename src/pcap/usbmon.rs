@@ -11,7 +11,7 @@ pub const HEADER_LEN: usize = 64;
 /// What kind of transfer an URB is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Transfer {
+pub enum TransferType {
     /// On endpoint 0.
     Control = 2,
     /// On a bulk endpoint.
@@ -20,7 +20,7 @@ pub enum Transfer {
 
 /// What happened to an URB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum UsbmonEvent {
     /// The host asks.
     Submission,
     /// The transfer has ended.
@@ -35,9 +35,9 @@ pub struct Header {
     /// The URB's number: the same in its submission and its completion.
     pub id: u64,
     /// What happened.
-    pub event: Event,
+    pub event: UsbmonEvent,
     /// The kind of transfer.
-    pub transfer: Transfer,
+    pub transfer: TransferType,
     /// bEndpointAddress; bit 7 is the direction of a control transfer's data, too.
     pub endpoint: u8,
     /// The device's address.
@@ -59,8 +59,8 @@ pub struct Header {
 impl Header {
     /// Whether data of such an event follow its header: what the host sends when it is submitted, what the device sent
     /// when it has ended.
-    pub const fn has_data(event: Event, endpoint: u8) -> bool {
-        matches!((event, endpoint & 0x80 != 0), (Event::Submission, false) | (Event::Completion, true))
+    pub const fn has_data(event: UsbmonEvent, endpoint: u8) -> bool {
+        matches!((event, endpoint & 0x80 != 0), (UsbmonEvent::Submission, false) | (UsbmonEvent::Completion, true))
     }
 
     /// The header's bytes.
@@ -68,9 +68,9 @@ impl Header {
         const URB_DIR_IN: u32 = 0x200;
         let is_in = self.endpoint & 0x80 != 0;
         let kind = match self.event {
-            Event::Submission => b'S',
-            Event::Completion => b'C',
-            Event::SubmissionError => b'E',
+            UsbmonEvent::Submission => b'S',
+            UsbmonEvent::Completion => b'C',
+            UsbmonEvent::SubmissionError => b'E',
         };
         let no_data = match is_in {
             _ if Self::has_data(self.event, self.endpoint) => 0,
@@ -100,8 +100,8 @@ mod tests {
 
     const HEADER: Header = Header {
         id: 0x1122_3344_5566_7788,
-        event: Event::Submission,
-        transfer: Transfer::Control,
+        event: UsbmonEvent::Submission,
+        transfer: TransferType::Control,
         endpoint: 0x80,
         device: 5,
         bus: 0x0203,
@@ -127,13 +127,13 @@ mod tests {
     #[test]
     fn data_follow_where_they_have_just_come_or_are_about_to_go() {
         let flags = |event, endpoint| {
-            let bytes = Header { event, endpoint, transfer: Transfer::Bulk, setup: None, ..HEADER }.to_bytes();
+            let bytes = Header { event, endpoint, transfer: TransferType::Bulk, setup: None, ..HEADER }.to_bytes();
             (bytes[8], bytes[14], bytes[15])
         };
-        assert_eq!(flags(Event::Submission, 0x02), (b'S', b'-', 0));
-        assert_eq!(flags(Event::Completion, 0x02), (b'C', b'-', b'>'));
-        assert_eq!(flags(Event::Submission, 0x81), (b'S', b'-', b'<'));
-        assert_eq!(flags(Event::Completion, 0x81), (b'C', b'-', 0));
-        assert_eq!(flags(Event::SubmissionError, 0x81), (b'E', b'-', b'<'));
+        assert_eq!(flags(UsbmonEvent::Submission, 0x02), (b'S', b'-', 0));
+        assert_eq!(flags(UsbmonEvent::Completion, 0x02), (b'C', b'-', b'>'));
+        assert_eq!(flags(UsbmonEvent::Submission, 0x81), (b'S', b'-', b'<'));
+        assert_eq!(flags(UsbmonEvent::Completion, 0x81), (b'C', b'-', 0));
+        assert_eq!(flags(UsbmonEvent::SubmissionError, 0x81), (b'E', b'-', b'<'));
     }
 }

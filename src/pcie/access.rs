@@ -15,7 +15,6 @@ const LINK_UP: u8 = 0x78;
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;
 /// How much of it the CPU sees, and so E4 and E5, without turning pages.
 pub const SRAM_WINDOW_LEN: usize = 0x1000;
-const SRAM_WINDOW: u16 = 0xF000;
 /// The dword with the bridge control register in its upper half, the bit that resets, the bytes to write.
 const BRIDGE_CONTROL: u16 = 0x3C;
 const SECONDARY_BUS_RESET: u32 = 0x40 << 16;
@@ -269,7 +268,7 @@ pub(super) fn refused(tlp: &Tlp, status: CompletionStatus) -> PcieError {
 
 fn sram(offset: usize, len: usize) -> Result<XdataAddress, PcieError> {
     match offset.checked_add(len).filter(|end| *end <= SRAM_WINDOW_LEN) {
-        Some(_) => Ok(XdataAddress::main(SRAM_WINDOW.wrapping_add(offset as u16))),
+        Some(_) => Ok(XdataAddress::SRAM_WINDOW.plus(offset as u16)),
         None => Err(PcieError::Impossible {
             what: format!("{len} bytes at {offset:#x} of the SRAM, of which {SRAM_WINDOW_LEN:#x} can be seen"),
         }),

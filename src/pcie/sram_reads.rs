@@ -1,5 +1,5 @@
-//! Reads of the bridge's SRAM by its DMA, on the vendor's firmware with nothing but the status patch. A device behind the
-//! bridge completes them.
+//! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: by F2 on open firmware, and on the
+//! vendor's with nothing but the status patch.
 //!
 //! READ(16) sets the SRAM's DMA up as the open firmware's F2 does, and so does a handful of E5. Either way the data go to
 //! the host once something on PCIe writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip
@@ -13,7 +13,10 @@ use thiserror::Error;
 
 use super::error::PcieError;
 use super::tiny_gpu::{Entry, TinyGpuError};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError, TransportKind};
+use crate::bridge::open::SramTransfer;
+use crate::bridge::{
+    Bridge, CommandError, ControlError, DataPhase, OpenBridge, Transport, TransportError, TransportKind,
+};
 use crate::failure::{Exit, Failure};
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
@@ -32,7 +35,10 @@ const COMMANDS_ADDRESS: u64 = 0x0082_0000;
 const COMMAND_LEN: u16 = 0x40;
 const ENTRIES_ADDRESS: u64 = 0x0082_8000;
 const ENTRY_LEN: u64 = 0x10;
-/// Places in either queue.
+/// Where open firmware's F2 waits for an entry, whichever it is. Source: the open firmware's README and
+/// `test_sram_verify.py`.
+const OPEN_ENTRY_ADDRESS: u64 = 0x0082_2000;
+/// Places in either queue of the vendor's firmware.
 const PLACES: u8 = 32;
 /// The firmware's variables of the queues: where its next command goes (0x0456), where it looks for the next entry
 /// (0x045A), the phase that it has seen there (0x0466). Source: c:0x5359, c:0x2608.
@@ -138,6 +144,10 @@ pub enum SramReadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Command(#[from] CommandError),
+    /// A request of the open firmware failed.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Control(#[from] ControlError),
     /// The device could not be told.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -159,6 +169,7 @@ impl Failure for SramReadError {
         match self {
             Self::Length { .. } => Exit::Usage,
             Self::Transport { .. } => Exit::Refused,
+            Self::Control(error) => error.exit(),
             Self::Pcie(error) => error.exit(),
             Self::Device(error) => error.exit(),
             _ => Exit::Device,
@@ -168,6 +179,7 @@ impl Failure for SramReadError {
 
 const READ16: &str = "READ(16)";
 const DMA: &str = "a DMA started by E5";
+const F2: &str = "F2";
 
 /// The queues as the firmware has them.
 struct Queues {
@@ -203,7 +215,7 @@ impl<T: Transport> Bridge<T> {
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
-        self.must_have_streams(READ16)?;
+        self.require_streams(READ16)?;
         for (at, expected) in INITIALISED {
             let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
@@ -248,7 +260,7 @@ impl<T: Transport> Bridge<T> {
     ) -> Result<(), SramReadError> {
         let most = SRAM.saturating_sub(SLOT * usize::from(first_slot));
         whole_sectors(DMA, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
-        let stream = self.must_have_streams(DMA)?;
+        let stream = self.require_streams(DMA)?;
         let queues = self.queues()?;
         let ([stream_high, stream_low], sectors) = (stream.to_be_bytes(), (buffer.len() / SECTOR) as u16);
         let [sectors_high, sectors_low] = sectors.to_be_bytes();
@@ -289,7 +301,7 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    fn must_have_streams(&mut self, way: &'static str) -> Result<u16, SramReadError> {
+    fn require_streams(&mut self, way: &'static str) -> Result<u16, SramReadError> {
         let transport = self.transport_mut();
         transport.spare_stream().ok_or_else(|| SramReadError::Transport { way, kind: transport.kind() })
     }
@@ -307,6 +319,29 @@ impl<T: Transport> Bridge<T> {
 
     fn write_all(&mut self, writes: impl Iterator<Item = (u16, u8)>) -> Result<(), SramReadError> {
         Ok(self.xdata_write_all(writes.map(|(at, value)| (XdataAddress::main(at), value)))?)
+    }
+}
+
+impl OpenBridge {
+    /// F2 towards the host, from a slot of 16 KiB on: arms the SRAM's DMA, lets the device be told by `tell`, and takes the
+    /// data. `tell` gets the entry that the device has to write once the data are in the SRAM.
+    ///
+    /// # Errors
+    /// [`SramReadError`]. Without a device that completes it, [`ControlError::BulkTimeout`]: the DMA stays armed then.
+    pub fn sram_read<E: Into<SramReadError>>(
+        &mut self,
+        first_slot: u8,
+        buffer: &mut [u8],
+        tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
+    ) -> Result<(), SramReadError> {
+        let most = SRAM.saturating_sub(SLOT * usize::from(first_slot));
+        whole_sectors(F2, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
+        let sectors = (buffer.len() / SECTOR) as u16;
+        self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
+        let mut bytes = [0; 16];
+        bytes[14] = 1;
+        tell(self, Entry { to: OPEN_ENTRY_ADDRESS, bytes, command_at: None }).map_err(Into::into)?;
+        Ok(self.bulk_in(buffer)?)
     }
 }
 

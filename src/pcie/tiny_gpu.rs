@@ -4,7 +4,7 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::access::Pcie;
+use super::access::{Pcie, SRAM_ADDRESS};
 use super::bar::Bar;
 use super::engine::TlpEngine;
 use super::error::PcieError;
@@ -248,6 +248,14 @@ impl TinyGpu {
     pub fn send<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, send: &DmaWrite) -> Result<(), TinyGpuError> {
         self.put(pcie, SEND_FROM, &send.registers())?;
         self.start(pcie, SEND, send).map(drop)
+    }
+
+    /// Sends a completion entry, and nothing before it.
+    ///
+    /// # Errors
+    /// [`TinyGpuError`].
+    pub fn complete<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, entry: Entry) -> Result<(), TinyGpuError> {
+        self.send(pcie, &DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) })
     }
 
     /// Whether an entry that waited for its command has been written.

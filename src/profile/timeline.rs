@@ -64,7 +64,7 @@ impl Track {
 
 /// One event, with the keys of the trace-event format.
 #[derive(Debug, Clone, Serialize)]
-struct Event {
+struct TraceEvent {
     name: String,
     cat: &'static str,
     ph: &'static str,
@@ -92,7 +92,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct Recording {
-    events: Vec<Event>,
+    events: Vec<TraceEvent>,
     dropped: u64,
     interrupt: Option<u64>,
     control: Option<Open>,
@@ -103,7 +103,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn put(&mut self, event: Event) {
+    fn put(&mut self, event: TraceEvent) {
         if self.events.len() < MOST {
             self.events.push(event);
         } else {
@@ -115,19 +115,19 @@ impl Recording {
         let Open { name, since, args } = open;
         let dur = Some(now.saturating_sub(since) as f64);
         let (pid, tid, ts) = (PROCESS, track as u32, since as f64);
-        self.put(Event { name, cat, ph: "X", ts, dur, pid, tid, s: None, id: None, args });
+        self.put(TraceEvent { name, cat, ph: "X", ts, dur, pid, tid, s: None, id: None, args });
     }
 
     fn moment(&mut self, track: Track, cat: &'static str, name: String, args: Value, now: u64) {
         let (pid, tid, ts) = (PROCESS, track as u32, now as f64);
-        self.put(Event { name, cat, ph: "i", ts, dur: None, pid, tid, s: Some("t"), id: None, args });
+        self.put(TraceEvent { name, cat, ph: "i", ts, dur: None, pid, tid, s: Some("t"), id: None, args });
     }
 
     /// One end of a transfer of the DMA: several may be under way.
     fn dma_edge(&mut self, ph: &'static str, to_host: bool, id: u64, args: Value, now: u64) {
         let name = if to_host { "DMA to the host" } else { "DMA from the host" }.to_owned();
         let (pid, tid, ts) = (PROCESS, Track::Dma as u32, now as f64);
-        self.put(Event { name, cat: "dma", ph, ts, dur: None, pid, tid, s: None, id: Some(id), args });
+        self.put(TraceEvent { name, cat: "dma", ph, ts, dur: None, pid, tid, s: None, id: Some(id), args });
     }
 
     fn end_control(&mut self, outcome: &str, bytes: usize, now: u64) {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+use super::opcode;
+
 /// A command descriptor block as it goes over the wire: 1 to 16 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cdb {
@@ -87,21 +89,21 @@ impl fmt::Debug for Cdb {
 /// The name of the commands that asmpatch sends, by operation code.
 pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
-        0x00 => "TEST UNIT READY",
-        0x03 => "REQUEST SENSE",
-        0x12 => "INQUIRY",
-        0x25 => "READ CAPACITY(10)",
-        0x9E => "READ CAPACITY(16)",
-        0x88 => "READ(16)",
-        0x8A => "WRITE(16)",
-        0xE0 => "E0 (configuration read)",
-        0xE1 => "E1 (configuration write)",
-        0xE2 => "E2 (flash read)",
-        0xE3 => "E3 (firmware write)",
-        0xE4 => "E4 (XDATA read)",
-        0xE5 => "E5 (XDATA write)",
-        0xE6 => "E6 (NVMe Identify)",
-        0xE8 => "E8 (reset)",
+        opcode::TEST_UNIT_READY => "TEST UNIT READY",
+        opcode::REQUEST_SENSE => "REQUEST SENSE",
+        opcode::INQUIRY => "INQUIRY",
+        opcode::READ_CAPACITY_10 => "READ CAPACITY(10)",
+        opcode::SERVICE_ACTION_IN_16 => "READ CAPACITY(16)",
+        opcode::READ_16 => "READ(16)",
+        opcode::WRITE_16 => "WRITE(16)",
+        opcode::CONFIG_READ => "E0 (configuration read)",
+        opcode::CONFIG_WRITE => "E1 (configuration write)",
+        opcode::FLASH_READ => "E2 (flash read)",
+        opcode::FLASH_WRITE => "E3 (firmware write)",
+        opcode::XDATA_READ => "E4 (XDATA read)",
+        opcode::XDATA_WRITE => "E5 (XDATA write)",
+        opcode::NVME_ADMIN => "E6 (NVMe Identify)",
+        opcode::RESET => "E8 (reset)",
         _ => return None,
     })
 }

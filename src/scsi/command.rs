@@ -7,6 +7,7 @@ use std::fmt;
 
 use super::bot::Direction;
 use super::cdb::{Cdb, opcode_name};
+use super::opcode;
 use crate::firmware::{BlockIndex, Part};
 
 /// One of the two 64 KiB pages of XDATA, selected by the top byte of E4's and E5's address.
@@ -28,9 +29,17 @@ pub struct XdataAddress {
 }
 
 impl XdataAddress {
+    /// Where XDATA shows the first 4 KiB of the SRAM, which PCIe devices reach too.
+    pub const SRAM_WINDOW: Self = Self::main(0xF000);
+
     /// A place in the page that MOVX reaches.
     pub const fn main(addr: u16) -> Self {
         Self { page: XdataPage::Main, addr }
+    }
+
+    /// The place `offset` bytes further on in the same page. An offset beyond the page's end wraps.
+    pub const fn plus(self, offset: u16) -> Self {
+        Self { page: self.page, addr: self.addr.wrapping_add(offset) }
     }
 
     const fn wire(self) -> [u8; 3] {
@@ -166,34 +175,38 @@ impl Command {
     /// The command on the wire. E1, E3 and E8 have the lengths that tinygrad's tools send: 15, 6 and 15 bytes.
     pub fn cdb(&self) -> Cdb {
         match *self {
-            Self::TestUnitReady => Cdb::of([0x00; 6]),
-            Self::RequestSense { len } => Cdb::of([0x03, 0, 0, 0, len, 0]),
-            Self::Inquiry { len } => Cdb::of([0x12, 0, 0, 0, len, 0]),
-            Self::ReadCapacity10 => Cdb::of([0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
-            Self::ReadCapacity16 => Cdb::of([0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0]),
-            Self::Read16 { lba, blocks } => Cdb::of(transfer16(0x88, lba, blocks)),
-            Self::Write16 { lba, blocks } => Cdb::of(transfer16(0x8A, lba, blocks)),
-            Self::ConfigRead(block) => Cdb::of([0xE0, 0x50, block.number(), 0, 0, 0]),
+            Self::TestUnitReady => Cdb::of([opcode::TEST_UNIT_READY, 0, 0, 0, 0, 0]),
+            Self::RequestSense { len } => Cdb::of([opcode::REQUEST_SENSE, 0, 0, 0, len, 0]),
+            Self::Inquiry { len } => Cdb::of([opcode::INQUIRY, 0, 0, 0, len, 0]),
+            Self::ReadCapacity10 => Cdb::of([opcode::READ_CAPACITY_10, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Self::ReadCapacity16 => {
+                Cdb::of([opcode::SERVICE_ACTION_IN_16, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0])
+            }
+            Self::Read16 { lba, blocks } => Cdb::of(transfer16(opcode::READ_16, lba, blocks)),
+            Self::Write16 { lba, blocks } => Cdb::of(transfer16(opcode::WRITE_16, lba, blocks)),
+            Self::ConfigRead(block) => Cdb::of([opcode::CONFIG_READ, 0x50, block.number(), 0, 0, 0]),
             Self::ConfigWrite(block) => {
                 let mut cdb = [0; 15];
-                cdb[..3].copy_from_slice(&[0xE1, 0x50, block.number()]);
+                cdb[..3].copy_from_slice(&[opcode::CONFIG_WRITE, 0x50, block.number()]);
                 Cdb::of(cdb)
             }
-            Self::FlashRead { part, len } => Cdb::of(flash(0xE2, part, len)),
-            Self::FlashWrite { part, len } => Cdb::of(flash(0xE3, part, len)),
+            Self::FlashRead { part, len } => Cdb::of(flash(opcode::FLASH_READ, part, len)),
+            Self::FlashWrite { part, len } => Cdb::of(flash(opcode::FLASH_WRITE, part, len)),
             Self::XdataRead { from, len } => {
                 let [page, high, low] = from.wire();
                 let [len_high, len_low] = len.to_be_bytes();
-                Cdb::of([0xE4, len_low, page, high, low, len_high])
+                Cdb::of([opcode::XDATA_READ, len_low, page, high, low, len_high])
             }
             Self::XdataWrite { at, value } => {
                 let [page, high, low] = at.wire();
-                Cdb::of([0xE5, value, page, high, low, 0])
+                Cdb::of([opcode::XDATA_WRITE, value, page, high, low, 0])
             }
-            Self::NvmeIdentifyController => Cdb::of([0xE6, 0x06, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            Self::NvmeIdentifyController => {
+                Cdb::of([opcode::NVME_ADMIN, 0x06, 0, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+            }
             Self::Reset(mode) => {
                 let mut cdb = [0; 15];
-                cdb[0] = 0xE8;
+                cdb[0] = opcode::RESET;
                 cdb[1] = match mode {
                     ResetMode::CpuReset => 0x50,
                     ResetMode::Halt => 0x51,

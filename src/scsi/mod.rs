@@ -5,6 +5,7 @@ mod capacity;
 mod cdb;
 mod command;
 mod inquiry;
+pub mod opcode;
 pub mod runtime;
 mod sense;
 pub mod uas;

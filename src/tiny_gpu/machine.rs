@@ -74,7 +74,7 @@ pub enum TooLong {
 
 /// A machine with a program, data and a number of threads.
 #[derive(Debug)]
-pub struct Machine {
+pub struct TinyGpuMachine {
     design: Design,
     program: Vec<u16>,
     data: [u8; DATA_LEN],
@@ -91,7 +91,7 @@ pub struct Machine {
     told: Vec<Option<u16>>,
 }
 
-impl Machine {
+impl TinyGpuMachine {
     /// A machine as at reset. Data memory holds `data` from its start on, and zeros.
     ///
     /// # Errors

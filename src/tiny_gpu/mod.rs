@@ -16,4 +16,4 @@ mod tests;
 
 pub use self::core::THREADS_A_BLOCK;
 pub use isa::{Arithmetic, BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
-pub use machine::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN, TooLong};
+pub use machine::{DATA_LEN, Design, Fault, PROGRAM_LEN, TinyGpuMachine, TooLong};

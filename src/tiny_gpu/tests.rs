@@ -12,7 +12,7 @@ const PLAIN_SLOW: Design = Design { has_caches: false, ..Design::CACHED };
 const CACHED_FAST: Design = Design { has_caches: true, ..Design::PLAIN };
 
 fn ran(design: Design, program: &[u16], data: &[u8], threads: u8) -> (u64, [u8; DATA_LEN]) {
-    let mut machine = Machine::new(design, program, data, threads).unwrap();
+    let mut machine = TinyGpuMachine::new(design, program, data, threads).unwrap();
     let cycles = machine.run(LIMIT).unwrap();
     (cycles, *machine.data())
 }
@@ -79,14 +79,14 @@ fn the_last_block_may_have_fewer_threads_and_none_at_all_end_at_once() {
 #[test]
 fn a_program_that_does_not_end_is_stopped_and_says_where_it_is() {
     let branches_to_itself = [0x2000, 0x1401];
-    let mut machine = Machine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
+    let mut machine = TinyGpuMachine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
     assert_eq!(machine.run(1000), Err(Fault::NeverEnds { cycles: 1000, block: 0, word: 1 }));
 }
 
 #[test]
 fn a_program_that_leaves_its_memory_is_stopped() {
     for (program, word) in [(&[0x0000, 0x0000][..], 2), (&[0x2000, 0x1480][..], 0x80), (&[], 0), (&[0; 256][..], 256)] {
-        let mut machine = Machine::new(Design::CACHED, program, &[], 1).unwrap();
+        let mut machine = TinyGpuMachine::new(Design::CACHED, program, &[], 1).unwrap();
         let words = program.len() as u16;
         assert_eq!(machine.run(100_000), Err(Fault::LeftProgram { block: 0, word, words }));
     }
@@ -94,8 +94,8 @@ fn a_program_that_leaves_its_memory_is_stopped() {
 
 #[test]
 fn what_is_longer_than_its_memory_is_refused() {
-    assert_eq!(Machine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), TooLong::Program(257));
-    assert_eq!(Machine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), TooLong::Data(257));
+    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), TooLong::Program(257));
+    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), TooLong::Data(257));
 }
 
 #[test]
@@ -143,7 +143,7 @@ proptest! {
     #[test]
     fn any_program_ends_or_is_stopped(program in proptest::collection::vec(any::<u16>(), 0..256), threads: u8) {
         for design in [Design::PLAIN, Design::CACHED] {
-            let mut machine = Machine::new(design, &program, &[7; DATA_LEN], threads).unwrap();
+            let mut machine = TinyGpuMachine::new(design, &program, &[7; DATA_LEN], threads).unwrap();
             let _ = machine.run(2_000);
         }
     }

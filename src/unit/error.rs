@@ -95,7 +95,7 @@ pub enum OpenError {
     /// The virtual bridge's folder.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Virtual(#[from] virtual_bridge::OpenError),
+    Virtual(#[from] virtual_bridge::VirtualOpenError),
     /// The virtual bridge is not plugged in.
     #[error(transparent)]
     #[diagnostic(transparent)]

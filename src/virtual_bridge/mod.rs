@@ -29,7 +29,7 @@ pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
 pub use handle::SharedBridge;
 pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
-pub use open::OpenError;
+pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Absence, Absent, Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};

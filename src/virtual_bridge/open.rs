@@ -1,6 +1,6 @@
 //! A unit in a folder: its flash, its SSD, and what it was told, so that separate commands see the same unit.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -30,7 +30,7 @@ const SCENARIO_FILE: &str = "bridge.toml";
 
 /// Why a folder holds no virtual bridge.
 #[derive(Debug, Error, Diagnostic)]
-pub enum OpenError {
+pub enum VirtualOpenError {
     /// A file of the unit.
     #[error("virtual bridge: cannot {what} {}", path.display())]
     #[diagnostic(
@@ -93,7 +93,7 @@ pub enum OpenError {
     Factory(String),
 }
 
-impl Failure for OpenError {
+impl Failure for VirtualOpenError {
     fn exit(&self) -> Exit {
         match self {
             Self::Busy { .. } => Exit::Device,
@@ -109,15 +109,14 @@ impl VirtualBridge {
     /// `image` is the file that a new unit gets at the factory; `None` is the practice image.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, OpenError> {
+    /// [`VirtualOpenError`].
+    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
         let scenario_path = dir.join(SCENARIO_FILE);
         let scenario = match file::read_regular_text(&scenario_path, MAX_SCENARIO_LEN) {
-            Ok(text) => {
-                Scenario::parse(&text).map_err(|source| OpenError::Scenario { path: scenario_path.clone(), source })?
-            }
+            Ok(text) => Scenario::parse(&text)
+                .map_err(|source| VirtualOpenError::Scenario { path: scenario_path.clone(), source })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Scenario::default(),
-            Err(source) => return Err(OpenError::File { what: "read", path: scenario_path, source }),
+            Err(source) => return Err(VirtualOpenError::File { what: "read", path: scenario_path, source }),
         };
         file::make_folder(dir).map_err(file_error("make the folder", dir))?;
         let flash = flash_in(dir, &scenario, image)?;
@@ -138,14 +137,13 @@ impl VirtualBridge {
     /// Whether another process, or another value in this one, has the unit in a folder open.
     ///
     /// # Errors
-    /// [`OpenError::File`] where there is no unit, or it can't be looked at.
-    pub fn is_in_use(dir: &Path) -> Result<bool, OpenError> {
+    /// [`VirtualOpenError::File`] where there is no unit, or it can't be looked at.
+    pub fn is_in_use(dir: &Path) -> Result<bool, VirtualOpenError> {
         let path = dir.join(FLASH_FILE);
-        let file = File::open(&path).map_err(file_error("open", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(false),
-            Err(TryLockError::WouldBlock) => Ok(true),
-            Err(TryLockError::Error(source)) => Err(OpenError::File { what: "lock", path, source }),
+        match file::hold(File::options().read(true), &path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(source) => Err(VirtualOpenError::File { what: "open", path, source }),
         }
     }
 
@@ -153,10 +151,11 @@ impl VirtualBridge {
     /// [`VirtualBridge::open`].
     ///
     /// # Errors
-    /// [`OpenError::Factory`].
-    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, OpenError> {
+    /// [`VirtualOpenError::Factory`].
+    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
         let mut flash = NorFlash::erased();
-        factory::fill(&mut flash, &scenario, seed, image).map_err(|error| OpenError::Factory(error.to_string()))?;
+        factory::fill(&mut flash, &scenario, seed, image)
+            .map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
             Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
@@ -165,18 +164,19 @@ impl VirtualBridge {
     }
 }
 
-fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, OpenError> {
+fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
     let path = dir.join(FLASH_FILE);
     if path.symlink_metadata().is_err() {
         // Whole or not at all: half a flash would be no unit's.
         atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
     }
-    let mut file = open(&path)?;
-    match lock(&file) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(OpenError::Busy { dir: dir.to_owned() }),
-        Err(TryLockError::Error(source)) => return Err(OpenError::File { what: "lock", path, source }),
-    }
+    let mut file = match hold(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(VirtualOpenError::Busy { dir: dir.to_owned() });
+        }
+        Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
+    };
     let found = file.metadata().map_err(file_error("read", &path))?.len();
     if found == FLASH_LEN as u64 {
         let mut cells = Vec::with_capacity(FLASH_LEN);
@@ -184,7 +184,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         return Ok(NorFlash::holding(cells, Some(file)));
     }
     if found != 0 {
-        return Err(OpenError::FlashSize { path, found });
+        return Err(VirtualOpenError::FlashSize { path, found });
     }
     let cells = factory_cells(dir, scenario, image)?;
     file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
@@ -192,33 +192,33 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
 }
 
 /// The cells of a unit that is new from the factory.
-fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, OpenError> {
+fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
     let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let mut flash = NorFlash::erased();
     factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
-        .map_err(|error| OpenError::Factory(error.to_string()))?;
+        .map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
     Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
 }
 
-/// Locks a unit's flash, with a little patience: a process that another one has just started holds what that one had
+/// Opens a unit's flash, with a little patience: a process that another one has just started holds what that one had
 /// open until its own program is loaded.
-fn lock(file: &File) -> Result<(), TryLockError> {
+fn hold(path: &Path) -> io::Result<File> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);
     for _ in 0..TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+        match file::hold_own(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
             settled => return settled,
         }
     }
-    file.try_lock()
+    file::hold_own(path)
 }
 
-fn open(path: &Path) -> Result<File, OpenError> {
+fn open(path: &Path) -> Result<File, VirtualOpenError> {
     file::open_own(path).map_err(file_error("open", path))
 }
 
-fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> OpenError {
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VirtualOpenError {
     let path = path.to_owned();
-    move |source| OpenError::File { what, path, source }
+    move |source| VirtualOpenError::File { what, path, source }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tracing::info;
 
 use super::handle::SharedBridge;
-use super::open::OpenError;
+use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{BusEvent, VirtualBridge};
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
@@ -109,8 +109,8 @@ impl VirtualPort {
     /// The port of the unit in a folder, `virtual:DIR`.
     ///
     /// # Errors
-    /// [`OpenError`].
-    pub fn open_dir(dir: &Path) -> Result<Self, OpenError> {
+    /// [`VirtualOpenError`].
+    pub fn open_dir(dir: &Path) -> Result<Self, VirtualOpenError> {
         Ok(Self::new(format!("virtual:{}", dir.display()), VirtualBridge::open(dir, None)?))
     }
 

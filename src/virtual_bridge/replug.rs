@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::open::OpenError;
+use super::open::VirtualOpenError;
 use super::unit::VirtualBridge;
 use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -65,7 +65,7 @@ pub enum ReplugError {
     /// The unit itself.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] VirtualOpenError),
     /// Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]

@@ -9,14 +9,14 @@ use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::left::Left;
 use asmpatch::flash::observe::Running;
-use asmpatch::flash::plan::Plan;
+use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::registers::BUDGET;
-use asmpatch::flash::run::{Options, Report, Stopped, run};
+use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
-use asmpatch::virtual_bridge::{OpenError, VirtualPort};
+use asmpatch::virtual_bridge::{VirtualOpenError, VirtualPort};
 use serde_json::json;
 
 use super::schemas;
@@ -51,7 +51,7 @@ impl Rig {
         // A process that another test starts holds this unit's lock, too, until it runs its own program.
         for _ in 0..100 {
             match VirtualPort::open_dir(&self.dir()) {
-                Err(OpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
+                Err(VirtualOpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
                 opened => return opened.unwrap(),
             }
         }
@@ -63,8 +63,8 @@ impl Rig {
         fs::read(self.dir().join("flash.bin")).unwrap()
     }
 
-    pub fn options(&self, backup: bool) -> Options {
-        Options {
+    pub fn options(&self, backup: bool) -> FlashOptions {
+        FlashOptions {
             backup_into: backup.then(|| self.home.path().to_owned()),
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
@@ -73,26 +73,32 @@ impl Rig {
         }
     }
 
-    fn flash(&self, config_from: Option<&Path>, backup: bool) -> Result<Report, Box<Stopped>> {
+    fn flash(&self, config_from: Option<&Path>, backup: bool) -> Result<FlashReport, Box<Stopped>> {
         self.flash_image(&patched(), config_from, backup)
     }
 
-    fn flash_image(&self, patched: &Patched, config_from: Option<&Path>, backup: bool) -> Result<Report, Box<Stopped>> {
+    fn flash_image(
+        &self,
+        patched: &Patched,
+        config_from: Option<&Path>,
+        backup: bool,
+    ) -> Result<FlashReport, Box<Stopped>> {
         let Patched { image, receipt } = patched;
         let mut port = self.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let backup_blocks = config_from.map(|folder| backup_folder::load(folder).unwrap());
-        let plan = Plan::flash(attached, blocks, backup_blocks.as_ref(), image, |block| receipt.config.apply(block));
+        let plan =
+            FlashPlan::flash(attached, blocks, backup_blocks.as_ref(), image, |block| receipt.config.apply(block));
         run(&mut port, &plan.unwrap(), &self.options(backup), &mut (), Interrupt::never())
     }
 
-    pub fn restore(&self, folder: &Path, backup: bool) -> Result<Report, Box<Stopped>> {
+    pub fn restore(&self, folder: &Path, backup: bool) -> Result<FlashReport, Box<Stopped>> {
         let saved = backup_folder::load(folder).unwrap();
         let mut port = self.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = Plan::restore(attached, blocks, &saved, &saved.firmware().unwrap());
+        let plan = FlashPlan::restore(attached, blocks, &saved, &saved.firmware().unwrap());
         run(&mut port, &plan, &self.options(backup), &mut (), Interrupt::never())
     }
 }

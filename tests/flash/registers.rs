@@ -12,12 +12,12 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::left::Left;
-use asmpatch::flash::plan::Plan;
-use asmpatch::flash::progress::{Event, Observer, Step};
+use asmpatch::flash::plan::FlashPlan;
+use asmpatch::flash::progress::{FlashEvent, FlashObserver, FlashStep};
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::{FlashFailure, Origin};
 use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
-use asmpatch::flash::run::{Report, Stopped, run};
+use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Patched;
 use asmpatch::practice;
@@ -69,15 +69,15 @@ fn flash_told(
     rig: &Rig,
     wanted: &Wanted,
     config_from: Option<&Path>,
-    observer: &mut dyn Observer,
+    observer: &mut dyn FlashObserver,
     stop: &AtomicBool,
-) -> Result<Report, Box<Stopped>> {
+) -> Result<FlashReport, Box<Stopped>> {
     let mut port = rig.port();
     let attached = port.attached().unwrap();
     let is_readable = attached.state != BridgeState::BootLoader;
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
-    let plan = Plan::flash(attached, blocks, config.as_ref(), &wanted.image, |block| {
+    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &wanted.image, |block| {
         (wanted.edit)(block);
         Ok(())
     });
@@ -85,7 +85,7 @@ fn flash_told(
     run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
 }
 
-fn flash(rig: &Rig, wanted: &Wanted) -> Result<Report, Box<Stopped>> {
+fn flash(rig: &Rig, wanted: &Wanted) -> Result<FlashReport, Box<Stopped>> {
     flash_told(rig, wanted, None, &mut (), &AtomicBool::new(false))
 }
 
@@ -167,9 +167,9 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
 #[test]
 fn only_what_differs_is_written_unless_all_is_wanted() {
     struct Sectors(Vec<u64>);
-    impl Observer for Sectors {
-        fn event(&mut self, event: Event<'_>) {
-            if let Event::End(Step::Compare, text) = event {
+    impl FlashObserver for Sectors {
+        fn event(&mut self, event: FlashEvent<'_>) {
+            if let FlashEvent::End(FlashStep::Compare, text) = event {
                 self.0.push(text.split(' ').next().unwrap().parse().unwrap());
             }
         }
@@ -180,9 +180,9 @@ fn only_what_differs_is_written_unless_all_is_wanted() {
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = Plan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
+        let plan = FlashPlan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
         let mut seen = Sectors(Vec::new());
-        let options = asmpatch::flash::run::Options { rewrite, ..rig.options(false) };
+        let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
         run(&mut port, &plan, &options, &mut seen, Interrupt::never()).unwrap();
         seen.0
     };
@@ -203,9 +203,9 @@ fn a_unit_that_nobody_gives_its_power_runs_what_it_had_until_it_gets_it() {
 /// Pulls the cable where the user is asked to, and plugs it in again.
 struct Cable(SharedBridge);
 
-impl Observer for Cable {
-    fn event(&mut self, event: Event<'_>) {
-        if matches!(event, Event::Replug) {
+impl FlashObserver for Cable {
+    fn event(&mut self, event: FlashEvent<'_>) {
+        if matches!(event, FlashEvent::Replug) {
             self.0.lock().replug();
         }
     }
@@ -218,7 +218,7 @@ fn where_no_hub_switches_its_power_the_cable_is_asked_for_and_what_runs_is_prove
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let Patched { image, receipt } = patched();
-    let plan = Plan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
+    let plan = FlashPlan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
     let mut options = rig.options(true);
     options.replug_deadline = Duration::from_secs(10);
     let mut cable = Cable(port.unit().clone());
@@ -260,22 +260,22 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
 
 #[test]
 fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
-    struct StopAt<'a>(Step, &'a AtomicBool);
-    impl Observer for StopAt<'_> {
-        fn event(&mut self, event: Event<'_>) {
-            if matches!(event, Event::Begin(step) if step == self.0) {
+    struct StopAt<'a>(FlashStep, &'a AtomicBool);
+    impl FlashObserver for StopAt<'_> {
+        fn event(&mut self, event: FlashEvent<'_>) {
+            if matches!(event, FlashEvent::Begin(step) if step == self.0) {
                 self.1.store(true, Ordering::Relaxed);
             }
         }
     }
-    use Step::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
+    use FlashStep::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
     for (step, left) in [
         (Backup, Left::Untouched),
         (Compare, Left::Untouched),
         (Invalidate, Left::Verified),
         (WriteSectors, Left::Verified),
         (WriteFirstSector, Left::Verified),
-        (Step::ReadBackBlock(BlockIndex::Zero), Left::Verified),
+        (FlashStep::ReadBackBlock(BlockIndex::Zero), Left::Verified),
     ] {
         let rig = Rig::new("factory = 'open'\n");
         let before = rig.cells();
@@ -302,7 +302,7 @@ fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
             let mut port = rig.port();
             let attached = port.attached().unwrap();
             let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-            let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+            let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
             let outcome = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never());
             drop(port);
             match outcome {
@@ -335,7 +335,7 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         drop(port);
         rig.tell(&format!("[flash]\n{trouble}\n"));
-        let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
         let mut port = rig.port();
         let stopped = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap_err();
         drop(port);
@@ -363,7 +363,7 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = Plan::flash(attached.clone(), blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let plan = FlashPlan::flash(attached.clone(), blocks, None, &practice::image(), |_| Ok(())).unwrap();
         let stopped = run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap_err();
         assert_eq!(stopped.left, Left::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
@@ -380,7 +380,7 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
         if keeps_power {
             // The same port: the unit has not lost its power, and its old firmware still runs.
             let backup = backup_folder::load(&saved).unwrap();
-            let plan = Plan::restore(attached, blocks, &backup, &backup.firmware().unwrap());
+            let plan = FlashPlan::restore(attached, blocks, &backup, &backup.firmware().unwrap());
             run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
             drop(port);
         } else {
@@ -396,9 +396,9 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
 /// Waits, once sectors are written, until the run's time is over.
 struct Lingers(Duration);
 
-impl Observer for Lingers {
-    fn event(&mut self, event: Event<'_>) {
-        if matches!(event, Event::Begin(Step::WriteSectors)) {
+impl FlashObserver for Lingers {
+    fn event(&mut self, event: FlashEvent<'_>) {
+        if matches!(event, FlashEvent::Begin(FlashStep::WriteSectors)) {
             std::thread::sleep(self.0);
         }
     }
@@ -412,8 +412,8 @@ fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_ther
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = Plan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
-        let options = asmpatch::flash::run::Options { budget, ..rig.options(true) };
+        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
         run(&mut port, &plan, &options, &mut Lingers(budget), Interrupt::never())
     };
     let stopped = tried(Duration::ZERO).unwrap_err();
@@ -424,7 +424,7 @@ fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_ther
     // Long enough for what comes before on a machine that is busy with other tests.
     let stopped = tried(Duration::from_secs(8)).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
-    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, Step::WriteSectors));
+    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WriteSectors));
     let again = stopped.report.steps.iter().filter(|step| !step.done).count();
     assert_eq!(again, 0, "nothing is tried again: {stopped:?}");
     assert_eq!(state(&rig), BridgeState::BootLoader);
@@ -447,7 +447,7 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
             match outcome {
                 Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault}"),
                 Err(stopped) => {
-                    assert_eq!((stopped.left, stopped.during), (Left::Untouched, Step::Backup), "{stopped:?}");
+                    assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup), "{stopped:?}");
                     let FlashError::Registers(RegisterError::Control(error)) = &stopped.error else {
                         panic!("{stopped:?}")
                     };

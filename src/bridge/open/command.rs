@@ -6,7 +6,7 @@ use std::fmt;
 
 use super::super::pipes::SETUP_LEN;
 use super::tlp::Tlp;
-use crate::scsi::{XdataAddress, XdataPage};
+use crate::scsi::{XdataAddress, XdataPage, opcode};
 
 /// bmRequestType: vendor request to the device, with data to the host or from it.
 const VENDOR_IN: u8 = 0xC0;
@@ -96,8 +96,10 @@ impl OpenCommand {
     /// The setup packet.
     pub const fn setup(&self) -> [u8; SETUP_LEN] {
         match *self {
-            Self::XdataRead { from, len } => setup(VENDOR_IN, 0xE4, from.addr, page(from) << 8, len),
-            Self::XdataWrite { at, value } => setup(VENDOR_OUT, 0xE5, at.addr, page(at) << 8 | value as u16, 0),
+            Self::XdataRead { from, len } => setup(VENDOR_IN, opcode::XDATA_READ, from.addr, page(from) << 8, len),
+            Self::XdataWrite { at, value } => {
+                setup(VENDOR_OUT, opcode::XDATA_WRITE, at.addr, page(at) << 8 | value as u16, 0)
+            }
             Self::Tlp(tlp) => {
                 let value = u16::from_le_bytes([tlp.kind.format(), tlp.enables]);
                 setup(VENDOR_OUT, 0xF0, value, ONE_TLP, TLP_LEN as u16)

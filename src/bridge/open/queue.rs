@@ -229,7 +229,7 @@ impl Queue {
     }
 
     /// A transfer is back, and its buffer free for another.
-    fn is_back(&mut self, transfer: TransferId) {
+    fn came_back(&mut self, transfer: TransferId) {
         if let Some(at) = self.in_flight.iter().position(|flight| flight.transfer == transfer)
             && let Some(Flight { job, .. }) = self.in_flight.remove(at)
         {
@@ -245,7 +245,7 @@ impl Queue {
         };
         let outcome = match reaped {
             Ok(Some(reaped)) if reaped.transfer == transfer => {
-                self.is_back(transfer);
+                self.came_back(transfer);
                 match reaped.end {
                     TransferEnd::Completed => Ok(reaped.moved),
                     TransferEnd::Cancelled => Err(PipeError::Timeout),
@@ -253,7 +253,7 @@ impl Queue {
                 }
             }
             Ok(Some(reaped)) => {
-                self.is_back(reaped.transfer);
+                self.came_back(reaped.transfer);
                 Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
             }
             Ok(None) => Err(PipeError::Timeout),
@@ -322,7 +322,7 @@ impl Queue {
         let until = Instant::now() + CANCEL_TIMEOUT;
         while !self.in_flight.is_empty() {
             match self.pipes.reap(until.saturating_duration_since(Instant::now())) {
-                Ok(Some(reaped)) => self.is_back(reaped.transfer),
+                Ok(Some(reaped)) => self.came_back(reaped.transfer),
                 Ok(None) | Err(_) => break,
             }
         }

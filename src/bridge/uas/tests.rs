@@ -9,7 +9,7 @@ use crate::bridge::{Bridge, Completion, DataPhase, Job, JobData, Transport, Tran
 use crate::scsi::uas::{StatusIu, Tag};
 use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
 use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
-use liar::{Liar, Plan};
+use liar::{Liar, Lies};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// For devices that never answer: what is waited for in vain.
@@ -144,7 +144,7 @@ fn the_boot_loader_has_no_uas() {
 }
 
 /// Sends one INQUIRY of 36 bytes to a device that answers as planned.
-fn inquire(plan: Plan) -> (Result<Completion, TransportError>, Uas<Liar>) {
+fn inquire(plan: Lies) -> (Result<Completion, TransportError>, Uas<Liar>) {
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
     let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
@@ -162,7 +162,7 @@ fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
     claims_too_much[14] = 0xFF;
     let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
     for status in lies {
-        let (outcome, mut engine) = inquire(Plan { status: Some(status), ..Plan::default() });
+        let (outcome, mut engine) = inquire(Lies { status: Some(status), ..Lies::default() });
         assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
         assert_eq!(engine.pipes_mut().resets(), 1);
     }
@@ -170,29 +170,29 @@ fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
 
 #[test]
 fn a_status_for_a_tag_never_sent_names_both_tags() {
-    let (outcome, _) = inquire(Plan { status: Some(good(7)), ..Plan::default() });
+    let (outcome, _) = inquire(Lies { status: Some(good(7)), ..Lies::default() });
     assert!(matches!(outcome, Err(TransportError::TagMismatch { expected: 1, found: 7, .. })), "{outcome:?}");
-    let (outcome, _) = inquire(Plan { status: Some(good(7)), streams: 0, ..Plan::default() });
+    let (outcome, _) = inquire(Lies { status: Some(good(7)), streams: 0, ..Lies::default() });
     assert!(outcome.unwrap_err().to_string().contains("tag 0x7, which was not sent"));
 }
 
 #[test]
 fn readiness_for_data_that_no_command_moves_is_an_error() {
     let write_ready = StatusIu::WriteReady(Tag(1)).to_bytes();
-    let (outcome, _) = inquire(Plan { status: Some(write_ready), streams: 0, ..Plan::default() });
+    let (outcome, _) = inquire(Lies { status: Some(write_ready), streams: 0, ..Lies::default() });
     assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
 }
 
 #[test]
 fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
     let response = StatusIu::Response { tag: Tag(1), code: 0x0A }.to_bytes();
-    let (outcome, _) = inquire(Plan { status: Some(response), ..Plan::default() });
+    let (outcome, _) = inquire(Lies { status: Some(response), ..Lies::default() });
     assert!(outcome.unwrap_err().to_string().contains("overlapped tag"));
 }
 
 #[test]
 fn data_that_never_come_after_a_good_status_count_as_short() {
-    let (outcome, _) = inquire(Plan { status: Some(good(1)), ..Plan::default() });
+    let (outcome, _) = inquire(Lies { status: Some(good(1)), ..Lies::default() });
     assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
 }
 
@@ -219,12 +219,12 @@ impl Workload for Inquiries {
 fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_its_data() {
     let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
     let ready = |tag| StatusIu::ReadReady(Tag(tag)).to_bytes();
-    let plan = Plan {
+    let plan = Lies {
         status: Some(ready(1)),
         further: [ready(2), refused.to_bytes(), good(2)].into(),
         cancels_endpoints: true,
         streams: 0,
-        ..Plan::default()
+        ..Lies::default()
     };
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut inquiries = Inquiries(2, Vec::new());
@@ -236,7 +236,7 @@ fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_
 
 #[test]
 fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
-    let plan = Plan { data: Some(vec![7; 36]), status: Some(good(1)), ..Plan::default() };
+    let plan = Lies { data: Some(vec![7; 36]), status: Some(good(1)), ..Lies::default() };
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
     let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), Duration::ZERO);
@@ -245,19 +245,19 @@ fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
 
 #[test]
 fn more_data_than_asked_for_is_an_error() {
-    let (outcome, _) = inquire(Plan { data: Some(vec![0; 37]), ..Plan::default() });
+    let (outcome, _) = inquire(Lies { data: Some(vec![0; 37]), ..Lies::default() });
     assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
 }
 
 #[test]
 fn an_inquiry_of_one_byte_is_a_short_answer() {
-    let plan = Plan { data: Some(vec![0]), status: Some(good(1)), ..Plan::default() };
+    let plan = Lies { data: Some(vec![0]), status: Some(good(1)), ..Lies::default() };
     assert_eq!(inquire(plan).0.unwrap().transferred, 1);
 }
 
 #[test]
 fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
-    let (outcome, mut engine) = inquire(Plan::default());
+    let (outcome, mut engine) = inquire(Lies::default());
     assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SHORT, .. })), "{outcome:?}");
     assert_eq!(engine.pipes_mut().resets(), 1);
 }
@@ -265,7 +265,7 @@ fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
 #[test]
 fn after_a_port_reset_fewer_streams_than_before_are_enough() {
     for (left, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
-        let mut engine = Uas::new(Liar::new(Plan { streams_after_reset: left, ..Plan::default() })).unwrap();
+        let mut engine = Uas::new(Liar::new(Lies { streams_after_reset: left, ..Lies::default() })).unwrap();
         assert_eq!(engine.max_depth(), 31);
         // The device answers nothing, so that its port is reset; what is sent then uses the streams that are left.
         assert!(engine.recover().is_err());

@@ -6,7 +6,7 @@ use crate::tiny_gpu::registers::{
     ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS,
     THREADS, WAITS,
 };
-use crate::tiny_gpu::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
+use crate::tiny_gpu::{DATA_LEN, Design, Fault, PROGRAM_LEN, TinyGpuMachine};
 
 const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
@@ -148,7 +148,7 @@ impl Card {
         if limit > CYCLES_MAX {
             return Err(CardFault::NoRun);
         }
-        let mut machine = Machine::new(design, &program, &data, threads).map_err(|_| CardFault::NoRun)?;
+        let mut machine = TinyGpuMachine::new(design, &program, &data, threads).map_err(|_| CardFault::NoRun)?;
         let ended = machine.run(u64::from(limit));
         self.put(u64::from(self.held(DATA_AT)), machine.data());
         self.cycles = match ended {

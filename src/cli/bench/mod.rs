@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, Integrity, Path, Plan, Progress, Report, Row, Unit, svg};
+use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
 use crate::bridge::UnitInfo;
 use crate::failure::{AnyFailure, Exit, Failure};
 use crate::firmware::BridgeState;
@@ -206,7 +206,7 @@ impl Failure for CheckFailed {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Json<'a> {
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a BenchReport,
     /// With --baseline: each row that both runs measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a [Change]>,
@@ -217,7 +217,7 @@ impl print::Document for Json<'_> {
 }
 
 impl Args {
-    fn plan(&self, state: BridgeState) -> Plan {
+    fn plan(&self, state: BridgeState) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),
@@ -232,7 +232,7 @@ impl Args {
         };
         // Another pattern each run; where the clock stands before 1970 the same one serves.
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        Plan {
+        BenchPlan {
             paths: paths.into_iter().collect(),
             sizes: self.sizes.clone(),
             depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
@@ -254,7 +254,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     // Looked at first: a wrong file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
-    args.svg.as_deref().map_or(Ok(()), output::must_be_regular)?;
+    args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
     let recording = args.device.pcap.start()?;
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
@@ -288,7 +288,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<Report, AnyFailure> {
+fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open_control()?;
     let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
@@ -301,12 +301,12 @@ fn vendor_firmware(
     chosen: Chosen,
     capture: Option<&Capture>,
     bar: &ProgressBar,
-) -> Result<Report, AnyFailure> {
+) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open(args.device.transport)?;
     let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
     let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress| {
-        is_initialised |= progress == Progress::Initialising;
+        is_initialised |= progress == BenchEvent::Initialising;
         show(bar, plan.effort, progress);
     });
     // What is virtual loses its power with this process.
@@ -320,8 +320,8 @@ fn vendor_firmware(
 }
 
 /// The unit as a report names it.
-fn told_of(info: &UnitInfo) -> Unit {
-    Unit {
+fn told_of(info: &UnitInfo) -> BenchUnit {
+    BenchUnit {
         device: info.location.to_string(),
         is_virtual: info.is_virtual(),
         usb_id: info.id.to_string(),
@@ -339,16 +339,16 @@ fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> 
     super::reset::restart(&mut *port, state, interrupt).map(drop)
 }
 
-fn read_baseline(path: &std::path::Path) -> Result<Report, AnyFailure> {
+fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {
     let text = input::read_text(path)?;
     Ok(baseline::parse(&text)?)
 }
 
-fn show(bar: &ProgressBar, effort: Effort, progress: Progress) {
+fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     match progress {
-        Progress::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
-        Progress::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
-        Progress::Row { index, of, point: Point { path, size, depth } } => {
+        BenchEvent::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
+        BenchEvent::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
+        BenchEvent::Row { index, of, point: Point { path, size, depth } } => {
             let Effort { warm_up, repetition, repetitions, .. } = effort;
             let rows = u32::try_from(of - index).unwrap_or(u32::MAX);
             let left = HumanDuration((warm_up + repetition * repetitions).saturating_mul(rows));
@@ -357,7 +357,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: Progress) {
     }
 }
 
-fn check(report: &Report, args: &Args) -> Result<(), CheckFailed> {
+fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
     let mismatched = report.rows.iter().filter_map(|row| row.figures()).any(|figures| figures.mismatches > 0);
     if mismatched || report.integrity.as_ref().is_some_and(|integrity| integrity.is_corrupt()) {
         return Err(CheckFailed::Corrupt);

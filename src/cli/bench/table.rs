@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
-use crate::bench::{Integrity, Limit, Outcome, Path, ROUND_TRIP_US, Report, Row};
+use crate::bench::{BenchReport, Integrity, Limit, Outcome, Path, ROUND_TRIP_US, Row};
 use crate::cli::table;
 use crate::escape::Escape as _;
 
@@ -16,7 +16,7 @@ const BAR_WIDTH: usize = 40;
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// The whole text, with colours as ANSI sequences: `anstream` takes them out where they do not belong.
-pub fn render(report: &Report, changes: Option<&[Change]>) -> String {
+pub fn render(report: &BenchReport, changes: Option<&[Change]>) -> String {
     let mut text = String::new();
     let unit = &report.unit;
     // Writing into a String cannot fail.
@@ -164,7 +164,7 @@ fn chart(text: &mut String, rows: &[Row]) {
 }
 
 /// What silicon should reach: of each path and size the row with the most in flight, which waits least for the host.
-fn prediction_lines(text: &mut String, report: &Report) {
+fn prediction_lines(text: &mut String, report: &BenchReport) {
     let rows = &report.rows;
     let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
     let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
@@ -197,7 +197,7 @@ fn prediction_lines(text: &mut String, report: &Report) {
 }
 
 /// What each patch, and each way that needs none, gains over E4 as every firmware answers it.
-fn gain_lines(text: &mut String, report: &Report) {
+fn gain_lines(text: &mut String, report: &BenchReport) {
     let best = |path: Path| {
         let rows = report.rows.iter().filter(|row| row.path == path);
         let predicted = rows.filter_map(|row| row.figures()?.predicted);
@@ -219,7 +219,7 @@ fn gain_lines(text: &mut String, report: &Report) {
     }
 }
 
-fn verdict_lines(text: &mut String, report: &Report) {
+fn verdict_lines(text: &mut String, report: &BenchReport) {
     for verdict in &report.verdict {
         let needed = figure(verdict.needed_mb_per_s);
         let line = match verdict.mb_per_s {

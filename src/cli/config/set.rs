@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{ConfigError, block};
 use crate::cli::Context;
-use crate::cli::flash::{Choice, Job, Outcome, Session, Unit, WritingArgs};
+use crate::cli::flash::{Choice, Job, Outcome, PreparedUnit, Session, WritingArgs};
 use crate::cli::known::PatchDirs;
 use crate::digest::Sha256Digest;
 use crate::failure::{AnyFailure, Exit};
@@ -14,7 +14,7 @@ use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, Fi
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
-use crate::flash::plan::Plan;
+use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Origin;
 use crate::unit::OpenError;
 
@@ -81,7 +81,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     let mut session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
-        Some(Unit { outcome: Outcome::Refused(failure), .. }) => return Err(failure),
+        Some(PreparedUnit { outcome: Outcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(OpenError::None.into()),
     };
@@ -104,14 +104,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// The unit's own firmware and blocks, with the edits.
-fn plan(seen: &Observation, edits: &[Edit]) -> Result<Plan, AnyFailure> {
+fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     let device = seen.device.as_str();
     for index in BlockIndex::ALL {
         block(device, seen.attached.state, &seen.blocks, index)?;
     }
     let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.to_owned() })?;
     let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
-    Ok(Plan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
+    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
 }
 
 impl Args {

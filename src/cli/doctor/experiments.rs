@@ -61,7 +61,7 @@ impl Failure for Refused {
 }
 
 /// Returns an error where a question could not be answered.
-pub(super) fn can_ask(args: &Args) -> Result<(), AnyFailure> {
+pub(super) fn refuse_unasked(args: &Args) -> Result<(), AnyFailure> {
     if args.yes || ask::can_ask() { Ok(()) } else { Err(Refused::NotAsked.into()) }
 }
 

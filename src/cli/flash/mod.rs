@@ -18,13 +18,13 @@ use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
 use crate::flash::firmware_kind::Rewritable;
 use crate::flash::observe::is_virtual;
-use crate::flash::plan::Plan;
+use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Origin;
 use crate::shell;
 use crate::unit::Selector;
 
 pub use screen::Screen;
-pub use session::{Choice, Job, Outcome, Session, Unit};
+pub use session::{Choice, Job, Outcome, PreparedUnit, Session};
 pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
@@ -171,7 +171,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     session.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(Plan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block))?)
+        Ok(FlashPlan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block))?)
     })
 }
 

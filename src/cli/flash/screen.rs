@@ -11,7 +11,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::cli::{Context, terminal};
 use crate::escape::Escape as _;
-use crate::flash::progress::{Event, Observer};
+use crate::flash::progress::{FlashEvent, FlashObserver};
 
 /// What the printing thread is told.
 enum Message {
@@ -84,17 +84,19 @@ impl UnitProgress {
     }
 }
 
-impl Observer for UnitProgress {
-    fn event(&mut self, event: Event<'_>) {
+impl FlashObserver for UnitProgress {
+    fn event(&mut self, event: FlashEvent<'_>) {
         let unit = self.unit;
         self.send(match event {
-            Event::Total(bytes) => Message::Total { unit, bytes },
-            Event::Begin(step) => Message::Note { unit, text: step.to_string() },
-            Event::Moved(bytes) => Message::Moved { unit, bytes },
-            Event::End(step, text) | Event::Trouble(step, text) => {
+            FlashEvent::Total(bytes) => Message::Total { unit, bytes },
+            FlashEvent::Begin(step) => Message::Note { unit, text: step.to_string() },
+            FlashEvent::Moved(bytes) => Message::Moved { unit, bytes },
+            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) => {
                 Message::Result { unit, text: format!("{step}: {text}") }
             }
-            Event::Replug => Message::Ask { unit, text: "unplug it, wait five seconds, plug it in again".to_owned() },
+            FlashEvent::Replug => {
+                Message::Ask { unit, text: "unplug it, wait five seconds, plug it in again".to_owned() }
+            }
         });
     }
 }

@@ -18,10 +18,10 @@ use crate::failure::{AnyFailure, Exit, Failure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
 use crate::flash::guard::Refusal;
 use crate::flash::observe::Observation;
-use crate::flash::plan::Plan;
+use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::registers::BUDGET;
-use crate::flash::run::{self, Options, Report};
+use crate::flash::run::{self, FlashOptions, FlashReport};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
 use crate::unit::{self, OpenError};
@@ -64,13 +64,13 @@ pub struct Session<'a> {
 }
 
 /// A unit that was looked at, and what is to be done with it.
-pub struct Unit {
+pub struct PreparedUnit {
     /// Its port, as `--device` takes it.
     pub device: String,
     /// Where it is; nothing where it was not found.
     port: Option<Box<dyn Port>>,
     /// What is seen of it and what would be written; nothing where it could not be looked at.
-    pub seen: Option<(Observation, Plan)>,
+    pub seen: Option<(Observation, FlashPlan)>,
     /// On what terms it is written.
     pub terms: Terms,
     /// What became of it.
@@ -88,12 +88,12 @@ pub enum Outcome {
     /// It was not written.
     Refused(AnyFailure),
     /// It was written.
-    Written(Report),
+    Written(FlashReport),
     /// Writing it stopped.
-    Stopped(Report, FlashFailure),
+    Stopped(FlashReport, FlashFailure),
 }
 
-impl Unit {
+impl PreparedUnit {
     const fn is_to_be_written(&self) -> bool {
         matches!(self.outcome, Outcome::Write)
     }
@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
     pub fn run(
         mut self,
         job: &Job,
-        make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync,
+        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
         let units = self.look(make);
         self.carry_out(units, job)
@@ -154,7 +154,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// As for [`Session::run`].
-    pub fn carry_out(self, mut units: Vec<Unit>, job: &Job) -> Result<Exit, AnyFailure> {
+    pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &Job) -> Result<Exit, AnyFailure> {
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at all units at once and makes their plans.
-    pub fn look(&mut self, make: impl Fn(&Observation) -> Result<Plan, AnyFailure> + Sync) -> Vec<Unit> {
+    pub fn look(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<PreparedUnit> {
         let interrupt = self.interrupt;
         let look_at = |port: &mut dyn Port| {
             let seen = Observation::of(port, interrupt)?;
@@ -203,11 +203,11 @@ impl<'a> Session<'a> {
                 Ok(seen) => (Some(seen), Outcome::Nothing),
                 Err(failure) => (None, Outcome::Refused(failure)),
             };
-            Unit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
+            PreparedUnit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
         })
     }
 
-    fn decide(&self, units: &mut [Unit], job: &Job) {
+    fn decide(&self, units: &mut [PreparedUnit], job: &Job) {
         let allowed = self.args.allowed();
         let connected: Vec<Neighbour> = unit::list(&self.devices)
             .unwrap_or_default()
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn show(&self, unit: &Unit, job: &Job) {
+    fn show(&self, unit: &PreparedUnit, job: &Job) {
         match (&unit.outcome, &unit.seen) {
             (Outcome::Write, Some((seen, plan))) => {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
@@ -259,8 +259,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn ask(&self, units: &[Unit]) -> Result<(), AnyFailure> {
-        let units: Vec<&Unit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
+    fn ask(&self, units: &[PreparedUnit]) -> Result<(), AnyFailure> {
+        let units: Vec<&PreparedUnit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
         if units.is_empty() || self.args.yes {
             return Ok(());
         }
@@ -276,8 +276,8 @@ impl<'a> Session<'a> {
     }
 
     /// Writes those that are to be written, all at once.
-    fn write(&self, units: &mut [Unit], job: &Job) {
-        let writing: Vec<&mut Unit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
+    fn write(&self, units: &mut [PreparedUnit], job: &Job) {
+        let writing: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
         if writing.is_empty() {
             return;
         }
@@ -297,7 +297,7 @@ impl<'a> Session<'a> {
         let suffix = self.args.ids.suffix();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
         let rewrite = self.args.force;
-        at_once(writing.collect(), &|(unit, mut progress): (&mut Unit, UnitProgress)| {
+        at_once(writing.collect(), &|(unit, mut progress): (&mut PreparedUnit, UnitProgress)| {
             log::about(several.then_some(&unit.device));
             if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
                 let work = (job, &unit.carried);
@@ -313,7 +313,7 @@ impl<'a> Session<'a> {
     }
 
     /// Tells what became of a unit; gives the status that it ends in.
-    fn report(&self, unit: &Unit, job: &Job) -> Exit {
+    fn report(&self, unit: &PreparedUnit, job: &Job) -> Exit {
         match &unit.outcome {
             Outcome::Write | Outcome::Nothing => Exit::Done,
             Outcome::Written(report) => {
@@ -343,7 +343,7 @@ fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Ve
 
 fn write_one(
     port: &mut dyn Port,
-    plan: &Plan,
+    plan: &FlashPlan,
     backup_into: Option<&Path>,
     (is_attended, rewrite): (bool, bool),
     progress: &mut UnitProgress,
@@ -353,7 +353,7 @@ fn write_one(
     // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
     let is_attended = is_attended && !port.device().starts_with("virtual:");
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
-    let options = Options {
+    let options = FlashOptions {
         backup_into: backup_into.map(Path::to_owned),
         return_deadline: come_back,
         replug_deadline: if is_attended { replug } else { Duration::ZERO },

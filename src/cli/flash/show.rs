@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic as _;
 use serde::Serialize;
 
-use super::session::{Job, Outcome, Unit};
+use super::session::{Job, Outcome, PreparedUnit};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
@@ -16,11 +16,11 @@ use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
 use crate::flash::left::Left;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, Plan};
+use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
 use crate::flash::recovery::{Action, Origin, restore};
-use crate::flash::run::Report;
+use crate::flash::run::FlashReport;
 use crate::shell;
 
 /// What is known of the disk behind a unit that was not opened exclusively.
@@ -31,7 +31,7 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 };
 
 /// Prints what will be written to one unit.
-pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
+pub fn plan(seen: &Observation, plan: &FlashPlan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
     let Attached { usb_id, serial, .. } = &plan.attached;
     let firmware = &job.subject.firmware;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
@@ -75,7 +75,7 @@ pub fn plan(seen: &Observation, plan: &Plan, job: &Job, terms: &Terms, backup_in
 }
 
 /// What the user may want to do otherwise.
-fn notes(plan: &Plan, job: &Job, terms: &Terms) -> Vec<String> {
+fn notes(plan: &FlashPlan, job: &Job, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.origin {
         Origin::Config { .. } => ("serial=TEXT", ""),
@@ -151,7 +151,7 @@ pub fn nothing(seen: &Observation, job: &Job) {
 }
 
 /// Prints how it ended well, and what comes next. `suffix` goes behind each command that is printed.
-pub fn done(report: &Report, unit: &Unit, job: &Job, suffix: &str) {
+pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &Job, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
         Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
@@ -178,7 +178,7 @@ pub fn done(report: &Report, unit: &Unit, job: &Job, suffix: &str) {
 }
 
 /// Why the unit is to be unplugged; `None` where it need not be.
-fn power_words(report: &Report) -> Option<&'static str> {
+fn power_words(report: &FlashReport) -> Option<&'static str> {
     report.needs_power.then_some(match report.runs {
         Some(Runs::Before) => "unplug the unit once: it still runs what it had",
         Some(Runs::Unknown | Runs::Written) => {
@@ -295,11 +295,11 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 /// Prints what became of all units as one JSON array.
 ///
 /// `declined` is why those that were to be written were not: the answer to the question.
-pub fn json(units: &[Unit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
+pub fn json(units: &[PreparedUnit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
     print::json_each(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
 }
 
-fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {
+fn unit_json<'a>(unit: &'a PreparedUnit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
@@ -338,7 +338,7 @@ fn unit_json<'a>(unit: &'a Unit, job: &'a Job, dry_run: bool, declined: Option<&
     }
 }
 
-fn plan_json<'a>(plan: &'a Plan, job: &Job, unit: &Unit) -> PlanJson<'a> {
+fn plan_json<'a>(plan: &'a FlashPlan, job: &Job, unit: &PreparedUnit) -> PlanJson<'a> {
     PlanJson {
         write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
         firmware: job.subject.firmware.to_string(),

@@ -2,20 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use i8051::Instruction;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::report::SymbolsReport;
 use crate::atomic;
 use crate::chip::CLOCK_MHZ;
-use crate::cli::input::{self, InFile};
+use crate::cli::names::Names;
 use crate::cli::output;
 use crate::failure::{AnyFailure, Exit, Failure};
-use crate::firmware::{CodeAddress, Image};
+use crate::firmware::Image;
 use crate::mcu::{Observer, Step};
 use crate::profile::{Coverage, Profile, Timeline};
-use crate::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
 
 /// Names and measurements for those who write firmware.
 #[derive(Debug, Clone, clap::Args)]
@@ -74,36 +71,6 @@ impl Failure for SameOutput {
     }
 }
 
-/// The names of a run.
-#[derive(Debug, Default)]
-pub(super) struct Names {
-    pub(super) names: Symbols,
-    /// The files that they come from.
-    pub(super) files: Vec<SymbolsReport>,
-    /// The folder of the first file that has lines.
-    folder: String,
-}
-
-impl Names {
-    /// What a line of a trace says of the place and of where it leads: nothing without names.
-    pub(super) fn note(&self, at: CodeAddress, instruction: &Instruction) -> String {
-        let here = self.names.label(at);
-        let target = instruction.target().and_then(|target| u16::try_from(target).ok());
-        // Common code runs with either bank: a bank's function is named where the code is in that bank.
-        let target = target.and_then(|target| match at.bank() {
-            crate::firmware::Bank::Common if target >= 0x8000 => None,
-            crate::firmware::Bank::Bank1 => CodeAddress::fetched(1, target),
-            _ => CodeAddress::fetched(0, target),
-        });
-        let there = target.and_then(|target| self.names.label(target));
-        match (here, there) {
-            (None, None) => String::new(),
-            (Some(here), None) => format!("  ; {here}"),
-            (here, Some(there)) => format!("  ; {} -> {there}", here.unwrap_or_default()),
-        }
-    }
-}
-
 /// What measures a run; `None` where it isn't asked for.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
@@ -145,28 +112,10 @@ impl AuthorArgs {
                 output::check(path, input, self.force)?;
             }
         }
-        let mut names = Names::default();
-        for path in &self.symbols {
-            let bytes = input::read(path, MAX_SYMBOLS_LEN)?;
-            let (form, mut symbols) = Symbols::parse(&bytes).map_err(InFile::<SymbolsError>::named(path))?;
-            symbols.keep_inside(image);
-            let lines = symbols.lines().count();
-            if lines > 0 && names.names.lines().next().is_none() {
-                names.folder = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
-            }
-            names.files.push(SymbolsReport {
-                file: path.display().to_string(),
-                form: form.to_string(),
-                functions: symbols.functions(),
-                lines,
-                ignored: symbols.ignored(),
-            });
-            names.names.merge(symbols);
-        }
+        let names = Names::read(&self.symbols, image)?;
         if self.coverage.is_some() && names.names.lines().next().is_none() {
             return Err(NoLines.into());
         }
-        names.names.merge(Symbols::known(image));
         Ok(names)
     }
 

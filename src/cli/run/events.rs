@@ -1,8 +1,9 @@
 //! What happens on the chip, a line each, as it happens.
 
-use super::author::{Names, Observers};
+use super::author::Observers;
 use super::{Kind, place, xdata};
 use crate::chip::{DmaEvent, UsbEvent, Watch, register_name};
+use crate::cli::names::Names;
 use crate::digest::to_hex;
 use crate::firmware::{CodeAddress, FlashAddress};
 use crate::mcu::{AccessKind, Step, Trace};

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::{place, xdata};
 use crate::chip::UnknownAccess;
+use crate::cli::names::SymbolsReport;
 use crate::cli::{print, table};
 use crate::escape::Escape as _;
 use crate::firmware::BridgeState;
@@ -14,7 +15,7 @@ const SHOWN: usize = 12;
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct Report {
+pub(in crate::cli) struct RunReport {
     /// The image.
     pub(super) file: String,
     /// The version in it.
@@ -53,22 +54,7 @@ pub(in crate::cli) struct Report {
     pub(super) wrote: Vec<String>,
 }
 
-impl print::Document for Report {}
-
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct SymbolsReport {
-    /// The file.
-    pub(super) file: String,
-    /// Its form.
-    pub(super) form: String,
-    /// Functions that it names.
-    pub(super) functions: usize,
-    /// Line records.
-    pub(super) lines: usize,
-    /// Symbols that were left out: outside the image's code, or with a name that is no plain text.
-    pub(super) ignored: usize,
-}
+impl print::Document for RunReport {}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -144,12 +130,10 @@ pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
     UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
 }
 
-pub(super) fn show(report: &Report) {
+pub(super) fn show(report: &RunReport) {
     outln!("{}: version {}", report.file, report.version);
     for symbols in &report.symbols {
-        let ignored = if symbols.ignored == 0 { String::new() } else { format!(", {} left out", symbols.ignored) };
-        let SymbolsReport { file, form, functions, lines, .. } = symbols;
-        outln!("  symbols       {}: {form}, {functions} functions, {lines} lines{ignored}", file.shown());
+        outln!("  symbols       {symbols}");
     }
     match (&report.state, &report.product) {
         (Some(state), Some(product)) => outln!("  enumerates    {state}, product {product:?}"),

@@ -59,12 +59,12 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     Observation { device: device.to_owned(), attached, blocks, running, is_disk_checked: true }
 }
 
-fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> Plan {
+fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {
     let block = |index: BlockIndex| {
         let at = usize::from(index.number());
         BlockPlan { index, current: seen.blocks[at], new: new[at], source, changes: Vec::new() }
     };
-    Plan {
+    FlashPlan {
         attached: seen.attached.clone(),
         blocks: BlockIndex::ALL.map(block),
         file: image.to_file(),
@@ -74,7 +74,7 @@ fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image:
     }
 }
 
-fn kept(seen: &Observation, image: &Image) -> Plan {
+fn kept(seen: &Observation, image: &Image) -> FlashPlan {
     planned(seen, seen.blocks.map(|block| block.unwrap_or([0xFF; 128])), BlockSource::Unit, image)
 }
 
@@ -83,7 +83,7 @@ fn subject() -> Subject {
     Subject { firmware, rewritable: Rewritable::Yes, from_virtual: false, serial_given: false }
 }
 
-fn decide_alone(seen: &Observation, plan: &Plan, subject: &Subject, allowed: Allowed) -> Decision {
+fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
     decide(&[Candidate { seen, plan }], subject, allowed, &[]).remove(0)
 }
 
@@ -179,7 +179,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, None);
     let empty = observed("1-1", [None, None], None);
-    let others = Plan {
+    let others = FlashPlan {
         attached: empty.attached.clone(),
         ..planned(&empty, others.blocks.map(|b| b.new), BlockSource::Backup, &image)
     };
@@ -191,7 +191,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
 fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let image = sample_image(0);
     let connected = [Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }];
-    let decide = |seen: &Observation, plan: &Plan| {
+    let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
         decide(&[Candidate { seen, plan }], &subject(), allowed, &connected).remove(0)
     };

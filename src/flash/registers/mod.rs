@@ -20,7 +20,7 @@ use crate::bridge::{ControlError, OpenBridge};
 use crate::scsi::XdataAddress;
 
 /// What a host can do to XDATA, and to the buffer that bulk data go into.
-pub trait Registers {
+pub trait RegisterAccess {
     /// Writes these bytes in this order, then reads from `from` on.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ pub trait Registers {
     }
 }
 
-impl Registers for OpenBridge {
+impl RegisterAccess for OpenBridge {
     fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
         self.xdata_exchange(&addressed(bytes), XdataAddress::main(from), into)
     }

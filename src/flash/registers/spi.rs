@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Registers;
+use super::RegisterAccess;
 use super::error::RegisterError;
 use super::slot::{PAGE_LEN, SECTOR_LEN};
 use crate::bridge::ControlError;
@@ -88,7 +88,7 @@ enum Data {
     ToFlash(u16),
 }
 
-impl<R: Registers> SpiFlash<R> {
+impl<R: RegisterAccess> SpiFlash<R> {
     /// Sets the controller up, and sees that a flash answers. Writes nothing to it. The work on it has to be over within
     /// [`BUDGET`].
     ///

@@ -144,7 +144,7 @@ impl Slow {
     }
 }
 
-impl Registers for Slow {
+impl RegisterAccess for Slow {
     fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
         self.take(bytes.len() + into.len().div_ceil(255));
         self.unit.exchange(bytes, from, into)
@@ -201,7 +201,7 @@ struct Broken {
     sent: usize,
 }
 
-impl Registers for Broken {
+impl RegisterAccess for Broken {
     fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
         self.unit.exchange(bytes, from, into)?;
         if !self.has_flash && from == 0x7000 {

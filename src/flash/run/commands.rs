@@ -11,7 +11,7 @@ use crate::bridge::{AnyTransport, Bridge};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
-use crate::flash::progress::{Event, Step};
+use crate::flash::progress::{FlashEvent, FlashStep};
 
 impl Run<'_> {
     /// Writes the slot until it reads back right, a few times at most.
@@ -35,18 +35,18 @@ impl Run<'_> {
     fn write_once(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {
         let plan = self.plan;
         for block in &plan.blocks {
-            let step = Step::WriteBlock(block.index);
+            let step = FlashStep::WriteBlock(block.index);
             self.begin(step);
             self.left = Left::Incomplete;
             bridge.write_config(block.index, &block.new)?;
-            self.recorder.pass(Event::Moved(block.new.len() as u64));
+            self.recorder.pass(FlashEvent::Moved(block.new.len() as u64));
             self.recorder.end(step, "written");
         }
         for (part, bytes) in plan.parts() {
-            let step = Step::WritePart(part);
+            let step = FlashStep::WritePart(part);
             self.begin(step);
             bridge.write_flash(part, bytes)?;
-            self.recorder.pass(Event::Moved(bytes.len() as u64));
+            self.recorder.pass(FlashEvent::Moved(bytes.len() as u64));
             self.recorder.end(step, &format!("{} bytes", bytes.len()));
         }
         self.left = Left::Complete;

@@ -9,7 +9,7 @@ use crate::firmware::BridgeState;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
-use crate::flash::progress::{Event, Step};
+use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::proof::{Behaviour, Runs};
 use crate::scsi::ResetMode;
 
@@ -43,7 +43,7 @@ impl Run<'_> {
     /// openpilot's flashers tell it. Open firmware has no such command.
     pub(super) fn restart(&mut self, access: &mut Access) -> Result<Restart, FlashError> {
         let Access::Commands(bridge) = access else { return Ok(Restart::None) };
-        self.begin(Step::Restart);
+        self.begin(FlashStep::Restart);
         let (restart, mode, sent) = match self.plan.attached.state {
             BridgeState::BootLoader => (Restart::Halt, ResetMode::Halt, "halt sent"),
             BridgeState::Vendor | BridgeState::OpenFirmware => {
@@ -54,12 +54,12 @@ impl Run<'_> {
             Ok(()) => {}
             // A unit that resets at once answers no more: whether it did, its return will tell.
             Err(CommandError::Transport(error)) => {
-                self.recorder.trouble(Step::Restart, &format!("no status: {error}"));
+                self.recorder.trouble(FlashStep::Restart, &format!("no status: {error}"));
             }
             Err(error) => return Err(error.into()),
         }
         self.left = Left::Restarted;
-        self.recorder.end(Step::Restart, sent);
+        self.recorder.end(FlashStep::Restart, sent);
         Ok(restart)
     }
 
@@ -69,7 +69,7 @@ impl Run<'_> {
         let mut boot = Boot::CpuReset;
         let mut found = None;
         if restart != Restart::None {
-            self.begin(Step::Return);
+            self.begin(FlashStep::Return);
         }
         match restart {
             Restart::CpuReset => found = self.wait_within(port, self.options.return_deadline)?,
@@ -77,14 +77,14 @@ impl Run<'_> {
             Restart::None => {}
         }
         if !self.is_settled(found.as_ref()) && self.power_cycle(port)? {
-            self.begin(Step::Return);
+            self.begin(FlashStep::Return);
             if let Some(back) = self.wait_within(port, self.options.return_deadline)? {
                 (found, boot) = (Some(back), Boot::PortPower);
             }
         }
         if !self.is_settled(found.as_ref()) && !self.options.replug_deadline.is_zero() {
-            self.begin(Step::Return);
-            self.recorder.pass(Event::Replug);
+            self.begin(FlashStep::Return);
+            self.recorder.pass(FlashEvent::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
                 (found, boot) = (Some(replugged), Boot::Power);
             }
@@ -98,9 +98,9 @@ impl Run<'_> {
                     return Err(FlashError::NotBack { deadline });
                 }
             };
-            self.begin(Step::Return);
+            self.begin(FlashStep::Return);
             self.report.needs_power = true;
-            self.recorder.end(Step::Return, waits);
+            self.recorder.end(FlashStep::Return, waits);
             return Ok(None);
         };
         self.report.after = Some(found.clone());
@@ -115,14 +115,14 @@ impl Run<'_> {
             if boot != Boot::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
                 // Written and read back; the reset has not made the chip read its flash.
                 (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
-                self.recorder.end(Step::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
+                self.recorder.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
                 return Ok(None);
             }
             self.left = Left::OtherIdentity;
             let (expected, becomes) = (self.plan.usb_id.unwrap_or(found.usb_id), self.plan.becomes());
             return Err(FlashError::Identity { expected, becomes, found: found.usb_id, state: found.state });
         }
-        self.recorder.end(Step::Return, &format!("{} ({})", found.usb_id, found.state));
+        self.recorder.end(FlashStep::Return, &format!("{} ({})", found.usb_id, found.state));
         Ok(Some(boot))
     }
 
@@ -133,17 +133,17 @@ impl Run<'_> {
     /// Lets the hub switch the unit's power off and on. `false` where no hub does.
     fn power_cycle(&mut self, port: &mut dyn Port) -> Result<bool, FlashError> {
         self.check_stop()?;
-        self.begin(Step::PowerCycle);
+        self.begin(FlashStep::PowerCycle);
         match port.power_cycle() {
             Ok(true) => {
                 self.left = Left::Restarted;
-                self.recorder.end(Step::PowerCycle, "its hub switched its power off and on");
+                self.recorder.end(FlashStep::PowerCycle, "its hub switched its power off and on");
                 Ok(true)
             }
             Ok(false) => Ok(false),
             // The cable does the same.
             Err(error) => {
-                self.recorder.trouble(Step::PowerCycle, &error.to_string());
+                self.recorder.trouble(FlashStep::PowerCycle, &error.to_string());
                 Ok(false)
             }
         }
@@ -184,7 +184,7 @@ impl Run<'_> {
     /// Sees what the unit runs; what could not be read back before is read back now.
     pub(super) fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
         self.left = Left::Unproven;
-        self.begin(Step::Prove);
+        self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
         let attached = port.attached().map_err(FlashError::Port)?;
         let now = Behaviour::of_unit(&mut access, &attached)?;
@@ -199,7 +199,7 @@ impl Run<'_> {
             Boot::CpuReset | Boot::PortPower => Runs::judge(before, &written, &now),
         };
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
-        self.recorder.end(Step::Prove, &format!("{now}: {runs}"));
+        self.recorder.end(FlashStep::Prove, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
             self.compare(access.reader(), 1).inspect_err(|_| self.left = Left::Unproven)?;
         }

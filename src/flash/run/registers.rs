@@ -8,7 +8,7 @@ use crate::bridge::{OpenBridge, Port};
 use crate::flash::access::{Access, read_slot};
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
-use crate::flash::progress::{Event, Step};
+use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::registers::{Change, Deadline, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
 use crate::interrupt::Interrupt;
 
@@ -40,7 +40,7 @@ impl Run<'_> {
     }
 
     fn write_what_differs(&mut self, mut flash: Flash, port: &mut dyn Port, attempt: u32) -> Result<Flash, FlashError> {
-        self.begin(Step::Compare);
+        self.begin(FlashStep::Compare);
         // What the backup has just read need not be read again.
         let old = match self.slot.take() {
             Some(slot) => slot,
@@ -50,8 +50,8 @@ impl Run<'_> {
         let new = Slot::of([&zero.new, &one.new], &self.plan.file);
         let changes = old.changes(&new, self.options.rewrite && attempt == 1);
         let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
-        self.recorder.pass(Event::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
-        self.recorder.end(Step::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
+        self.recorder.pass(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
+        self.recorder.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
         if sectors > 0 {
             flash.unprotect()?;
             if self.left == Left::Untouched {
@@ -69,7 +69,7 @@ impl Run<'_> {
             match change {
                 Change::Invalidate => self.recorder.end(step, "no mixture of two images can start"),
                 Change::Sector(at) => {
-                    self.recorder.pass(Event::Moved(SECTOR_LEN as u64));
+                    self.recorder.pass(FlashEvent::Moved(SECTOR_LEN as u64));
                     written += 1;
                     // The first sector is the last.
                     if at.0 == 0 {
@@ -128,11 +128,11 @@ impl Run<'_> {
     }
 }
 
-const fn step_of(change: Change) -> Step {
+const fn step_of(change: Change) -> FlashStep {
     match change {
-        Change::Invalidate => Step::Invalidate,
-        Change::Sector(at) if at.0 == 0 => Step::WriteFirstSector,
-        Change::Sector(_) => Step::WriteSectors,
+        Change::Invalidate => FlashStep::Invalidate,
+        Change::Sector(at) if at.0 == 0 => FlashStep::WriteFirstSector,
+        Change::Sector(_) => FlashStep::WriteSectors,
     }
 }
 

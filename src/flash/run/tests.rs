@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
-use super::super::progress::Observer;
+use super::super::progress::FlashObserver;
 use super::super::registers::BUDGET;
 use super::*;
 use crate::bridge::{
@@ -249,8 +249,8 @@ impl Port for FakePort {
 
 struct Rig {
     port: FakePort,
-    plan: Plan,
-    options: Options,
+    plan: FlashPlan,
+    options: FlashOptions,
     interrupt: Arc<AtomicBool>,
     home: tempfile::TempDir,
 }
@@ -274,13 +274,13 @@ fn rig(running: Option<Image>) -> Rig {
     };
     let before = unit.identity();
     let blocks: UnitBlocks = if unit.running.is_some() { unit.blocks.map(Some) } else { [None, None] };
-    let plan = Plan::flash(before.clone(), blocks, None, &sample_image(2), |block| {
+    let plan = FlashPlan::flash(before.clone(), blocks, None, &sample_image(2), |block| {
         block.set_number(ConfigField::VendorId, 0xADD1)?;
         block.set_number(ConfigField::ProductId, 1)
     })
     .unwrap();
     let home = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = FlashOptions {
         backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
@@ -301,7 +301,7 @@ impl Rig {
         self
     }
 
-    fn run(&mut self) -> Result<Report, Box<Stopped>> {
+    fn run(&mut self) -> Result<FlashReport, Box<Stopped>> {
         run(&mut self.port, &self.plan, &self.options, &mut (), Interrupt::watching(&self.interrupt))
     }
 
@@ -369,7 +369,7 @@ fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
         let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
         let stopped = rig.stopped();
         assert_eq!(stopped.left, Left::Incomplete);
-        assert_eq!(stopped.during, Step::WritePart(Part::One));
+        assert_eq!(stopped.during, FlashStep::WritePart(Part::One));
         assert_eq!(rig.count(0xE3), 1);
         assert!(stopped.report.backup.is_some());
     }

@@ -10,7 +10,7 @@ use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use crate::virtual_bridge::{
-    BusEvent, InReply, OpenError, OutReply, ReplugError, Scenario, SharedBridge, VirtualBridge, VirtualPipes,
+    BusEvent, InReply, OutReply, ReplugError, Scenario, SharedBridge, VirtualBridge, VirtualOpenError, VirtualPipes,
     VirtualPort, replug,
 };
 
@@ -241,7 +241,7 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
         first.write_flash(part, part.of(&file)).unwrap();
     }
     first.xdata_write(XdataAddress::main(0x3000), 0x55).unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::Busy { .. })));
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::Busy { .. })));
     drop(first);
 
     let second = VirtualBridge::open(dir.path(), None).unwrap();
@@ -255,11 +255,11 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
 fn a_folder_that_holds_no_unit_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("flash.bin"), b"something else").unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::FlashSize { found: 14, .. })));
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::FlashSize { found: 14, .. })));
     fs::write(dir.path().join("bridge.toml"), "colour = \"red\"").unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::Scenario { .. })));
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::Scenario { .. })));
     let file = dir.path().join("flash.bin");
-    assert!(matches!(VirtualBridge::open(&file, None), Err(OpenError::File { .. })));
+    assert!(matches!(VirtualBridge::open(&file, None), Err(VirtualOpenError::File { .. })));
 }
 
 #[test]
@@ -423,7 +423,7 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
     std::os::unix::fs::symlink(&target, &ssd).unwrap();
     fs::write(dir.path().join("bridge.toml"), "behind = { ssd = { bytes = 1048576 } }\n").unwrap();
     let opened = || VirtualBridge::open(dir.path(), None).map(drop);
-    assert!(matches!(opened(), Err(OpenError::File { what: "open", path, .. }) if path == ssd));
+    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", path, .. }) if path == ssd));
     assert_eq!(fs::read(&target).unwrap(), b"mine");
 
     fs::remove_file(&ssd).unwrap();
@@ -434,10 +434,10 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
 
     fs::rename(&flash, &target).unwrap();
     std::os::unix::fs::symlink(&target, &flash).unwrap();
-    assert!(matches!(opened(), Err(OpenError::File { what: "open", .. })));
+    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
     fs::remove_file(&flash).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(&flash).status().unwrap().success());
-    assert!(matches!(opened(), Err(OpenError::File { what: "open", .. })));
+    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
 }
 
 #[cfg(unix)]
@@ -445,7 +445,7 @@ fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
 fn a_scenario_that_does_not_end_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(OpenError::File { what: "read", .. })));
+    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::File { what: "read", .. })));
 }
 
 #[test]

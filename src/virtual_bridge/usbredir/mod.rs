@@ -15,9 +15,9 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
-pub use protocol::{Capabilities, ENDPOINT_SLOTS, MAX_DATA, Status, slot};
-pub use reply::{DeviceConnect, EndpointInfo, Outbox};
+pub use protocol::{Capabilities, ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
+pub use reply::{DeviceConnect, EpInfo, Outbox};
 pub use request::{Bulk, PacketError, Parser, Request, Setup};
-pub use server::{ConnectionError, Report, ServeError, serve};
-pub use session::{Event, Session};
+pub use server::{ConnectionError, ServeError, ServerEvent, serve};
+pub use session::{GuestEvent, Session};
 pub use socket::{Address, ListenError, Listener, ParseAddressError};

@@ -61,7 +61,7 @@ impl Capabilities {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Status {
+pub enum RedirStatus {
     /// Done.
     Success = 0,
     /// The guest cancelled it, or a reset or alternate-setting change did.

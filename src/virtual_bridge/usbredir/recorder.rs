@@ -1,6 +1,6 @@
 //! What a guest and its unit say to each other, recorded as traffic on a bus; without a bus nothing is.
 
-use super::protocol::Status;
+use super::protocol::RedirStatus;
 use super::request::{Bulk, Setup};
 use crate::pcap::{Bus, Device, End, Urb};
 use crate::virtual_bridge::recorded;
@@ -27,19 +27,19 @@ impl Recorder {
     }
 
     /// `data` are the bytes that moved, whichever way.
-    pub(super) fn control(&self, setup: &Setup, data: &[u8], status: Status) {
+    pub(super) fn control(&self, setup: &Setup, data: &[u8], status: RedirStatus) {
         if let Some(device) = &self.device {
             device.control(setup.to_bytes(), data, end_of(status));
         }
     }
 
-    pub(super) fn set_configuration(&self, value: u8, status: Status) {
+    pub(super) fn set_configuration(&self, value: u8, status: RedirStatus) {
         if let Some(device) = &self.device {
             recorded::set_configuration(device, value, end_of(status));
         }
     }
 
-    pub(super) fn set_interface(&self, interface: u8, alternate: u8, status: Status) {
+    pub(super) fn set_interface(&self, interface: u8, alternate: u8, status: RedirStatus) {
         if let Some(device) = &self.device {
             recorded::set_interface(device, interface, alternate, end_of(status));
         }
@@ -51,20 +51,20 @@ impl Recorder {
     }
 
     /// `data` are those from the device.
-    pub(super) fn ended(&self, urb: Option<Urb>, status: Status, moved: usize, data: &[u8]) {
+    pub(super) fn ended(&self, urb: Option<Urb>, status: RedirStatus, moved: usize, data: &[u8]) {
         if let (Some(device), Some(urb)) = (&self.device, urb) {
             device.complete(urb, end_of(status), moved, data);
         }
     }
 }
 
-const fn end_of(status: Status) -> End {
+const fn end_of(status: RedirStatus) -> End {
     match status {
-        Status::Success => End::Done,
-        Status::Cancelled => End::Cancelled,
-        Status::Invalid => End::NoEndpoint,
-        Status::IoError => End::Disconnected,
-        Status::Stall => End::Stall,
-        Status::Babble => End::Babble,
+        RedirStatus::Success => End::Done,
+        RedirStatus::Cancelled => End::Cancelled,
+        RedirStatus::Invalid => End::NoEndpoint,
+        RedirStatus::IoError => End::Disconnected,
+        RedirStatus::Stall => End::Stall,
+        RedirStatus::Babble => End::Babble,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, Status, kind, slot};
+use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, RedirStatus, kind, slot};
 use super::request::{Bulk, Setup};
 
 /// Bytes of answers that wait for the guest to fetch them, before no more are made.
@@ -25,7 +25,7 @@ pub struct DeviceConnect {
 
 /// One endpoint in `ep_info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndpointInfo {
+pub struct EpInfo {
     /// bEndpointAddress.
     pub address: u8,
     /// wMaxPacketSize.
@@ -146,7 +146,7 @@ impl Outbox {
     }
 
     /// The endpoints of the current alternate setting, all bulk, beside endpoint 0.
-    pub fn ep_info(&mut self, endpoints: &[EndpointInfo]) {
+    pub fn ep_info(&mut self, endpoints: &[EpInfo]) {
         const BULK: u8 = 2;
         const INVALID: u8 = 255;
         let mut types = [INVALID; ENDPOINT_SLOTS];
@@ -175,21 +175,21 @@ impl Outbox {
     }
 
     /// The answer to [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
-    pub fn configuration_status(&mut self, id: u64, status: Status, configuration: u8) {
+    pub fn configuration_status(&mut self, id: u64, status: RedirStatus, configuration: u8) {
         let at = self.begin(kind::CONFIGURATION_STATUS, id);
         self.put(&[status as u8, configuration]);
         self.finish(at);
     }
 
     /// The answer to [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
-    pub fn alternate_status(&mut self, id: u64, status: Status, interface: u8, alternate: u8) {
+    pub fn alternate_status(&mut self, id: u64, status: RedirStatus, interface: u8, alternate: u8) {
         let at = self.begin(kind::ALT_SETTING_STATUS, id);
         self.put(&[status as u8, interface, alternate]);
         self.finish(at);
     }
 
     /// The answer to [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
-    pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: Status) {
+    pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: RedirStatus) {
         let at = self.begin(kind::BULK_STREAMS_STATUS, id);
         self.put(&endpoints.to_le_bytes());
         self.put(&count.to_le_bytes());
@@ -198,7 +198,7 @@ impl Outbox {
     }
 
     /// The answer to [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
-    pub fn control(&mut self, id: u64, setup: &Setup, status: Status, data: &[u8], length: u16) {
+    pub fn control(&mut self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], length: u16) {
         let at = self.begin(kind::CONTROL_PACKET, id);
         self.put(&[setup.endpoint, setup.request, setup.request_type, status as u8]);
         for field in [setup.value, setup.index, length] {
@@ -209,7 +209,7 @@ impl Outbox {
     }
 
     /// The answer to a bulk packet without data to the host: `length` bytes were taken from it.
-    pub fn bulk(&mut self, id: u64, bulk: &Bulk, status: Status, length: u32) {
+    pub fn bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus, length: u32) {
         let at = self.begin_bulk(id, bulk, status);
         self.finish_bulk(at, length);
     }
@@ -217,9 +217,14 @@ impl Outbox {
     /// The answer to a bulk packet with data to the host. `fill` puts the data in the place given, which has the length
     /// asked for, and says how it ended and how many bytes there are; or `None` where there is nothing yet: then
     /// nothing is sent, and the result is `false`.
-    pub fn bulk_in(&mut self, id: u64, bulk: &Bulk, fill: impl FnOnce(&mut [u8]) -> Option<(Status, usize)>) -> bool {
+    pub fn bulk_in(
+        &mut self,
+        id: u64,
+        bulk: &Bulk,
+        fill: impl FnOnce(&mut [u8]) -> Option<(RedirStatus, usize)>,
+    ) -> bool {
         let start = self.end;
-        let at = self.begin_bulk(id, bulk, Status::Success);
+        let at = self.begin_bulk(id, bulk, RedirStatus::Success);
         let data = self.end;
         let Some((status, length)) = fill(self.room(bulk.length as usize)) else {
             self.end = start;
@@ -232,7 +237,7 @@ impl Outbox {
         true
     }
 
-    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: Status) -> Place {
+    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus) -> Place {
         let at = self.begin(kind::BULK_PACKET, id);
         self.put(&[bulk.endpoint, status as u8, 0, 0]);
         self.put(&bulk.stream.to_le_bytes());
@@ -308,7 +313,7 @@ mod tests {
         let mut out = agreed();
         assert!(out.bulk_in(9, &BULK, |data| {
             data[..0x1_0001].fill(0xAB);
-            Some((Status::Success, 0x1_0001))
+            Some((RedirStatus::Success, 0x1_0001))
         }));
         let (header, data) = out.unsent().split_at(26);
         assert_eq!(header[..8], [101, 0, 0, 0, 0x0B, 0, 1, 0]);
@@ -325,7 +330,7 @@ mod tests {
 
     #[test]
     fn tables_have_the_fields_that_both_sides_agreed_on() {
-        let endpoints = [EndpointInfo { address: 0x83, max_packet: 1024, max_streams: 32 }];
+        let endpoints = [EpInfo { address: 0x83, max_packet: 1024, max_streams: 32 }];
         let body = |agreed: Capabilities, header: usize| {
             let mut out = Outbox::default();
             out.set_agreed(agreed);
@@ -343,7 +348,7 @@ mod tests {
     #[test]
     fn a_guest_that_always_leaves_something_unread_does_not_make_the_buffer_grow() {
         let mut out = agreed();
-        let answer = |out: &mut Outbox| out.bulk_in(9, &BULK, |data| Some((Status::Success, data.len())));
+        let answer = |out: &mut Outbox| out.bulk_in(9, &BULK, |data| Some((RedirStatus::Success, data.len())));
         for _ in 0..1000 {
             assert!(answer(&mut out) && answer(&mut out));
             out.advance(out.unsent().len() - 1);
@@ -377,7 +382,7 @@ mod tests {
         out.advance(5);
         assert_eq!(out.unsent().len(), 11);
         out.advance(11);
-        out.configuration_status(1, Status::Success, 1);
+        out.configuration_status(1, RedirStatus::Success, 1);
         assert_eq!(out.unsent()[16..], [0, 1]);
     }
 }

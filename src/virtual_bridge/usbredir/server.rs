@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::reply::Outbox;
 use super::request::PacketError;
-use super::session::{Event, Session};
+use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
 use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
@@ -30,11 +30,11 @@ const READ_LEN: usize = 256 << 10;
 
 /// Events for the user who runs the server.
 #[derive(Debug)]
-pub enum Report {
+pub enum ServerEvent {
     /// A guest has connected.
     Connected,
     /// Something happened to the unit.
-    Unit(Event),
+    Unit(GuestEvent),
     /// The guest has left between two packets.
     Left,
     /// The connection was given up, which pulls the unit's cable; the next guest is waited for.
@@ -116,7 +116,7 @@ pub fn serve(
     bus: Option<&Bus>,
     once: bool,
     interrupt: Interrupt<'_>,
-    report: &mut dyn FnMut(Report),
+    report: &mut dyn FnMut(ServerEvent),
 ) -> Result<(), ServeError> {
     let failed = |source| ServeError { address: listener.address().clone(), source };
     while !interrupt.is_requested() {
@@ -124,7 +124,7 @@ pub fn serve(
         // Without a guest the unit has no power to lose.
         let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
-        report(Report::Connected);
+        report(ServerEvent::Connected);
         if unit.scenario().state != PowerOnState::Absent {
             unit.unplug();
             unit.plug_in();
@@ -132,8 +132,8 @@ pub fn serve(
         let ended = Connection::new(peer, unit, bus).run(interrupt, report);
         unit.unplug();
         match ended {
-            Ok(()) => report(Report::Left),
-            Err(error) => report(Report::GivenUp(error)),
+            Ok(()) => report(ServerEvent::Left),
+            Err(error) => report(ServerEvent::GivenUp(error)),
         }
         if once {
             break;
@@ -166,8 +166,8 @@ impl<'u> Connection<'u> {
     }
 
     /// Until the peer leaves, or Ctrl-C.
-    fn run(mut self, interrupt: Interrupt<'_>, report: &mut dyn FnMut(Report)) -> Result<(), ConnectionError> {
-        let mut tell = |event| report(Report::Unit(event));
+    fn run(mut self, interrupt: Interrupt<'_>, report: &mut dyn FnMut(ServerEvent)) -> Result<(), ConnectionError> {
+        let mut tell = |event| report(ServerEvent::Unit(event));
         while !interrupt.is_requested() {
             self.write()?;
             let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
@@ -178,7 +178,7 @@ impl<'u> Connection<'u> {
                     // What was left because the outbox was full.
                     self.work_off(&mut tell)?;
                     let until = self.settle(&mut tell)?;
-                    self.check_patience()?;
+                    self.refuse_silent_guest()?;
                     self.wait(until)?;
                 }
                 Received::End if self.inbox.bytes().is_empty() => return Ok(()),
@@ -188,7 +188,7 @@ impl<'u> Connection<'u> {
         Ok(())
     }
 
-    fn work_off(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), ConnectionError> {
+    fn work_off(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), ConnectionError> {
         loop {
             let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
             self.inbox.consume(used);
@@ -233,7 +233,7 @@ impl<'u> Connection<'u> {
         Ok(())
     }
 
-    fn check_patience(&self) -> Result<(), ConnectionError> {
+    fn refuse_silent_guest(&self) -> Result<(), ConnectionError> {
         let what = if self.outbox.is_full() {
             "does not read what it asked for"
         } else if !self.inbox.bytes().is_empty() {
@@ -249,7 +249,7 @@ impl<'u> Connection<'u> {
     }
 
     /// Does what is due by itself, and sends it; returns how long until the next such thing.
-    fn settle(&mut self, tell: &mut dyn FnMut(Event)) -> Result<Duration, ConnectionError> {
+    fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, ConnectionError> {
         loop {
             let _ = self.session.settle(&mut self.outbox, tell);
             let mut until = self.session.wake_in();

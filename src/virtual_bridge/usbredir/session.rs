@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::control::{Answer, ControlState};
-use super::protocol::{Capabilities, MAX_DATA, Status, slot};
+use super::protocol::{Capabilities, MAX_DATA, RedirStatus, slot};
 use super::recorder::Recorder;
-use super::reply::{DeviceConnect, EndpointInfo, Outbox};
+use super::reply::{DeviceConnect, EpInfo, Outbox};
 use super::request::{Bulk, PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
@@ -21,7 +21,7 @@ const MAX_SPARE: usize = 1 << 20;
 
 /// Events for the user who runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum GuestEvent {
     /// The unit was plugged into the guest.
     Plugged {
         /// Its identity.
@@ -122,7 +122,7 @@ impl<'u> Session<'u> {
         &mut self,
         bytes: &[u8],
         out: &mut Outbox,
-        tell: &mut dyn FnMut(Event),
+        tell: &mut dyn FnMut(GuestEvent),
     ) -> Result<usize, PacketError> {
         let mut used = 0;
         while out.takes_more()
@@ -136,7 +136,7 @@ impl<'u> Session<'u> {
     }
 
     /// Does what has become possible by itself, as time passes. Returns whether that was anything.
-    pub fn settle(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(Event)) -> bool {
+    pub fn settle(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
         let answered = self.answer_waiting(out);
         self.follow_the_unit(out, tell) || answered
     }
@@ -154,14 +154,14 @@ impl<'u> Session<'u> {
         self.unit.wake_in()
     }
 
-    fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(Event)) {
+    fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) {
         match request {
             Request::Hello(_) => {
                 out.set_agreed(self.parser.agreed().unwrap_or_default());
                 self.plug = Plug::Out;
             }
             Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
-            Request::FilterReject => tell(Event::Refused),
+            Request::FilterReject => tell(GuestEvent::Refused),
             // What was on its way when the unit went: the guest has dropped it too.
             _ if !matches!(self.plug, Plug::In { .. }) => {}
             Request::Reset => {
@@ -170,49 +170,52 @@ impl<'u> Session<'u> {
                 self.control = ControlState::default();
                 self.configuration = 0;
                 self.announce_alternate(out);
-                tell(Event::PortReset);
+                tell(GuestEvent::PortReset);
             }
             Request::SetConfiguration { id, value } => {
                 let status = if self.unit.set_configuration(value) {
                     self.cancel_all(out);
                     self.configuration = value;
                     self.announce_alternate(out);
-                    Status::Success
+                    RedirStatus::Success
                 } else {
-                    Status::Stall
+                    RedirStatus::Stall
                 };
                 self.recorder.set_configuration(value, status);
                 out.configuration_status(id, status, self.configuration);
             }
-            Request::GetConfiguration { id } => out.configuration_status(id, Status::Success, self.configuration),
+            Request::GetConfiguration { id } => out.configuration_status(id, RedirStatus::Success, self.configuration),
             Request::SetAlternate { id, interface, alternate } => {
                 let status = if interface == 0 && self.unit.set_alternate(alternate).is_ok() {
                     self.cancel_all(out);
                     self.announce_alternate(out);
-                    tell(Event::Alternate(alternate));
-                    Status::Success
+                    tell(GuestEvent::Alternate(alternate));
+                    RedirStatus::Success
                 } else {
-                    Status::Stall
+                    RedirStatus::Stall
                 };
                 self.recorder.set_interface(interface, alternate, status);
                 out.alternate_status(id, status, interface, self.unit.alternate());
             }
             Request::GetAlternate { id, interface } => {
-                out.alternate_status(id, Status::Success, interface, self.unit.alternate());
+                out.alternate_status(id, RedirStatus::Success, interface, self.unit.alternate());
             }
             Request::AllocStreams { id, endpoints, count } => {
-                let status =
-                    if self.can_stream(endpoints) && count <= STREAMS.into() { Status::Success } else { Status::Stall };
+                let status = if self.can_stream(endpoints) && count <= STREAMS.into() {
+                    RedirStatus::Success
+                } else {
+                    RedirStatus::Stall
+                };
                 out.streams_status(id, endpoints, count, status);
             }
-            Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, Status::Success),
+            Request::FreeStreams { id, endpoints } => out.streams_status(id, endpoints, 0, RedirStatus::Success),
             Request::Cancel { id } => {
                 if let Some(at) = self.silent.iter().position(|(silent, _)| *silent == id) {
                     let (id, setup) = self.silent.remove(at);
-                    self.answer_control(id, &setup, Status::Cancelled, &[], &[], out);
+                    self.answer_control(id, &setup, RedirStatus::Cancelled, &[], &[], out);
                 } else if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
-                    self.conclude(waiting, Status::Cancelled, out);
+                    self.conclude(waiting, RedirStatus::Cancelled, out);
                 }
             }
             Request::Control { id, setup, data } => self.control_request(id, &setup, data, out),
@@ -225,19 +228,19 @@ impl<'u> Session<'u> {
         match self.unit.control(setup.to_bytes(), data) {
             Some(ControlAnswer::Done(mut bytes)) => {
                 bytes.truncate(setup.length.into());
-                return self.answer_control(id, setup, Status::Success, data, &bytes, out);
+                return self.answer_control(id, setup, RedirStatus::Success, data, &bytes, out);
             }
-            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
+            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
             // Firmware that does not answer: the guest gives up by itself, and cancels.
             Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
-            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, Status::Stall, &[], &[], out),
+            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
             None => {}
         }
         let unit = &*self.unit;
         let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
         let answer = self.control.decide(setup, unit.descriptors(), is_halted);
         let mut back = Vec::new();
-        let mut status = Status::Success;
+        let mut status = RedirStatus::Success;
         match answer {
             Answer::Data(bytes) => {
                 back = bytes;
@@ -247,15 +250,15 @@ impl<'u> Session<'u> {
             Answer::Halt(endpoint) => self.unit.halt(endpoint),
             Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
             Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
-            Answer::MassStorageReset | Answer::Stall => status = Status::Stall,
+            Answer::MassStorageReset | Answer::Stall => status = RedirStatus::Stall,
         }
         self.answer_control(id, setup, status, data, &back, out);
     }
 
     /// `data` came from the guest, `back` goes to it.
-    fn answer_control(&self, id: u64, setup: &Setup, status: Status, data: &[u8], back: &[u8], out: &mut Outbox) {
+    fn answer_control(&self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], back: &[u8], out: &mut Outbox) {
         let moved = match status {
-            Status::Success if !setup.is_in() => data,
+            RedirStatus::Success if !setup.is_in() => data,
             _ => back,
         };
         self.recorder.control(setup, moved, status);
@@ -267,8 +270,8 @@ impl<'u> Session<'u> {
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
             Some(endpoint) if has(self.unit, endpoint) && bulk.stream <= STREAMS.into() => endpoint,
             _ => {
-                self.recorder.ended(urb, Status::Invalid, 0, &[]);
-                return out.bulk(id, &bulk, Status::Invalid, 0);
+                self.recorder.ended(urb, RedirStatus::Invalid, 0, &[]);
+                return out.bulk(id, &bulk, RedirStatus::Invalid, 0);
             }
         };
         let is_in = bulk.endpoint & 0x80 != 0;
@@ -281,8 +284,8 @@ impl<'u> Session<'u> {
             }
             // As a host system that has no memory left for a transfer.
             None if !self.has_room_for(data) => {
-                self.recorder.ended(urb, Status::IoError, moved, &[]);
-                out.bulk(id, &bulk, Status::IoError, moved as u32);
+                self.recorder.ended(urb, RedirStatus::IoError, moved, &[]);
+                out.bulk(id, &bulk, RedirStatus::IoError, moved as u32);
             }
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
@@ -298,20 +301,20 @@ impl<'u> Session<'u> {
     }
 
     /// Gives data to the unit until it has all, or stalls (a status), or wants no more for now (none).
-    fn give(&mut self, endpoint: Endpoint, stream: u32, data: &[u8]) -> (usize, Option<Status>) {
+    fn give(&mut self, endpoint: Endpoint, stream: u32, data: &[u8]) -> (usize, Option<RedirStatus>) {
         let mut moved = 0;
         loop {
             match self.unit.bulk_out(endpoint, stream as u16, &data[moved..]) {
                 OutReply::Accepted(count) => {
                     moved += count;
                     if moved >= data.len() {
-                        return (moved, Some(Status::Success));
+                        return (moved, Some(RedirStatus::Success));
                     }
                     if count == 0 {
                         return (moved, None);
                     }
                 }
-                OutReply::Stall => return (moved, Some(Status::Stall)),
+                OutReply::Stall => return (moved, Some(RedirStatus::Stall)),
                 // A unit that is gone answers nothing any more; the guest hears of that by itself.
                 OutReply::Silent | OutReply::Gone => return (moved, None),
             }
@@ -362,9 +365,9 @@ impl<'u> Session<'u> {
                 let (before, rest) = buffer.split_at_mut_checked(part.len())?;
                 before.copy_from_slice(part);
                 let (status, count) = match unit.bulk_in(endpoint, stream, rest) {
-                    InReply::Data(count) => (Status::Success, part.len() + count),
-                    InReply::Babble(count) => (Status::Babble, part.len() + count),
-                    InReply::Stall => (Status::Stall, part.len()),
+                    InReply::Data(count) => (RedirStatus::Success, part.len() + count),
+                    InReply::Babble(count) => (RedirStatus::Babble, part.len() + count),
+                    InReply::Stall => (RedirStatus::Stall, part.len()),
                     InReply::Part(count) => {
                         part.extend_from_slice(&rest[..count]);
                         return None;
@@ -396,7 +399,7 @@ impl<'u> Session<'u> {
         }
     }
 
-    fn conclude(&mut self, waiting: Waiting, status: Status, out: &mut Outbox) {
+    fn conclude(&mut self, waiting: Waiting, status: RedirStatus, out: &mut Outbox) {
         self.recorder.ended(waiting.urb, status, waiting.moved, &[]);
         out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
         self.keep(waiting.data);
@@ -411,12 +414,12 @@ impl<'u> Session<'u> {
 
     fn cancel_all(&mut self, out: &mut Outbox) {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.conclude(waiting, Status::Cancelled, out);
+            self.conclude(waiting, RedirStatus::Cancelled, out);
         }
     }
 
     /// Plugs the unit in and out of the guest as it comes and goes. Returns whether it did.
-    fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(Event)) -> bool {
+    fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
         // Polling lets a unit come back whose time has come; what has happened shows in the state then.
         while self.unit.poll_event().is_some() {}
         let now = self.unit.is_attached().then(|| self.unit.attachments());
@@ -425,7 +428,7 @@ impl<'u> Session<'u> {
             && now != Some(attachment)
         {
             for waiting in std::mem::take(&mut self.waiting) {
-                self.recorder.ended(waiting.urb, Status::IoError, waiting.moved, &[]);
+                self.recorder.ended(waiting.urb, RedirStatus::IoError, waiting.moved, &[]);
             }
             self.recorder.detached();
             self.silent.clear();
@@ -433,7 +436,7 @@ impl<'u> Session<'u> {
             let acknowledges =
                 self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
             self.plug = if acknowledges { Plug::OutUnacknowledged } else { Plug::Out };
-            tell(Event::Unplugged);
+            tell(GuestEvent::Unplugged);
         }
         if let (Plug::Out, Some(attachment)) = (self.plug, now) {
             self.control = ControlState::default();
@@ -454,7 +457,7 @@ impl<'u> Session<'u> {
             });
             self.plug = Plug::In { attachment };
             self.recorder.attached();
-            tell(Event::Plugged { id: descriptors.identity.id, state: descriptors.state });
+            tell(GuestEvent::Plugged { id: descriptors.identity.id, state: descriptors.state });
         }
         self.plug != before
     }
@@ -463,14 +466,10 @@ impl<'u> Session<'u> {
     fn announce_alternate(&self, out: &mut Outbox) {
         let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
         out.interface_info(setting.class);
-        let pipes: Vec<EndpointInfo> = setting
+        let pipes: Vec<EpInfo> = setting
             .pipes
             .iter()
-            .map(|pipe| EndpointInfo {
-                address: pipe.address,
-                max_packet: pipe.max_packet,
-                max_streams: pipe.streams.into(),
-            })
+            .map(|pipe| EpInfo { address: pipe.address, max_packet: pipe.max_packet, max_streams: pipe.streams.into() })
             .collect();
         out.ep_info(&pipes);
     }

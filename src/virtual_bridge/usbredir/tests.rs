@@ -82,7 +82,7 @@ fn packets(mut bytes: &[u8]) -> Vec<Packet> {
 struct Guest<'u> {
     session: Session<'u>,
     out: Outbox,
-    events: Vec<Event>,
+    events: Vec<GuestEvent>,
 }
 
 impl<'u> Guest<'u> {
@@ -138,7 +138,7 @@ fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
     let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
     assert_eq!(kinds, [kind::INTERFACE_INFO, kind::EP_INFO, kind::DEVICE_CONNECT]);
     assert_eq!(answers[2].2, [3, 0, 0, 0, 0x4C, 0x17, 0x64, 0x24, 0x00, 0x01]);
-    assert_eq!(guest.events, [Event::Plugged { id: UsbId::STOCK, state: BridgeState::Vendor }]);
+    assert_eq!(guest.events, [GuestEvent::Plugged { id: UsbId::STOCK, state: BridgeState::Vendor }]);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn endpoints_are_told_again_before_an_alternate_setting_is_confirmed() {
     let streams = |slot: usize| answers[1].2[160 + 4 * slot];
     assert_eq!([0x83, 0x81, 0x02, 0x04].map(|address| streams(slot(address))), [32, 32, 32, 0]);
     let refused = guest.send(&packet(kind::SET_ALT_SETTING, 8, &[0, 2]));
-    assert_eq!(refused, [(kind::ALT_SETTING_STATUS, 8, vec![Status::Stall as u8, 0, 1])]);
+    assert_eq!(refused, [(kind::ALT_SETTING_STATUS, 8, vec![RedirStatus::Stall as u8, 0, 1])]);
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_cancelled_request_is_answered_once_and_takes_no_data_with_it() {
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.send(&bulk(1, 0x81, 0, 36, &[]));
     let cancelled = guest.send(&packet(kind::CANCEL, 1, &[]));
-    assert_eq!(bulk_parts(&cancelled[0]), (Status::Cancelled as u8, 0, &[][..]));
+    assert_eq!(bulk_parts(&cancelled[0]), (RedirStatus::Cancelled as u8, 0, &[][..]));
     assert_eq!(guest.send(&packet(kind::CANCEL, 1, &[])), []);
     guest.send(&bulk(2, 0x02, 0, 31, &cbw(1, &Command::Inquiry { len: 36 })));
     let answers = guest.send(&bulk(3, 0x81, 0, 36, &[]));
@@ -216,7 +216,7 @@ fn a_control_request_is_answered_from_the_descriptors_and_cut_to_its_length() {
     assert_eq!(answers[0].2[..10], [0x80, 6, 0x80, 0, 0, 1, 0, 0, 8, 0]);
     assert_eq!(answers[0].2[10..], [18, 1, 0x20, 3, 0, 0, 0, 9]);
     let stalled = guest.send(&packet(kind::CONTROL, 5, &[0x80, 6, 0x80, 0, 0, 6, 0, 0, 10, 0]));
-    assert_eq!(stalled[0].2[3], Status::Stall as u8);
+    assert_eq!(stalled[0].2[3], RedirStatus::Stall as u8);
 }
 
 #[test]
@@ -254,12 +254,12 @@ fn a_guest_opens_the_boot_loader_with_a_port_reset_after_the_enumeration() {
     assert_eq!(guest.send(&bulk(2, 0x02, 0, 31, &ready)), [], "silent");
     guest.send(&enumerate);
     let answers = guest.send(&bulk(3, 0x02, 0, 31, &ready));
-    assert_eq!(bulk_parts(&answers[0]).0, Status::Stall as u8);
+    assert_eq!(bulk_parts(&answers[0]).0, RedirStatus::Stall as u8);
     for endpoint in [0x81, 0x02] {
         guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, endpoint, 0, 0, 0]));
     }
     let answers = guest.send(&bulk(5, 0x02, 0, 31, &ready));
-    assert_eq!(bulk_parts(&answers[0]), (Status::Success as u8, 31, &[][..]));
+    assert_eq!(bulk_parts(&answers[0]), (RedirStatus::Success as u8, 31, &[][..]));
 }
 
 #[test]
@@ -275,14 +275,14 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     thread::scope(|scope| {
         scope
             .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
-        let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
+        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
         guest.write_all(&hello()).unwrap();
-        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::Unit(GuestEvent::Plugged { .. }))));
         replug(&folder, Interrupt::never()).unwrap();
-        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Unplugged))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::Unit(GuestEvent::Unplugged))));
         guest.write_all(&packet(kind::DISCONNECT_ACK, 0, &[])).unwrap();
-        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::Unit(GuestEvent::Plugged { .. }))));
         stop.store(true, Ordering::Relaxed);
     });
 }
@@ -293,7 +293,7 @@ fn endpoints_and_streams_that_do_not_exist_are_refused() {
     let (mut guest, _) = Guest::connect(&mut unit);
     for (endpoint, stream) in [(0x83, 0), (0x85, 0), (0x81, 33)] {
         let answers = guest.send(&bulk(1, endpoint, stream, 16, &[]));
-        assert_eq!(bulk_parts(&answers[0]).0, Status::Invalid as u8, "{endpoint:#x} {stream}");
+        assert_eq!(bulk_parts(&answers[0]).0, RedirStatus::Invalid as u8, "{endpoint:#x} {stream}");
     }
 }
 
@@ -309,25 +309,25 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     thread::scope(|scope| {
         scope
             .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
-        let wait_for = |wanted: &dyn Fn(&Report) -> bool| told.iter().find(|report| wanted(report)).is_some();
+        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
 
         let mut dying = UnixStream::connect(address.path()).unwrap();
         dying.write_all(&hello()).unwrap();
         dying.write_all(&bulk(1, 0x02, 0, 31, &[0; 31])[..40]).unwrap();
         drop(dying);
-        assert!(wait_for(&|report| matches!(report, Report::GivenUp(ConnectionError::CutOff { .. }))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::GivenUp(ConnectionError::CutOff { .. }))));
 
         let mut babbling = UnixStream::connect(address.path()).unwrap();
         babbling.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        assert!(wait_for(&|report| matches!(report, Report::GivenUp(ConnectionError::Packet(_)))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::GivenUp(ConnectionError::Packet(_)))));
 
         let mut sound = UnixStream::connect(address.path()).unwrap();
         sound.write_all(&hello()).unwrap();
         let mut greeting = [0; 80];
         sound.read_exact(&mut greeting).unwrap();
-        assert!(wait_for(&|report| matches!(report, Report::Unit(Event::Plugged { .. }))));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::Unit(GuestEvent::Plugged { .. }))));
         drop(sound);
-        assert!(wait_for(&|report| matches!(report, Report::Left)));
+        assert!(wait_for(&|report| matches!(report, ServerEvent::Left)));
         stop.store(true, Ordering::Relaxed);
     });
 }
@@ -375,7 +375,7 @@ fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     // The unit has taken the packet before its firmware refuses it.
     guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     let answers = guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
-    assert_eq!(bulk_parts(&answers[0]).0, Status::Stall as u8);
+    assert_eq!(bulk_parts(&answers[0]).0, RedirStatus::Stall as u8);
     let status = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
     assert_eq!(status[0].2[10..], [1, 0]);
     guest.send(&packet(kind::CONTROL, 3, &[0, 0xFF, 0x21, 0, 0, 0, 0, 0, 0, 0]));
@@ -385,7 +385,7 @@ fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let cdb = Cdb::new(&[0x00, 0, 0, 0, 0, 0]).unwrap();
     let wrapper = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
     let answers = guest.send(&bulk(5, 0x02, 0, 31, &wrapper.to_bytes()));
-    assert_eq!(bulk_parts(&answers[0]).0, Status::Success as u8);
+    assert_eq!(bulk_parts(&answers[0]).0, RedirStatus::Success as u8);
 }
 
 #[test]
@@ -395,7 +395,7 @@ fn a_guest_that_asks_without_end_is_refused_what_is_more_than_a_host_would_hold(
     let asked: Vec<u8> = (0..5000).flat_map(|id| bulk(id, 0x81, 0, 16 << 20, &[])).collect();
     let answers = guest.send(&asked);
     assert_eq!(answers.len(), 5000 - 1024);
-    assert!(answers.iter().all(|answer| bulk_parts(answer).0 == Status::IoError as u8));
+    assert!(answers.iter().all(|answer| bulk_parts(answer).0 == RedirStatus::IoError as u8));
     assert_eq!(answers[0].1, 1024, "the first ones wait");
 }
 
@@ -419,7 +419,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
     // Almost full: a chip runs for each answer of the unit.
     let large = Bulk { endpoint: 0x81, stream: 0, length: 64 << 10 };
     while out.unsent().len() < OUTBOX_LIMIT - (128 << 10) {
-        out.bulk_in(0, &large, |data| Some((Status::Success, data.len())));
+        out.bulk_in(0, &large, |data| Some((RedirStatus::Success, data.len())));
     }
     // GET_DESCRIPTOR of the whole configuration, over and over.
     let setup = [0x80, 6, 0x80, 0, 0, 2, 0, 0, 0xFF, 0];
@@ -440,15 +440,15 @@ fn a_halt_that_the_guest_sets_stalls_until_it_is_cleared() {
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();
     let set = guest.send(&packet(kind::CONTROL, 1, &[0, 3, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
-    assert_eq!(set[0].2[3], Status::Success as u8);
+    assert_eq!(set[0].2[3], RedirStatus::Success as u8);
     let halted = guest.send(&packet(kind::CONTROL, 2, &[0x80, 0, 0x82, 0, 0, 0, 0x81, 0, 2, 0]));
     assert_eq!(halted[0].2[10..], [1, 0]);
-    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x81, 0, 13, &[]))[0]).0, Status::Stall as u8);
+    assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x81, 0, 13, &[]))[0]).0, RedirStatus::Stall as u8);
     guest.send(&packet(kind::CONTROL, 4, &[0, 1, 0x02, 0, 0, 0, 0x81, 0, 0, 0]));
     assert_eq!(guest.send(&bulk(5, 0x81, 0, 13, &[])), [], "it waits for a status again");
     guest.use_uas();
     guest.send(&packet(kind::CONTROL, 6, &[0, 3, 0x02, 0, 0, 0, 0x83, 0, 0, 0]));
-    assert_eq!(bulk_parts(&guest.send(&bulk(7, 0x83, 1, 96, &[]))[0]).0, Status::Stall as u8);
+    assert_eq!(bulk_parts(&guest.send(&bulk(7, 0x83, 1, 96, &[]))[0]).0, RedirStatus::Stall as u8);
 }
 
 #[test]
@@ -456,7 +456,7 @@ fn an_endpoint_of_the_other_alternate_has_no_status() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     let ask = packet(kind::CONTROL, 1, &[0x80, 0, 0x82, 0, 0, 0, 0x83, 0, 2, 0]);
-    assert_eq!(guest.send(&ask)[0].2[3], Status::Stall as u8);
+    assert_eq!(guest.send(&ask)[0].2[3], RedirStatus::Stall as u8);
     guest.use_uas();
     assert_eq!(guest.send(&ask)[0].2[10..], [0, 0]);
 }
@@ -471,7 +471,7 @@ fn a_guest_that_asks_for_less_than_a_packet_is_told_of_the_babble() {
     guest.send(&bulk(1, 0x81, 5, 64, &[]));
     let answers = guest.send(&bulk(2, 0x04, 0, 32, &command_iu(&iu)));
     let data = answers.iter().find(|answer| answer.1 == 1).unwrap();
-    assert_eq!((bulk_parts(data).0, bulk_parts(data).1), (Status::Babble as u8, 64));
+    assert_eq!((bulk_parts(data).0, bulk_parts(data).1), (RedirStatus::Babble as u8, 64));
     assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x83, 5, 96, &[]))[0]).2[..4], [0x03, 0, 0, 5]);
 }
 

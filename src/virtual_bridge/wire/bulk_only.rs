@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ABORTED, Due, Halts, Unit, Verdict, first_half, is_ready, packets_in_half};
+use super::{ABORTED, Due, Halts, ServedChip, Verdict, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
 use crate::chip::{DATA_IN, DATA_OUT, InReply, OutReply};
 use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
@@ -47,7 +47,7 @@ impl BulkOnlyWire {
     /// A packet on 0x02, and whether the unit vanishes with it.
     pub(super) fn out(
         &mut self,
-        chip: &mut Unit,
+        chip: &mut ServedChip,
         packet: &[u8],
         halts: &mut Halts,
         verdict: &mut dyn FnMut(u8) -> Verdict,
@@ -99,7 +99,7 @@ impl BulkOnlyWire {
     }
 
     /// The host asks 0x81 for a packet.
-    pub(super) fn input(&mut self, chip: &mut Unit, halts: &mut Halts) -> InReply {
+    pub(super) fn input(&mut self, chip: &mut ServedChip, halts: &mut Halts) -> InReply {
         let Some(command) = &mut self.command else { return chip.bulk_in(DATA_IN, 0) };
         loop {
             match command.due.front() {
@@ -151,7 +151,7 @@ impl Command {
     }
 
     /// A packet of its data from the host.
-    fn data(&mut self, chip: &mut Unit, packet: &[u8], halts: &mut Halts) -> OutReply {
+    fn data(&mut self, chip: &mut ServedChip, packet: &[u8], halts: &mut Halts) -> OutReply {
         let len = packet.len() as u32;
         if !self.is_kept {
             let reply = chip.bulk_out(DATA_OUT, 0, packet);

@@ -18,7 +18,7 @@ use crate::chip::{Chip, InReply, OutReply};
 use crate::scsi::{Sense, SenseKey};
 
 /// The chip at the other end.
-type Unit = Chip<NorFlash>;
+type ServedChip = Chip<NorFlash>;
 
 /// What a command answers that a fault has cut off.
 const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
@@ -169,7 +169,7 @@ impl Wire {
     /// A packet from the host.
     pub(super) fn bulk_out(
         &mut self,
-        chip: &mut Unit,
+        chip: &mut ServedChip,
         endpoint: Endpoint,
         stream: u16,
         packet: &[u8],
@@ -194,7 +194,7 @@ impl Wire {
     }
 
     /// The host asks for a packet.
-    pub(super) fn bulk_in(&mut self, chip: &mut Unit, endpoint: Endpoint, stream: u16) -> InReply {
+    pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> InReply {
         if self.halts.holds(endpoint) {
             return InReply::Stall;
         }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ABORTED, Due, Halts, Unit, Verdict, first_half, is_ready, packets_in_half};
+use super::{ABORTED, Due, Halts, ServedChip, Verdict, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
 use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
 use crate::scsi::bot::Direction;
 use crate::scsi::uas::{HostIu, StatusIu, Tag, TaskFunction};
-use crate::scsi::{DataLength, ScsiStatus};
+use crate::scsi::{DataLength, ScsiStatus, opcode};
 use crate::virtual_bridge::scenario::FaultKind;
 
 const SENSE: u8 = 0x03;
@@ -58,7 +58,7 @@ impl UasWire {
     /// A unit on 0x04, and whether the unit vanishes with it.
     pub(super) fn command(
         &mut self,
-        chip: &mut Unit,
+        chip: &mut ServedChip,
         packet: &[u8],
         verdict: &mut dyn FnMut(u8) -> Verdict,
     ) -> (OutReply, bool) {
@@ -126,7 +126,7 @@ impl UasWire {
     }
 
     /// Data from the host on 0x02.
-    pub(super) fn out(&mut self, chip: &mut Unit, stream: u16, packet: &[u8], halts: &mut Halts) -> OutReply {
+    pub(super) fn out(&mut self, chip: &mut ServedChip, stream: u16, packet: &[u8], halts: &mut Halts) -> OutReply {
         let tag = if stream == 0 { self.writing } else { Some(Tag(stream)) };
         let Some(task) = self.tasks.iter_mut().find(|task| task.is_kept && Some(task.tag) == tag) else {
             return chip.bulk_out(DATA_OUT, stream, packet);
@@ -143,7 +143,7 @@ impl UasWire {
     }
 
     /// The host asks 0x81 for a packet.
-    pub(super) fn input(&mut self, chip: &mut Unit, stream: u16, halts: &mut Halts) -> InReply {
+    pub(super) fn input(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
         let tag = if stream == 0 { self.reading } else { Some(Tag(stream)) };
         let is_meant = |task: &Task| Some(task.tag) == tag && (task.is_kept || task.is_cut());
         let Some(at) = self.tasks.iter().position(is_meant) else { return chip.bulk_in(DATA_IN, stream) };
@@ -177,7 +177,7 @@ impl UasWire {
     }
 
     /// The host asks 0x83 for a packet.
-    pub(super) fn status(&mut self, chip: &mut Unit, stream: u16, halts: &mut Halts) -> InReply {
+    pub(super) fn status(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
         loop {
             if let Some(at) = self.tasks.iter().position(|task| task.has_status(stream)) {
                 match self.tasks[at].status.pop_front() {
@@ -206,7 +206,7 @@ impl UasWire {
     }
 
     /// Takes a unit for the host from the firmware, where there is one.
-    fn fetch(&mut self, chip: &mut Unit, stream: u16) -> bool {
+    fn fetch(&mut self, chip: &mut ServedChip, stream: u16) -> bool {
         match chip.bulk_in(STATUS_IN, stream) {
             InReply::Packet(unit) => {
                 self.file(unit, chip.speed().bulk_packet());
@@ -292,11 +292,17 @@ fn data_of(cdb: &[u8; 16]) -> DataLength {
     const BLOCK: u32 = 512;
     let length = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
     match cdb[0] {
-        0x00 | 0x1B | 0x1E | 0x35 | 0x91 | 0xE5 | 0xE8 => DataLength::None,
-        0x2A => DataLength::Out(u32::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK),
-        0x8A => DataLength::Out(length(10).saturating_mul(BLOCK)),
-        0xE1 => DataLength::Out(128),
-        0xE3 => DataLength::Out(length(2)),
+        opcode::TEST_UNIT_READY
+        | opcode::START_STOP_UNIT
+        | opcode::PREVENT_ALLOW_REMOVAL
+        | opcode::SYNCHRONIZE_CACHE_10
+        | opcode::SYNCHRONIZE_CACHE_16
+        | opcode::XDATA_WRITE
+        | opcode::RESET => DataLength::None,
+        opcode::WRITE_10 => DataLength::Out(u32::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK),
+        opcode::WRITE_16 => DataLength::Out(length(10).saturating_mul(BLOCK)),
+        opcode::CONFIG_WRITE => DataLength::Out(128),
+        opcode::FLASH_WRITE => DataLength::Out(length(2)),
         _ => DataLength::In(u32::MAX),
     }
 }

@@ -7,7 +7,7 @@ use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId}
 
 /// What comes on each pipe, once.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct Lies {
     pub data: Option<Vec<u8>>,
     pub status: Option<Vec<u8>>,
     /// What comes on the status pipe after that.
@@ -19,7 +19,7 @@ pub(super) struct Plan {
     pub streams_after_reset: u16,
 }
 
-impl Default for Plan {
+impl Default for Lies {
     fn default() -> Self {
         Self {
             data: None,
@@ -34,7 +34,7 @@ impl Default for Plan {
 
 #[derive(Debug)]
 pub(super) struct Liar {
-    plan: Plan,
+    plan: Lies,
     buffers: Vec<Vec<u8>>,
     flying: Vec<(TransferId, Endpoint, usize)>,
     back: VecDeque<Reaped>,
@@ -42,7 +42,7 @@ pub(super) struct Liar {
 }
 
 impl Liar {
-    pub fn new(plan: Plan) -> Self {
+    pub fn new(plan: Lies) -> Self {
         Self { plan, buffers: Vec::new(), flying: Vec::new(), back: VecDeque::new(), resets: 0 }
     }
 

@@ -104,9 +104,9 @@ fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
 #[test]
 fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
     struct Asked(usize);
-    impl Observer for Asked {
-        fn event(&mut self, event: Event<'_>) {
-            self.0 += usize::from(matches!(event, Event::Replug));
+    impl FlashObserver for Asked {
+        fn event(&mut self, event: FlashEvent<'_>) {
+            self.0 += usize::from(matches!(event, FlashEvent::Replug));
         }
     }
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AfterReplug));

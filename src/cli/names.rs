@@ -1,0 +1,90 @@
+//! Names of an image's code, as files of symbols give them.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use i8051::Instruction;
+use serde::Serialize;
+
+use super::input::{self, InFile};
+use crate::escape::Escape as _;
+use crate::failure::AnyFailure;
+use crate::firmware::{Bank, CodeAddress, Image};
+use crate::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::cli) struct SymbolsReport {
+    /// The file.
+    pub(in crate::cli) file: String,
+    /// Its form.
+    pub(in crate::cli) form: String,
+    /// Functions that it names.
+    pub(in crate::cli) functions: usize,
+    /// Line records.
+    pub(in crate::cli) lines: usize,
+    /// Symbols that were left out: outside the image's code, or with a name that is no plain text.
+    pub(in crate::cli) ignored: usize,
+}
+
+impl fmt::Display for SymbolsReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, form, functions, lines, ignored } = self;
+        write!(f, "{}: {form}, {functions} functions, {lines} lines", file.shown())?;
+        if *ignored > 0 { write!(f, ", {ignored} left out") } else { Ok(()) }
+    }
+}
+
+/// The names of an image's code.
+#[derive(Debug, Default)]
+pub(in crate::cli) struct Names {
+    pub(in crate::cli) names: Symbols,
+    /// The files that they come from.
+    pub(in crate::cli) files: Vec<SymbolsReport>,
+    /// The folder of the first file that has lines.
+    pub(in crate::cli) folder: String,
+}
+
+impl Names {
+    /// Reads files of symbols; of two that name an address the first wins, and both win over what is known of the image.
+    pub(in crate::cli) fn read(files: &[PathBuf], image: &Image) -> Result<Self, AnyFailure> {
+        let mut names = Self::default();
+        for path in files {
+            let bytes = input::read(path, MAX_SYMBOLS_LEN)?;
+            let (form, mut symbols) = Symbols::parse(&bytes).map_err(InFile::<SymbolsError>::named(path))?;
+            symbols.keep_inside(image);
+            let lines = symbols.lines().count();
+            if lines > 0 && names.names.lines().next().is_none() {
+                names.folder = path.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+            }
+            names.files.push(SymbolsReport {
+                file: path.display().to_string(),
+                form: form.to_string(),
+                functions: symbols.functions(),
+                lines,
+                ignored: symbols.ignored(),
+            });
+            names.names.merge(symbols);
+        }
+        names.names.merge(Symbols::known(image));
+        Ok(names)
+    }
+
+    /// What a line of a trace says of the place and of where it leads: nothing without names.
+    pub(in crate::cli) fn note(&self, at: CodeAddress, instruction: &Instruction) -> String {
+        let here = self.names.label(at);
+        let target = instruction.target().and_then(|target| u16::try_from(target).ok());
+        // Common code runs with either bank: a bank's function is named where the code is in that bank.
+        let target = target.and_then(|target| match at.bank() {
+            Bank::Common if target >= 0x8000 => None,
+            Bank::Bank1 => CodeAddress::fetched(1, target),
+            _ => CodeAddress::fetched(0, target),
+        });
+        let there = target.and_then(|target| self.names.label(target));
+        match (here, there) {
+            (None, None) => String::new(),
+            (Some(here), None) => format!("  ; {here}"),
+            (here, Some(there)) => format!("  ; {} -> {there}", here.unwrap_or_default()),
+        }
+    }
+}

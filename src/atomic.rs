@@ -11,18 +11,12 @@ use thiserror::Error;
 
 pub use self::leftovers::StagedFolder;
 use crate::escape::Escape as _;
-use crate::failure::{Exit, Failure};
 use crate::file;
 
 /// Why a file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot write {}: {doing}", path.shown())]
-#[diagnostic(
-    code(asmpatch::file::write),
-    help(
-        "nothing half-written is left; check that the folder exists, that you may write to it, and that the disk has room"
-    )
-)]
+#[diagnostic(code(asmpatch::file::write))]
 pub struct AtomicWriteError {
     /// The file.
     pub path: PathBuf,
@@ -30,12 +24,6 @@ pub struct AtomicWriteError {
     pub doing: &'static str,
     /// Why.
     pub source: io::Error,
-}
-
-impl Failure for AtomicWriteError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// Writes a file: a temporary file in the same folder, its bytes on the disk, then the name, then the folder.
@@ -46,7 +34,7 @@ impl Failure for AtomicWriteError {
 ///
 /// # Errors
 /// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
-#[cfg(feature = "fetch")]
+#[cfg(any(feature = "fetch", test))]
 pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
     write_all(&[(path, bytes)])
 }
@@ -55,7 +43,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
 ///
 /// # Errors
 /// As for [`write()`].
-#[cfg(feature = "fetch")]
+#[cfg(any(feature = "fetch", test))]
 pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     let mut staged = Vec::with_capacity(files.len());
     for (path, bytes) in files {

@@ -5,13 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::firmware::UsbId;
+use crate::toml_file::{self, TomlError};
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-use crate::failure::{Exit, Failure};
-use crate::firmware::UsbId;
-use crate::toml_file::{self, TomlError};
 
 /// The device files in the binary: name for messages, text.
 const EMBEDDED: [(&str, &str); 3] = [
@@ -67,10 +65,7 @@ pub enum DevicesError {
     Toml(#[from] Box<TomlError>),
     /// Two entries for one ID.
     #[error("{second}: the USB ID {id} is in {first} already")]
-    #[diagnostic(
-        code(asmpatch::devices::duplicate),
-        help("each ID has one entry; remove this one, it is taken for a unit without it")
-    )]
+    #[diagnostic(code(asmpatch::devices::duplicate))]
     Duplicate {
         /// The ID.
         id: UsbId,
@@ -81,7 +76,7 @@ pub enum DevicesError {
     },
     /// A text that can't be shown on its line.
     #[error("{origin}: {id}: `{key}` has {found} characters, expected {} to {max}", u8::from(*is_needed))]
-    #[diagnostic(code(asmpatch::devices::length), help("correct the entry; docs/formats.md describes every key"))]
+    #[diagnostic(code(asmpatch::devices::length))]
     Length {
         /// The file.
         origin: String,
@@ -96,12 +91,6 @@ pub enum DevicesError {
         /// The most that it may have.
         max: usize,
     },
-}
-
-impl Failure for DevicesError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 impl Devices {

@@ -9,28 +9,22 @@ use std::time::Duration;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use crate::failure::{Exit, Failure};
-
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// The message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();
 /// What a process that is ended by a second Ctrl-C still does.
 static LAST: OnceLock<fn()> = OnceLock::new();
 
+/// The exit status of a process that a second Ctrl-C ends: 128 and SIGINT's number, as shells have it.
+const INTERRUPTED: i32 = 130;
 /// How long that may take: a host controller that hangs must not keep the process.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Stopped by Ctrl-C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 #[error("stopped by Ctrl-C")]
-#[diagnostic(code(asmpatch::interrupted), help("nothing half-written is left behind; run the command again"))]
+#[diagnostic(code(asmpatch::interrupted))]
 pub struct Interrupted;
-
-impl Failure for Interrupted {
-    fn exit(&self) -> Exit {
-        Exit::Interrupted
-    }
-}
 
 /// A view of the flag.
 ///
@@ -97,7 +91,7 @@ pub fn install() -> Interrupt<'static> {
                 if let Some(work) = LAST.get() {
                     aside(*work).join_within(LAST_TIMEOUT);
                 }
-                std::process::exit(Exit::Interrupted as i32);
+                std::process::exit(INTERRUPTED);
             }
             if let Some(tell) = FIRST.get() {
                 aside(*tell);

@@ -7,12 +7,11 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::escape::{self, Escape as _};
-use crate::failure::{Exit, Failure};
 
 /// TOML that does not parse, or not into what is expected: unknown keys, wrong types, bad values.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{origin}: {message}")]
-#[diagnostic(code(asmpatch::toml::invalid), help("correct the marked place; docs/formats.md describes every key"))]
+#[diagnostic(code(asmpatch::toml::invalid))]
 pub struct TomlError {
     origin: String,
     message: String,
@@ -20,12 +19,6 @@ pub struct TomlError {
     text: NamedSource<String>,
     #[label("here")]
     at: Option<SourceSpan>,
-}
-
-impl Failure for TomlError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// Parses TOML. `origin` names the file in errors.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
 use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
-use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, survey};
+use asmpatch::bridge::{
+    AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
+};
 use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
@@ -266,7 +268,10 @@ fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer
     assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
     assert!(bridge.inquiry().is_ok());
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, survey};
+use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
@@ -113,7 +113,10 @@ fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() 
         let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
         assert!(written[0].is_ok(), "UAS {is_uas}: {:?}", written[0]);
         let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
-        assert!(matches!(lost, CommandError::Transport(TransportError::Timeout { .. })), "UAS {is_uas}: {lost}");
+        assert!(
+            matches!(lost, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+            "UAS {is_uas}: {lost}"
+        );
         assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "UAS {is_uas}");
     }
 }
@@ -126,7 +129,10 @@ fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
     assert!(bridge.inquiry().is_ok(), "it answers again once it was recovered");
 }
 
@@ -170,7 +176,10 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();

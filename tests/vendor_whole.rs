@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{Bridge, CommandError, Port as _, Transport, TransportError};
+use asmpatch::bridge::{Bridge, CommandError, Port as _, Transport, TransportError, TransportErrorKind};
 use asmpatch::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::scsi::{ResetMode, XdataAddress};
@@ -115,9 +115,20 @@ fn each_fault_of_the_wire_is_met_and_recovered_from_at_both_speeds_on_both_trans
                 ("stall", Err(error)) => error.sense().is_some_and(|sense| sense.to_string().starts_with("B/00/00")),
                 ("stall-status", Ok(())) => true,
                 ("short-data", Err(CommandError::ShortXdata { expected: 64, found: 32, .. })) => true,
-                ("bad-tag", Err(CommandError::Transport(TransportError::TagMismatch { .. }))) => true,
-                ("phase-error", Err(CommandError::Transport(TransportError::PhaseError { .. }))) => true,
-                ("timeout", Err(CommandError::Transport(TransportError::Timeout { .. }))) => true,
+                (
+                    "bad-tag",
+                    Err(CommandError::Transport(TransportError {
+                        kind: TransportErrorKind::TagMismatch { .. }, ..
+                    })),
+                ) => true,
+                (
+                    "phase-error",
+                    Err(CommandError::Transport(TransportError { kind: TransportErrorKind::PhaseError, .. })),
+                ) => true,
+                (
+                    "timeout",
+                    Err(CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+                ) => true,
                 _ => false,
             };
             assert!(is_as_meant, "{kind} at {speed:?}: {over_bulk_only:?}");
@@ -140,7 +151,10 @@ fn power_lost_while_the_firmware_is_written_leaves_the_boot_loader() {
         bridge.write_config(index, block).unwrap();
     }
     let error = bridge.write_flash(Part::One, Part::One.of(&image.to_file())).unwrap_err();
-    assert!(matches!(error, CommandError::Transport(TransportError::Disconnected { .. })), "{error}");
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Disconnected, .. })),
+        "{error}"
+    );
     let back = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     assert_eq!(back.state, BridgeState::BootLoader);
 }

@@ -8,7 +8,6 @@ use thiserror::Error;
 
 use super::path::Path;
 use super::report::{BenchReport, Row, SCHEMA};
-use crate::failure::{Exit, Failure};
 
 /// One row beside its twin of the earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,25 +39,16 @@ impl fmt::Display for Change {
 #[derive(Debug, Error, Diagnostic)]
 pub enum BaselineError {
     /// No JSON, or other keys.
-    #[error("the baseline is no report of `asmpatch bench --json`")]
-    #[diagnostic(
-        code(asmpatch::bench::baseline),
-        help("write one with `asmpatch bench --json > before.json`; docs/bench.md describes it")
-    )]
+    #[error("the baseline is not a bench report")]
+    #[diagnostic(code(asmpatch::bench::baseline))]
     Json(#[source] serde_json::Error),
     /// Another version of the structure.
     #[error("the baseline has schema {found}, this asmpatch reads {SCHEMA}")]
-    #[diagnostic(code(asmpatch::bench::baseline_schema), help("measure the baseline again with this version"))]
+    #[diagnostic(code(asmpatch::bench::baseline_schema))]
     Schema {
         /// Its version.
         found: u32,
     },
-}
-
-impl Failure for BaselineError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// A report as `bench --json` prints it.

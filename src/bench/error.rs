@@ -4,7 +4,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::bridge::{CommandError, ControlError, TransportError};
-use crate::failure::{Exit, Failure};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
 use crate::pcie::{PcieError, SramReadError, TinyGpuError};
@@ -14,44 +13,28 @@ use crate::pcie::{PcieError, SramReadError, TinyGpuError};
 pub enum BenchError {
     /// What runs on the unit has none of the paths.
     #[error("the unit runs its {state}, which has none of the paths that a bench measures")]
-    #[diagnostic(
-        code(asmpatch::bench::no_firmware),
-        help(
-            "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or `asmpatch patch`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::bench::no_firmware))]
     NoFirmware {
         /// What runs on it.
         state: BridgeState,
     },
     /// WRITE(16) would overwrite an SSD.
     #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
-    #[diagnostic(
-        code(asmpatch::bench::ssd),
-        help("take the SSD out, or measure only what reads: `--path read16,e4-255,e4-4096`")
-    )]
+    #[diagnostic(code(asmpatch::bench::ssd))]
     SsdBehind {
         /// Its capacity or model, as the unit tells it.
         what: String,
     },
     /// Nobody can tell what WRITE(16) would reach.
     #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
-    #[diagnostic(
-        code(asmpatch::bench::unknown_behind),
-        help(
-            "nothing was written. `--restart` restarts the unit before it is asked; or unplug it, wait five seconds, plug it in and try again. `--path e4-255` measures without writing"
-        )
-    )]
+    #[diagnostic(code(asmpatch::bench::unknown_behind))]
     CannotTell {
         /// Why not.
         why: String,
     },
     /// The unit can't be brought back after a path that did not answer.
     #[error("the unit did not come back after {path} got no answer")]
-    #[diagnostic(
-        code(asmpatch::bench::recovery),
-        help("unplug the unit, wait five seconds and plug it in again; nothing was written to its flash")
-    )]
+    #[diagnostic(code(asmpatch::bench::recovery))]
     NotRecovered {
         /// The path, in words.
         path: String,
@@ -86,21 +69,4 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-impl Failure for BenchError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::SsdBehind { .. } | Self::CannotTell { .. } => Exit::Refused,
-            Self::NoFirmware { .. }
-            | Self::NotRecovered { .. }
-            | Self::Command(_)
-            | Self::Transport(_)
-            | Self::Control(_) => Exit::Device,
-            Self::Pcie(error) => error.exit(),
-            Self::SramRead(error) => error.exit(),
-            Self::TinyGpu(error) => error.exit(),
-            Self::Interrupted(interrupted) => interrupted.exit(),
-        }
-    }
 }

@@ -6,7 +6,7 @@ use super::error::BenchError;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport, TransportError};
+use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// Bytes that E4 reads in one command on any firmware.
@@ -36,7 +36,7 @@ pub(super) fn exchange<T: Transport>(
             Some(sense) => format!("sense {sense}"),
             None => format!("status {:#04x}", u8::from(completion.status)),
         })),
-        Err(TransportError::Timeout { .. }) => {
+        Err(error) if error.is_timeout() => {
             recover(bridge, path)?;
             Ok(Exchange::NoAnswer)
         }

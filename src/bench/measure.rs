@@ -9,7 +9,7 @@ use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
 use super::tally::{Tally, repeat};
-use crate::bridge::{Bridge, Completion, Job, JobData, Transport, TransportError, Workload};
+use crate::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
 use crate::interrupt::Interrupt;
 use crate::scsi::runtime::freeing;
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
@@ -150,7 +150,7 @@ pub fn measure<T: Transport>(
         };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
             Ok(()) => Ok(stream.trouble),
-            Err(TransportError::Timeout { .. }) => {
+            Err(error) if error.is_timeout() => {
                 integrity::recover(bridge, path)?;
                 Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))
             }

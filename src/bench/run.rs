@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
 use super::{integrity, tlp, verdict};
 use crate::bridge::survey::{behind, has_e4_extension, has_read16_sram};
-use crate::bridge::{Behind, Bridge, Speed, Transport, TransportError, TransportKind};
+use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcie::{PcieError, TinyGpu, VendorTlp};
@@ -296,7 +296,7 @@ pub fn run<T: Transport>(
 /// initialised again after its recovery.
 fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &BenchPlan) -> Result<bool, BenchError> {
     match has_read16_sram(bridge, plan.effort.timeout) {
-        Err(TransportError::Timeout { .. }) => {
+        Err(error) if error.is_timeout() => {
             integrity::recover(bridge, Path::Read16)?;
             bridge.initialise()?;
             Ok(false)

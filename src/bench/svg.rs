@@ -9,7 +9,6 @@ use thiserror::Error;
 use super::path::Path;
 use super::report::BenchReport;
 use crate::escape::Escape as _;
-use crate::failure::{Exit, Failure};
 
 /// Wide enough for a README, tall enough for both panels.
 const SIZE: (u32, u32) = (960, 720);
@@ -19,21 +18,12 @@ const SIZE: (u32, u32) = (960, 720);
 pub enum SvgError {
     /// No row was measured.
     #[error("no path was measured, so there is nothing to draw")]
-    #[diagnostic(code(asmpatch::bench::nothing_to_draw), help("the table tells why each path gave no figures"))]
+    #[diagnostic(code(asmpatch::bench::nothing_to_draw))]
     Nothing,
     /// The drawing library failed.
     #[error("the chart could not be drawn: {0}")]
-    #[diagnostic(code(asmpatch::bench::svg), help("the figures are in `--json`; please report this as a bug"))]
+    #[diagnostic(code(asmpatch::bench::svg))]
     Draw(String),
-}
-
-impl Failure for SvgError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Nothing => Exit::CheckFailed,
-            Self::Draw(_) => Exit::BadInput,
-        }
-    }
 }
 
 /// A point: what it stands over, and its throughput as least, median and most.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::measure::Effort;
 use super::*;
-use crate::bridge::{Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportKind, Workload};
+use crate::bridge::{
+    Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+};
 use crate::interrupt::Interrupt;
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
@@ -77,9 +79,8 @@ impl Unit0 {
     fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
         let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
         let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
-        let silent = || {
-            Err(TransportError::Timeout { command: "a test command".to_owned(), deadline: Duration::from_millis(1) })
-        };
+        let silent =
+            || Err(TransportErrorKind::Timeout { deadline: Duration::from_millis(1) }.during("a test command"));
         let bytes = cdb.padded();
         let at = u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]) as usize * 512;
         match (cdb.opcode(), data) {

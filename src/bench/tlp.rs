@@ -11,7 +11,7 @@ use super::pattern::Pattern;
 use super::report::Outcome;
 use super::tally::repeat;
 use crate::bridge::open::{CompletionStatus, Tlp};
-use crate::bridge::{CommandError, ControlError, TransportError};
+use crate::bridge::{CommandError, ControlError};
 use crate::interrupt::Interrupt;
 use crate::pcie::{EngineError, TlpEngine};
 
@@ -130,7 +130,7 @@ pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) 
 fn outcome_of(error: EngineError, effort: Effort) -> Result<Outcome, BenchError> {
     match error {
         EngineError::Control(error) => control_outcome(error),
-        EngineError::Command(CommandError::Transport(TransportError::Timeout { .. })) => {
+        EngineError::Command(CommandError::Transport(error)) if error.is_timeout() => {
             Ok(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() })
         }
         EngineError::Command(CommandError::Transport(error)) => Err(error.into()),

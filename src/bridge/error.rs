@@ -1,109 +1,149 @@
 //! What can go wrong between host and bridge.
 
+use std::fmt;
 use std::time::Duration;
 
 use miette::Diagnostic;
-use thiserror::Error;
 
 use super::pipes::PipeError;
-use crate::failure::{Exit, Failure};
+use crate::scsi::Cdb;
 use crate::scsi::bot::CswError;
 
 /// A command that the wire did not carry.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-pub enum TransportError {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransportError {
+    /// What was under way.
+    pub during: Activity,
+    /// What happened.
+    pub kind: TransportErrorKind,
+}
+
+/// What a transport does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// A command.
+    Command(Cdb),
+    /// What belongs to no command: "resetting the port".
+    Named(&'static str),
+}
+
+/// Why a transport failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TransportErrorKind {
     /// The device does not answer, and recovery did not help or was not asked for.
-    #[error("no answer to {command} within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::usb::timeout),
-        help("the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again")
-    )]
     Timeout {
-        /// The command, in words.
-        command: String,
         /// The deadline that passed.
         deadline: Duration,
     },
     /// The device is gone.
-    #[error("the unit disappeared during {command}")]
-    #[diagnostic(
-        code(asmpatch::usb::disconnected),
-        help("check cable and power, plug the unit in again, and see what `asmpatch list` says of it")
-    )]
-    Disconnected {
-        /// The command, in words.
-        command: String,
-    },
+    Disconnected,
     /// A stall that recovery did not clear.
-    #[error("the unit stalled {command} and stayed stalled")]
-    #[diagnostic(code(asmpatch::usb::stall), help("unplug the unit, wait five seconds and plug it in again"))]
-    Stalled {
-        /// The command, in words.
-        command: String,
-    },
+    Stalled,
     /// The status wrapper makes no sense, even after reset recovery.
-    #[error("the status of {command} is no valid CSW: {source}")]
-    #[diagnostic(
-        code(asmpatch::usb::bad_status),
-        help(
-            "the unit does not keep to Bulk-Only; try another cable and port, then `asmpatch list` to see what it runs"
-        )
-    )]
-    BadStatus {
-        /// The command, in words.
-        command: String,
-        /// What is wrong with it.
-        source: CswError,
-    },
+    BadStatus(CswError),
     /// A status for another command.
-    #[error("the status of {command} carries tag {found:#x}, expected {expected:#x}")]
-    #[diagnostic(code(asmpatch::usb::tag), help("host and unit lost step; the unit was reset, run the command again"))]
     TagMismatch {
-        /// The command, in words.
-        command: String,
         /// The tag sent.
         expected: u32,
         /// The tag that came back.
         found: u32,
     },
     /// A phase error.
-    #[error("the unit reports a phase error for {command}")]
-    #[diagnostic(
-        code(asmpatch::usb::phase),
-        help("host and unit disagreed about the data; the unit was reset, run the command again")
-    )]
-    PhaseError {
-        /// The command, in words.
-        command: String,
-    },
+    PhaseError,
     /// Anything else that breaks the protocol.
-    #[error("{command}: {what}")]
-    #[diagnostic(
-        code(asmpatch::usb::protocol),
-        help("the unit does not keep to the protocol; try another cable and port, or `--transport bot`")
-    )]
-    Protocol {
-        /// The command, in words.
-        command: String,
-        /// What happened.
-        what: String,
-    },
+    Protocol(String),
     /// Anything else that the system reports.
-    #[error("{command}: {source}")]
-    #[diagnostic(
-        code(asmpatch::usb::io),
-        help("see the system's log (`dmesg` on Linux) for what the host controller says")
-    )]
-    Io {
-        /// The command, in words.
-        command: String,
-        /// What the pipe said.
-        source: PipeError,
-    },
+    Io(PipeError),
 }
 
-impl Failure for TransportError {
-    fn exit(&self) -> Exit {
-        Exit::Device
+impl TransportErrorKind {
+    /// The error of this kind in this activity.
+    pub fn during(self, activity: impl Into<Activity>) -> TransportError {
+        TransportError { during: activity.into(), kind: self }
+    }
+}
+
+impl From<PipeError> for TransportErrorKind {
+    fn from(error: PipeError) -> Self {
+        match error {
+            PipeError::Disconnected => Self::Disconnected,
+            PipeError::Stall => Self::Stalled,
+            PipeError::Overflow => Self::Protocol("the unit sent more than was asked for".to_owned()),
+            other => Self::Io(other),
+        }
+    }
+}
+
+impl TransportError {
+    /// Whether the device is gone.
+    pub const fn is_gone(&self) -> bool {
+        matches!(self.kind, TransportErrorKind::Disconnected)
+    }
+
+    /// Whether the device did not answer in time.
+    pub const fn is_timeout(&self) -> bool {
+        matches!(self.kind, TransportErrorKind::Timeout { .. })
+    }
+}
+
+impl From<Cdb> for Activity {
+    fn from(cdb: Cdb) -> Self {
+        Self::Command(cdb)
+    }
+}
+
+impl From<&Cdb> for Activity {
+    fn from(cdb: &Cdb) -> Self {
+        Self::Command(*cdb)
+    }
+}
+
+impl From<&'static str> for Activity {
+    fn from(name: &'static str) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl fmt::Display for Activity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(cdb) => f.write_str(&cdb.name()),
+            Self::Named(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { during, kind } = self;
+        match kind {
+            TransportErrorKind::Timeout { deadline } => write!(f, "no answer to {during} within {deadline:?}"),
+            TransportErrorKind::Disconnected => write!(f, "the unit disappeared during {during}"),
+            TransportErrorKind::Stalled => write!(f, "the unit stalled {during} and stayed stalled"),
+            TransportErrorKind::BadStatus(error) => write!(f, "the status of {during} is no valid CSW: {error}"),
+            TransportErrorKind::TagMismatch { expected, found } => {
+                write!(f, "the status of {during} carries tag {found:#x}, expected {expected:#x}")
+            }
+            TransportErrorKind::PhaseError => write!(f, "the unit reports a phase error for {during}"),
+            TransportErrorKind::Protocol(what) => write!(f, "{during}: {what}"),
+            TransportErrorKind::Io(error) => write!(f, "{during}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+impl Diagnostic for TransportError {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(match self.kind {
+            TransportErrorKind::Timeout { .. } => "asmpatch::usb::timeout",
+            TransportErrorKind::Disconnected => "asmpatch::usb::disconnected",
+            TransportErrorKind::Stalled => "asmpatch::usb::stall",
+            TransportErrorKind::BadStatus(_) => "asmpatch::usb::bad_status",
+            TransportErrorKind::TagMismatch { .. } => "asmpatch::usb::tag",
+            TransportErrorKind::PhaseError => "asmpatch::usb::phase",
+            TransportErrorKind::Protocol(_) => "asmpatch::usb::protocol",
+            TransportErrorKind::Io(_) => "asmpatch::usb::io",
+        }))
     }
 }

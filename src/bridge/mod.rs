@@ -25,7 +25,7 @@ mod xdata_steps;
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
 pub use command_error::CommandError;
-pub use error::TransportError;
+pub use error::{Activity, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub(crate) use pipes::control_data_len;
 pub use pipes::{ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId};

@@ -2,7 +2,6 @@
 
 use super::client::Bridge;
 use super::command_error::CommandError;
-use super::error::TransportError;
 use super::survey::INITIALISED_AT;
 use super::transport::Transport;
 use super::workload::DataPhase;
@@ -49,7 +48,7 @@ impl<T: Transport> Bridge<T> {
                 && completion.sense.is_some_and(|Sense { key, asc, .. }| {
                     key == SenseKey::NOT_READY && asc == Sense::MEDIUM_NOT_PRESENT.asc
                 })),
-            Err(TransportError::Timeout { .. }) => self.recover().map(|()| false),
+            Err(error) if error.is_timeout() => self.recover().map(|()| false),
             Err(error) => Err(error.into()),
         }
     }

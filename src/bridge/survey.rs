@@ -90,7 +90,7 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
 /// After a question that went wrong the unit is brought back, so that the next command works.
 fn cannot_tell<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<Behind, CommandError> {
     match &error {
-        CommandError::Transport(TransportError::Disconnected { .. }) => return Err(error),
+        CommandError::Transport(transport) if transport.is_gone() => return Err(error),
         CommandError::Transport(_) => bridge.recover()?,
         _ => {}
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::error::TransportError;
+use super::error::{TransportError, TransportErrorKind};
 use super::single::Single;
 use super::workload::{Completion, DataPhase, Workload};
 use crate::chip::Simulated;
@@ -62,10 +62,9 @@ pub trait Transport {
     fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
         let mut single = Single::new(*cdb, data);
         self.run(&mut single, 1, timeout)?;
-        single.completion().ok_or_else(|| TransportError::Protocol {
-            command: cdb.name(),
-            what: "the queue ended without an answer".to_owned(),
-        })
+        single
+            .completion()
+            .ok_or_else(|| TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(cdb))
     }
 
     /// Runs a stream of commands with up to `depth` in flight.
@@ -86,7 +85,7 @@ pub trait Transport {
     /// [`TransportError`]; the device's port has been reset then.
     fn read_spare_stream(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, TransportError> {
         let what = "there is no stream that belongs to no command".to_owned();
-        Err(TransportError::Protocol { command: "reading a stream".to_owned(), what })
+        Err(TransportErrorKind::Protocol(what).during("reading a stream"))
     }
 
     /// Brings the device back to where the next command can be sent.

@@ -87,7 +87,7 @@ impl Workload for Script<'_, '_> {
         {
             match data.get(..buffer.len()) {
                 Some(data) => buffer.copy_from_slice(data),
-                None => self.failure = Some(CommandError::of_short_xdata(buffer.len(), data.len())),
+                None => self.failure = Some(CommandError::ShortXdata { expected: buffer.len(), found: data.len() }),
             }
         }
         self.failure.is_none()

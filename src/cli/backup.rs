@@ -12,8 +12,9 @@ use thiserror::Error;
 use super::device::PortArgs;
 use super::flash::Screen;
 use super::{Context, print};
+use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::firmware::ImageError;
 use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
@@ -84,30 +85,15 @@ impl BackupPlace {
 /// The system names no data folder.
 #[derive(Debug, Error, Diagnostic)]
 #[error("no data folder for backups: {0}")]
-#[diagnostic(code(asmpatch::backup::no_place), help("name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR"))]
+#[diagnostic(code(asmpatch::backup::no_place))]
 pub struct NoBackupPlace(String);
-
-impl Failure for NoBackupPlace {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
 
 /// The firmware in a backup does not hold.
 #[derive(Debug, Error, Diagnostic)]
 #[error("what the unit gives as its firmware would not start: {source}")]
-#[diagnostic(
-    code(asmpatch::backup::unusable),
-    help("the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port")
-)]
+#[diagnostic(code(asmpatch::backup::unusable))]
 struct NotRestorable {
     source: ImageError,
-}
-
-impl Failure for NotRestorable {
-    fn exit(&self) -> Exit {
-        Exit::CheckFailed
-    }
 }
 
 #[derive(Serialize)]

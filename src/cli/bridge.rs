@@ -10,8 +10,9 @@ use thiserror::Error;
 
 use super::Context;
 use super::pcap::PcapArgs;
+use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::practice;
@@ -89,16 +90,10 @@ impl FromStr for UnitFolder {
 /// The number of sockets and the number of units differ.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
-#[diagnostic(code(asmpatch::serve::pairs), help("give one --device for each --listen, in the same order"))]
+#[diagnostic(code(asmpatch::serve::pairs))]
 struct PairError {
     sockets: usize,
     units: usize,
-}
-
-impl Failure for PairError {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
 }
 
 /// Runs the subcommand.

@@ -9,7 +9,8 @@ use thiserror::Error;
 
 use super::Context;
 use crate::atomic;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::file;
 
 /// Print a completion script for a shell, or write it into a folder.
@@ -28,16 +29,10 @@ pub struct Args {
 
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot make the folder {}", dir.display())]
-#[diagnostic(code(asmpatch::completions::folder), help("name a folder that you may write to"))]
+#[diagnostic(code(asmpatch::completions::folder))]
 struct FolderError {
     dir: PathBuf,
     source: io::Error,
-}
-
-impl Failure for FolderError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// Runs the subcommand.

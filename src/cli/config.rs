@@ -7,7 +7,8 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Context;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
 use crate::flash::plan::UnitBlocks;
 
@@ -40,13 +41,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 enum ConfigError {
     /// It gives no block.
     #[error("{device}: the unit gives no configuration block {}: it runs its {state}", index.number())]
-    #[diagnostic(
-        code(asmpatch::config::no_block),
-        help(
-            "the boot loader can't read the flash: give the unit firmware first, with the blocks of its backup: `asmpatch \
-             restore DIR`, or `asmpatch flash FILE --config-from DIR`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::config::no_block))]
     NoBlock { device: String, index: BlockIndex, state: BridgeState },
     /// A block that the chip ignores.
     #[error("{device}: {cause}")]
@@ -54,23 +49,8 @@ enum ConfigError {
     Damaged { device: String, cause: ConfigBlockError },
     /// Its flash holds no firmware that could be written again with the block.
     #[error("{device}: the unit's flash holds no firmware that passes the chip's checks")]
-    #[diagnostic(
-        code(asmpatch::config::no_firmware),
-        help(
-            "changing a field erases all of the slot, and the firmware is written again with it: write firmware in the same \
-             go, `asmpatch flash FILE --serial TEXT`. Nothing was written"
-        )
-    )]
+    #[diagnostic(code(asmpatch::config::no_firmware))]
     NoFirmware { device: String },
-}
-
-impl Failure for ConfigError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NoBlock { .. } | Self::NoFirmware { .. } => Exit::Refused,
-            Self::Damaged { cause, .. } => cause.exit(),
-        }
-    }
 }
 
 /// A unit's block, its frame checked.

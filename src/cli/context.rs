@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use serde::{Deserialize, Serialize};
 
+use super::errors;
 use super::harmless::Harmless;
 use super::print;
 use super::settings::Settings;
@@ -73,7 +74,7 @@ impl ErrorJson {
         Self {
             code: text(diagnostic.code()).unwrap_or_default(),
             message: with_causes(diagnostic),
-            help: text(diagnostic.help()),
+            help: errors::help(diagnostic),
             unit: None,
         }
     }

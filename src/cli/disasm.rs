@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::input::ImageFile;
 use super::names::{Names, SymbolsReport};
 use super::{Context, print};
-use crate::failure::{AnyFailure, Exit};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::firmware::CodeAddress;
 use crate::mcu::{self, Line};
 

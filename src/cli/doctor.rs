@@ -14,9 +14,10 @@ use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
+use crate::cli::errors::{self, Exit};
 use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, Finding, diagnose, examine};
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::interrupt;
 use crate::prometheus::Exposition;
@@ -116,7 +117,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let diagnosis = diagnose(&seen, &device);
+    let diagnosis = diagnose(&seen, &device, errors::help_by_code);
     metrics::add(metrics, &device, &seen, &diagnosis);
     if !args.json {
         show(&seen.unit, &diagnosis);

@@ -12,7 +12,8 @@ use super::input::{self, ImageFile, InFile};
 use super::table;
 use super::{Context, print};
 use crate::chip;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::firmware::FirmwareVersion;
 use crate::mcu::{self, Access, AccessKind, FirmwareCpu, MemoryFlash, Region, Reply, Trace, Wire};
 use crate::scsi::bot::Direction;
@@ -126,37 +127,17 @@ impl FromStr for Preset {
 #[derive(Debug, Error, Diagnostic)]
 enum ExecError {
     #[error("the CDB has {found} bytes; {}", cdb_length_words(*opcode))]
-    #[diagnostic(
-        code(asmpatch::exec::cdb_length),
-        help("the firmware would read the bytes that are missing from whatever the last command left there")
-    )]
+    #[diagnostic(code(asmpatch::exec::cdb_length))]
     CdbLength { found: usize, opcode: Option<u8> },
     #[error("the command takes {expected} bytes of data-out, and there is no --data-out")]
-    #[diagnostic(code(asmpatch::exec::no_data_out), help("name a file of exactly that length with --data-out"))]
+    #[diagnostic(code(asmpatch::exec::no_data_out))]
     NoDataOut { expected: u32 },
     #[error("{}: {found} bytes of data-out, expected exactly {expected}", path.display())]
-    #[diagnostic(
-        code(asmpatch::exec::data_out_length),
-        help(
-            "the firmware would wait for the rest, or leave some; give a file of that length, or change the CDB's length"
-        )
-    )]
+    #[diagnostic(code(asmpatch::exec::data_out_length))]
     DataOutLength { path: PathBuf, expected: u32, found: usize },
     #[error("{}: nothing is known of the routines of version {version}", path.display())]
-    #[diagnostic(
-        code(asmpatch::exec::unknown_image),
-        help("commands can be executed on image 240417, on the practice image, and on what patches make of them")
-    )]
+    #[diagnostic(code(asmpatch::exec::unknown_image))]
     UnknownImage { path: PathBuf, version: FirmwareVersion },
-}
-
-impl Failure for ExecError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::CdbLength { .. } | Self::NoDataOut { .. } => Exit::Usage,
-            Self::DataOutLength { .. } | Self::UnknownImage { .. } => Exit::BadInput,
-        }
-    }
 }
 
 /// The lengths that an opcode's CDB may have: SPC-4's command groups, and for vendor commands all that their handlers

@@ -6,8 +6,9 @@ use super::Context;
 use super::input::ImageFile;
 use super::output;
 use crate::atomic;
+use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::firmware::known_routines;
 
 /// Write an image as an ELF file, for readelf, objdump and disassemblers.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
 
+use super::errors;
 use crate::escape::{self, Escape as _};
 
 /// A diagnostic with harmless messages. Codes are ours; quoted source is escaped where it is read ([`crate::toml_file`]).
@@ -79,7 +80,7 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.original.help().map(|help| Box::new(escape::lines(&help.to_string())) as _)
+        errors::help(self.original).map(|help| Box::new(escape::lines(&help)) as _)
     }
 
     fn url<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
@@ -111,7 +112,7 @@ mod tests {
 
     #[derive(Debug, Error, Diagnostic)]
     #[error("{name} is bad")]
-    #[diagnostic(code(asmpatch::test), help("look at it"))]
+    #[diagnostic(code(asmpatch::file::folder))]
     struct Hostile {
         name: String,
         source: Option<Box<Hostile>>,
@@ -135,6 +136,6 @@ mod tests {
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.contains("look at it") && text.contains("asmpatch::test"), "{text}");
+        assert!(text.contains("name the file in it") && text.contains("asmpatch::file::folder"), "{text}");
     }
 }

@@ -8,7 +8,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::digest::Sha256Digest;
-use crate::failure::{Exit, Failure};
 use crate::file;
 use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
 use crate::interrupt::{Interrupt, Interrupted};
@@ -21,7 +20,7 @@ const MAX_TEXT: usize = 1 << 20;
 pub enum InputError {
     /// The system says no.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(asmpatch::file::read), help("check the name, and that you may read it"))]
+    #[diagnostic(code(asmpatch::file::read))]
     Read {
         /// The file.
         path: PathBuf,
@@ -30,14 +29,14 @@ pub enum InputError {
     },
     /// A folder.
     #[error("{} is a folder, expected a file", path.display())]
-    #[diagnostic(code(asmpatch::file::folder), help("name the file in it"))]
+    #[diagnostic(code(asmpatch::file::folder))]
     Folder {
         /// The folder.
         path: PathBuf,
     },
     /// More bytes than such a file can have.
     #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "more bytes than it may".to_owned(), |found| format!("{found} bytes")))]
-    #[diagnostic(code(asmpatch::file::oversized), help("this is another kind of file; check the name"))]
+    #[diagnostic(code(asmpatch::file::oversized))]
     Oversized {
         /// The file.
         path: PathBuf,
@@ -52,7 +51,7 @@ pub enum InputError {
     Interrupted(Interrupted),
     /// Bytes that are no text.
     #[error("{} is not UTF-8: the byte at offset {offset:#x} starts no character", path.display())]
-    #[diagnostic(code(asmpatch::file::not_text), help("this is another kind of file; check the name"))]
+    #[diagnostic(code(asmpatch::file::not_text))]
     NotText {
         /// The file.
         path: PathBuf,
@@ -61,37 +60,22 @@ pub enum InputError {
     },
 }
 
-impl Failure for InputError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
-    }
-}
-
 /// An error about a file's content, with the file's name.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{}: {cause}", path.display())]
 #[diagnostic(forward(cause))]
-pub struct InFile<E: Failure> {
+pub struct InFile<E: Diagnostic + 'static> {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub cause: E,
 }
 
-impl<E: Failure> InFile<E> {
+impl<E: Diagnostic + 'static> InFile<E> {
     /// Names the file in an error: for `map_err`.
     pub fn named(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |cause| Self { path, cause }
-    }
-}
-
-impl<E: Failure> Failure for InFile<E> {
-    fn exit(&self) -> Exit {
-        self.cause.exit()
     }
 }
 

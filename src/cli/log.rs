@@ -22,7 +22,6 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::print;
 use crate::escape::Escape as _;
-use crate::failure::{Exit, Failure};
 use crate::file;
 
 /// Bytes that may wait to be written; lines beyond them are dropped.
@@ -48,19 +47,10 @@ pub struct LogArgs {
 /// The log can't be begun.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot log to {}", path.display())]
-#[diagnostic(
-    code(asmpatch::log::file),
-    help("nothing was done; name a regular file in a folder that you may write to")
-)]
+#[diagnostic(code(asmpatch::log::file))]
 pub struct LogError {
     path: PathBuf,
     source: io::Error,
-}
-
-impl Failure for LogError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// A run's log. Its end says what is missing in it.

@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use super::Context;
 use crate::atomic;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::file;
 
 /// Write the man pages, one per subcommand, into a folder.
@@ -22,16 +23,10 @@ pub struct Args {
 
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot write the man pages into {}", dir.display())]
-#[diagnostic(code(asmpatch::man::write), help("name a folder that you may write to"))]
+#[diagnostic(code(asmpatch::man::write))]
 struct ManError {
     dir: PathBuf,
     source: io::Error,
-}
-
-impl Failure for ManError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// Runs the subcommand.

@@ -22,6 +22,7 @@ mod device;
 mod disasm;
 mod doctor;
 mod download;
+pub mod errors;
 mod exec;
 mod export;
 mod flash;
@@ -59,10 +60,12 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
+pub use flash::recovery;
 use log::LogArgs;
 
 use self::settings::{ConfigFile, Settings};
-use crate::failure::{AnyFailure, Exit};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
@@ -169,7 +172,7 @@ pub fn main() -> ExitCode {
         }
         Err(failure) => {
             Context::new(cli.color, cli.quiet, wants_json, Settings::default()).report_end(&failure);
-            Ok(failure.exit())
+            Ok(Exit::of(failure.diagnostic()))
         }
     });
     let exit = match exit {
@@ -202,7 +205,7 @@ fn run_reported(cli: Cli, wants_json: bool, settings: Settings) -> Exit {
     };
     let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
-        failure.exit()
+        Exit::of(failure.diagnostic())
     });
     drop(log);
     exit

@@ -4,7 +4,8 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Context;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 
 /// Work with virtual bridges (not on this system).
 #[derive(Debug, clap::Args)]
@@ -16,17 +17,8 @@ pub struct Args {
 /// The system has no Unix sockets.
 #[derive(Debug, Error, Diagnostic)]
 #[error("virtual bridges are served over Unix sockets, which this system lacks")]
-#[diagnostic(
-    code(asmpatch::serve::no_sockets),
-    help("run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here as well")
-)]
+#[diagnostic(code(asmpatch::serve::no_sockets))]
 struct NoSockets;
-
-impl Failure for NoSockets {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
 
 /// Runs the subcommand.
 ///

@@ -2,30 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::file;
 use miette::Diagnostic;
 use thiserror::Error;
-
-use crate::failure::{Exit, Failure};
-use crate::file;
 
 /// Why a file is not written.
 #[derive(Debug, Error, Diagnostic)]
 pub enum OutputError {
     /// There is one.
     #[error("{} is there already", path.display())]
-    #[diagnostic(code(asmpatch::file::exists), help("name another file, or replace it with `--force`"))]
+    #[diagnostic(code(asmpatch::file::exists))]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// It is no file that can be replaced.
     #[error("{} is {kind}, expected a regular file or nothing", path.display())]
-    #[diagnostic(
-        code(asmpatch::file::irregular),
-        help(
-            "devices, pipes, links and folders are never written to or replaced, `--force` or not; name another file"
-        )
-    )]
+    #[diagnostic(code(asmpatch::file::irregular))]
     Irregular {
         /// What it names.
         path: PathBuf,
@@ -34,20 +27,11 @@ pub enum OutputError {
     },
     /// It is the input.
     #[error("{} is the input itself", path.display())]
-    #[diagnostic(
-        code(asmpatch::file::input_is_output),
-        help("the original would be lost; name another file after `-o`")
-    )]
+    #[diagnostic(code(asmpatch::file::input_is_output))]
     IsInput {
         /// The file.
         path: PathBuf,
     },
-}
-
-impl Failure for OutputError {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
 }
 
 /// Checks that `path` names a regular file or nothing.

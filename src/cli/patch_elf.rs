@@ -7,9 +7,10 @@ use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
 use super::{Context, known};
+use crate::cli::errors::Exit;
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
 use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};
@@ -37,17 +38,8 @@ pub struct ElfArgs {
 
 #[derive(Debug, Error, Diagnostic)]
 #[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
-#[diagnostic(
-    code(asmpatch::elf::no_image),
-    help("the expected bytes come from the image: name it before --elf, or fetch it with `asmpatch download`")
-)]
+#[diagnostic(code(asmpatch::elf::no_image))]
 struct NoImage;
-
-impl Failure for NoImage {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
 
 /// Prints the patch file.
 ///

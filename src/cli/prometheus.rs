@@ -10,7 +10,8 @@ use thiserror::Error;
 
 use super::{Context, output};
 use crate::atomic;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::prometheus::{Exposition, Sample};
 
 /// Where metrics go.
@@ -26,30 +27,14 @@ pub struct PrometheusArgs {
 #[derive(Debug, Error, Diagnostic)]
 enum TargetError {
     #[error("{} does not end in .prom", .0.display())]
-    #[diagnostic(
-        code(asmpatch::prometheus::name),
-        help("node_exporter's textfile collector reads no other files; name one as in asmpatch.prom")
-    )]
+    #[diagnostic(code(asmpatch::prometheus::name))]
     Name(PathBuf),
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(asmpatch::prometheus::read), help("check that you may read and write it, or name a new file"))]
+    #[diagnostic(code(asmpatch::prometheus::read))]
     Read { path: PathBuf, source: io::Error },
     #[error("{} is there already, and does not hold asmpatch's metrics", .0.display())]
-    #[diagnostic(
-        code(asmpatch::prometheus::foreign),
-        help("name a new file, or earlier metrics of asmpatch, which are replaced")
-    )]
+    #[diagnostic(code(asmpatch::prometheus::foreign))]
     Foreign(PathBuf),
-}
-
-impl Failure for TargetError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Name(_) => Exit::Usage,
-            Self::Read { .. } => Exit::BadInput,
-            Self::Foreign(_) => Exit::Refused,
-        }
-    }
 }
 
 impl PrometheusArgs {

@@ -11,7 +11,8 @@ use super::deadlines::Deadlines;
 use super::device::PortArgs;
 use super::{Context, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
 use crate::scsi::ResetMode;
@@ -36,39 +37,18 @@ pub struct Args {
 enum ResetError {
     /// It runs nothing that has the command.
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
-    #[diagnostic(
-        code(asmpatch::reset::no_firmware),
-        help(
-            "nothing was sent to it. Its power restarts it: unplug it, wait five seconds, plug it in again; \
-             docs/recovery.md says how a unit in its boot loader gets firmware"
-        )
-    )]
+    #[diagnostic(code(asmpatch::reset::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
     /// It is not back.
     #[error("{device}: the unit has not come back within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::reset::not_back),
-        help("nothing was written to it; unplug it, wait five seconds, plug it in again, then `asmpatch list`")
-    )]
+    #[diagnostic(code(asmpatch::reset::not_back))]
     NotBack { device: String, deadline: Duration },
     /// Its flash holds no firmware.
     #[error(
         "{device}: the unit came back in its boot loader: its flash holds no firmware that passes the chip's checks"
     )]
-    #[diagnostic(
-        code(asmpatch::reset::boot_loader),
-        help("the reset writes nothing, so it was so before; docs/recovery.md says how firmware gets onto it")
-    )]
+    #[diagnostic(code(asmpatch::reset::boot_loader))]
     BootLoader { device: String },
-}
-
-impl Failure for ResetError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NoFirmware { .. } => Exit::Refused,
-            Self::NotBack { .. } | Self::BootLoader { .. } => Exit::Device,
-        }
-    }
 }
 
 /// A unit before or after.

@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use super::Context;
 use super::flash::{Choice, Job, Session, WritingArgs};
 use super::known::PatchDirs;
+use crate::cli::errors::Exit;
+use crate::cli::flash::recovery::Origin;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Origin;
 
 /// Write a backup back to a bridge, byte for byte.
 ///

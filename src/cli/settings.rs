@@ -6,7 +6,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, is_separator};
 
 use clap::builder::OsStringValueParser;
 use etcetera::BaseStrategy as _;
@@ -59,11 +59,11 @@ impl TryFrom<String> for Folder {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/')) else {
+        let Some(rest) = text.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with(is_separator)) else {
             return if text.is_empty() { Err("expected a folder".to_owned()) } else { Ok(Self(text.into())) };
         };
         let home = etcetera::home_dir().map_err(|error| format!("no home folder for `~`: {error}"))?;
-        Ok(Self(home.join(rest.trim_start_matches('/'))))
+        Ok(Self(home.join(rest.trim_start_matches(is_separator))))
     }
 }
 
@@ -222,7 +222,9 @@ mod tests {
             ("asmpatch patch x -o y", "dirs", "/etc/lab/p"),
             ("asmpatch download", "manifest_dir", "/etc/lab/m"),
         ] {
-            assert_eq!(value(&settings, line, id), [expected], "{line}");
+            let found = value(&settings, line, id);
+            // As paths: their separator is the system's.
+            assert!(found.iter().map(Path::new).eq([Path::new(expected)]), "{line}: {found:?}");
         }
         assert_eq!(settings.backup_dir(), Some(Path::new("/etc/lab/b")));
         assert_eq!(settings.cache_dir(), Some(Path::new("/etc/lab/c")));

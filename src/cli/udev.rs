@@ -2,7 +2,8 @@
 
 use super::Context;
 use super::known::DeviceIds;
-use crate::failure::{AnyFailure, Exit};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::usb::udev_rules;
 
 /// Print the udev rules that let a Linux user open a bridge.

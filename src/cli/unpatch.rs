@@ -9,9 +9,10 @@ use super::known::PatchDirs;
 use super::output;
 use super::{Context, print};
 use crate::atomic;
+use crate::cli::errors::Exit;
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::patch::{self, Patch, PatchError};
 

@@ -17,9 +17,10 @@ use super::input;
 use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, OpenJson, PatchJson};
 use super::{Context, print, table};
+use crate::cli::errors::{self, Exit};
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::flash::open_image::OpenImage;
@@ -167,7 +168,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             Ok(bytes) => bytes,
             Err(failure) => {
                 context.report(&failure);
-                exit = exit.max(failure.exit());
+                exit = exit.max(Exit::of(failure.diagnostic()));
                 continue;
             }
         };
@@ -229,19 +230,10 @@ fn read_receipt(path: &Path) -> Result<Receipt, AnyFailure> {
 
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("no known image is called {name:?}; known are {known}")]
-#[diagnostic(
-    code(asmpatch::verify::unknown_image),
-    help("name a known image; `asmpatch info FILE` tells which one a file is")
-)]
+#[diagnostic(code(asmpatch::verify::unknown_image))]
 struct UnknownImage {
     name: String,
     known: String,
-}
-
-impl Failure for UnknownImage {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
 }
 
 fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownImage> {
@@ -306,7 +298,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
     for finding in verification.findings.iter().filter(|_| !holds) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
         outln!("  {}{code}", finding.to_string().shown());
-        if let Some(help) = finding.help() {
+        if let Some(help) = errors::help(finding) {
             outln!("    {help}");
         }
     }

@@ -18,7 +18,7 @@ use crate::atomic;
 use crate::bench::{self, measure::Effort};
 use crate::bridge::{Attached, Bridge, Port};
 use crate::digest::Sha256Digest;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
 use crate::file;
 use crate::firmware::Image;
@@ -43,10 +43,7 @@ const MEMBER: &str = "Software/practice.bin";
 pub enum DemoError {
     /// The folder or the local server.
     #[error("cannot {doing}")]
-    #[diagnostic(
-        code(asmpatch::demo::setup),
-        help("the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder")
-    )]
+    #[diagnostic(code(asmpatch::demo::setup))]
     Setup {
         /// What was tried.
         doing: &'static str,
@@ -55,20 +52,8 @@ pub enum DemoError {
     },
     /// A check that must pass did not, or one that must fail did.
     #[error("{0}")]
-    #[diagnostic(
-        code(asmpatch::demo::check),
-        help("this is a fault of asmpatch: please report it with the output of `asmpatch demo`")
-    )]
+    #[diagnostic(code(asmpatch::demo::check))]
     Check(String),
-}
-
-impl Failure for DemoError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Setup { .. } => Exit::BadInput,
-            Self::Check(_) => Exit::CheckFailed,
-        }
-    }
 }
 
 /// The trip's surroundings: a folder for everything that it leaves.
@@ -356,6 +341,7 @@ fn zip(image: &[u8]) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::errors::Exit;
     use crate::firmware::{BridgeState, UsbId};
 
     #[test]
@@ -393,6 +379,7 @@ mod tests {
         let mut file = fs::read(&path).unwrap();
         file[0x3000] ^= 0x80;
         fs::write(&path, file).unwrap();
-        assert_eq!(demo.verify(&library, &stock, &patched).unwrap_err().exit(), Exit::CheckFailed);
+        let failure = demo.verify(&library, &stock, &patched).unwrap_err();
+        assert_eq!(Exit::of(failure.diagnostic()), Exit::CheckFailed);
     }
 }

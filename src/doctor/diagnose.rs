@@ -86,9 +86,12 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// What to do about an error, by its code.
+pub type Help = fn(&str) -> Option<&'static str>;
+
 /// Judges a unit. `device` is its port, as `--device` takes it.
-pub fn diagnose(seen: &Examination, device: &str) -> Diagnosis {
-    let mut page = Page { device: shell::word(device), lines: Vec::new() };
+pub fn diagnose(seen: &Examination, device: &str, help: Help) -> Diagnosis {
+    let mut page = Page { device: shell::word(device), help, lines: Vec::new() };
     page.usb(seen.unit.speed, seen.unit.state);
     page.access(seen);
     let runtime = page.firmware(seen);
@@ -115,6 +118,7 @@ const BENCH: &str = "bench";
 
 struct Page {
     device: String,
+    help: Help,
     lines: Vec<Line>,
 }
 
@@ -129,7 +133,7 @@ impl Page {
 
     fn problem(&mut self, topic: &'static str, verdict: Verdict, problem: &Problem) {
         let found = problem.message.shown().to_string();
-        let advice = problem.help.as_ref().map(|help| help.shown().to_string());
+        let advice = (self.help)(&problem.code).map(str::to_owned);
         self.lines.push(Line { topic, verdict, found, advice });
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::bridge::open::Supply;
-use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, UnitInfo};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use crate::flash::firmware_kind::Runs;
@@ -49,18 +49,12 @@ pub struct Problem {
     pub code: String,
     /// What and where.
     pub message: String,
-    /// What to do.
-    pub help: Option<String>,
 }
 
 impl Problem {
     /// What an error says.
     pub fn of(error: &dyn Diagnostic) -> Self {
-        Self {
-            code: error.code().map_or_else(String::new, |code| code.to_string()),
-            message: error.to_string(),
-            help: error.help().map(|help| help.to_string()),
-        }
+        Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
     }
 
     fn of_failure(failure: &AnyFailure) -> Self {
@@ -213,11 +207,10 @@ fn vendor(
 /// through is part of the answer.
 fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
     let is_silent =
-        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(TransportError::Timeout { .. })));
+        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_timeout());
     // Recovery ends with a reset of the port: systems take a unit off the bus that is silent then.
-    let is_lost = |asked: &Result<_, CommandError>| {
-        matches!(asked, Err(CommandError::Transport(TransportError::Disconnected { .. })))
-    };
+    let is_lost =
+        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_gone());
     let mut asked = bridge.inquiry();
     if is_silent(&asked) {
         asked = bridge.inquiry();

@@ -14,7 +14,7 @@ use crate::flash::identity::is_nobodys;
 use crate::pcie::{Link, Survey};
 
 /// The version of the report's form.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
 /// Shorter ones are part of too many words to be taken out of them.

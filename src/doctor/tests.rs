@@ -27,7 +27,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
-    diagnose(&examined(scenario, image, options), "virtual:u")
+    diagnose(&examined(scenario, image, options), "virtual:u", |_| Some("the help"))
 }
 
 fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a Line {
@@ -116,7 +116,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
             assert_eq!(Some(&exchange.unit), exchange.model.as_ref(), "{}", exchange.question);
         }
         let serial = seen.unit.serial.clone();
-        let page = diagnose(&seen, "virtual:u");
+        let page = diagnose(&seen, "virtual:u", |_| Some("the help"));
         let report = DoctorReport::new(seen, page, Vec::new(), Some("6.1"));
         let text = report.to_json(serial.as_deref(), "virtual:u");
         assert!(!text.contains("SECRET77"), "{text}");

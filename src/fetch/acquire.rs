@@ -16,7 +16,6 @@ use super::manifest::{Manifest, Manifests, Mirror};
 use super::partial::Partial;
 use super::progress::Progress;
 use super::unpack::{self, UnpackError, Verified, Wanted};
-use crate::failure::{Exit, Failure};
 use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
 
@@ -66,38 +65,29 @@ pub struct Acquired {
 #[derive(Debug, Error, Diagnostic)]
 pub enum FetchError {
     /// The network is needed and not allowed.
-    #[error("image {id} is not in the cache, and --offline forbids to fetch it")]
-    #[diagnostic(
-        code(asmpatch::fetch::offline),
-        help("leave --offline away once, or give a file that holds it: `asmpatch download {id} --from FILE`")
-    )]
+    #[error("image {id} is not in the cache, and downloads are switched off")]
+    #[diagnostic(code(asmpatch::fetch::offline))]
     Offline {
         /// The image.
         id: String,
     },
     /// An address where the network is not allowed.
-    #[error("--from {url} needs the network, which --offline forbids")]
-    #[diagnostic(code(asmpatch::fetch::offline_url), help("leave one of the two away, or give a file"))]
+    #[error("{url} needs the network, and downloads are switched off")]
+    #[diagnostic(code(asmpatch::fetch::offline_url))]
     OfflineUrl {
         /// The address.
         url: String,
     },
     /// Nowhere to go.
     #[error("the manifest of image {id} names no mirrors")]
-    #[diagnostic(
-        code(asmpatch::fetch::no_mirrors),
-        help("give a file or an address that holds it: `asmpatch download {id} --from FILE`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::no_mirrors))]
     NoMirrors {
         /// The image.
         id: String,
     },
     /// Each mirror failed.
     #[error("none of the {} mirrors of image {id} gives it", attempts.len())]
-    #[diagnostic(
-        code(asmpatch::fetch::mirrors),
-        help("each reason is below; a copy from elsewhere will do: `asmpatch download {id} --from FILE`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::mirrors))]
     Mirrors {
         /// The image.
         id: String,
@@ -107,7 +97,7 @@ pub enum FetchError {
     },
     /// A file can't be read.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(asmpatch::fetch::read), help("`--from` takes a readable file: a zip, an image, or an updater"))]
+    #[diagnostic(code(asmpatch::fetch::read))]
     Read {
         /// The file.
         path: PathBuf,
@@ -116,10 +106,7 @@ pub enum FetchError {
     },
     /// A file larger than any firmware.
     #[error("{} has more than {limit} bytes", path.display())]
-    #[diagnostic(
-        code(asmpatch::fetch::too_large),
-        help("no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::too_large))]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -142,19 +129,6 @@ pub enum FetchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-impl Failure for FetchError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::OfflineUrl { .. } => Exit::Usage,
-            Self::Http(error) => error.exit(),
-            Self::Unpack(error) => error.exit(),
-            Self::Cache(error) => error.exit(),
-            Self::Interrupted(error) => error.exit(),
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 impl FetchError {

@@ -12,7 +12,6 @@ use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
 use super::budget::Budget;
-use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupted;
 
 /// More members than any firmware archive has. Each costs memory before its name is seen.
@@ -25,19 +24,11 @@ const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
 pub enum ArchiveError {
     /// Damaged, or not a zip at all.
     #[error("the archive can't be read: {0}")]
-    #[diagnostic(
-        code(asmpatch::archive::damaged),
-        help("the archive is damaged or truncated; download it again, or try another mirror with `--from URL`")
-    )]
+    #[diagnostic(code(asmpatch::archive::damaged))]
     Damaged(ZipError),
     /// No such member.
     #[error("the archive has no member \"{member}\"; it has {present}")]
-    #[diagnostic(
-        code(asmpatch::archive::missing),
-        help(
-            "the mirror now serves another archive; if one of these is the image, unpack it and use `--from FILE.bin`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::archive::missing))]
     Missing {
         /// The name that the manifest gives.
         member: String,
@@ -46,29 +37,18 @@ pub enum ArchiveError {
     },
     /// Two members of one name.
     #[error("the archive has two members of the same name")]
-    #[diagnostic(
-        code(asmpatch::archive::twice),
-        help("programs disagree on which of them counts, so neither is taken; get the archive from another mirror")
-    )]
+    #[diagnostic(code(asmpatch::archive::twice))]
     Twice,
     /// Needs a password.
     #[error("the member \"{member}\" is encrypted")]
-    #[diagnostic(
-        code(asmpatch::archive::encrypted),
-        help("unpack it with its password, and give the image with `--from FILE.bin`")
-    )]
+    #[diagnostic(code(asmpatch::archive::encrypted))]
     Encrypted {
         /// The member's name.
         member: String,
     },
     /// Expands to more than it says, or than is reasonable.
     #[error("the member \"{member}\" expands to more than {limit} bytes")]
-    #[diagnostic(
-        code(asmpatch::archive::expands),
-        help(
-            "no firmware is that large: the archive is damaged or was made to fill memory; get it from another mirror"
-        )
-    )]
+    #[diagnostic(code(asmpatch::archive::expands))]
     Expands {
         /// The member's name.
         member: String,
@@ -77,10 +57,7 @@ pub enum ArchiveError {
     },
     /// Members without end.
     #[error("the archive has more than {MAX_MEMBERS} members")]
-    #[diagnostic(
-        code(asmpatch::archive::members),
-        help("no firmware archive has so many: it is damaged or was made to fill memory; get it from another mirror")
-    )]
+    #[diagnostic(code(asmpatch::archive::members))]
     Members,
     /// Ctrl-C.
     #[error(transparent)]
@@ -88,25 +65,11 @@ pub enum ArchiveError {
     Interrupted(#[from] Interrupted),
     /// A name that points out of the archive.
     #[error("the archive's member {member:?} has a name that leads out of the archive")]
-    #[diagnostic(
-        code(asmpatch::archive::unsafe_name),
-        help(
-            "an archive with \"..\" or absolute names was made to overwrite files elsewhere; get it from another mirror"
-        )
-    )]
+    #[diagnostic(code(asmpatch::archive::unsafe_name))]
     UnsafeName {
         /// The member's name.
         member: String,
     },
-}
-
-impl Failure for ArchiveError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// An archive whose names have been checked.

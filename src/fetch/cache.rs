@@ -15,7 +15,6 @@ use super::manifest::Manifest;
 use super::unpack::Verified;
 use crate::atomic::{self, AtomicWriteError};
 use crate::digest::Sha256Digest;
-use crate::failure::{Exit, Failure};
 use crate::file;
 use crate::firmware::MAX_FILE_LEN;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -34,14 +33,11 @@ pub struct Cache {
 pub enum CacheError {
     /// The system names no folder.
     #[error("the system names no cache folder: {0}")]
-    #[diagnostic(code(asmpatch::cache::no_folder), help("set HOME, or name a folder with `--cache-dir`"))]
+    #[diagnostic(code(asmpatch::cache::no_folder))]
     NoFolder(String),
     /// A folder or file can't be used.
     #[error("cannot use the cache at {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::cache::access),
-        help("make it a folder that you may write to, or name another with `--cache-dir`")
-    )]
+    #[diagnostic(code(asmpatch::cache::access))]
     Access {
         /// The folder or file.
         path: PathBuf,
@@ -56,15 +52,6 @@ pub enum CacheError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-impl Failure for CacheError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// The right to fetch one image, held by one process at a time; given back when dropped.

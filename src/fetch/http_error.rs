@@ -9,7 +9,6 @@ use thiserror::Error;
 use ureq::Timeout as Waited;
 
 use super::limits::Limits;
-use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupted;
 
 /// Why a transfer failed.
@@ -17,7 +16,7 @@ use crate::interrupt::Interrupted;
 pub enum HttpError {
     /// The address, or what is needed to use any, is no good.
     #[error("cannot ask {url}: {reason}")]
-    #[diagnostic(code(asmpatch::http::request), help("an address is http://HOST/PATH or https://HOST/PATH"))]
+    #[diagnostic(code(asmpatch::http::request))]
     Request {
         /// The address.
         url: String,
@@ -26,10 +25,7 @@ pub enum HttpError {
     },
     /// No connection.
     #[error("no connection to the server of {url}: {reason}")]
-    #[diagnostic(
-        code(asmpatch::http::connect),
-        help("check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network")
-    )]
+    #[diagnostic(code(asmpatch::http::connect))]
     Connect {
         /// The address.
         url: String,
@@ -38,12 +34,7 @@ pub enum HttpError {
     },
     /// TLS.
     #[error("no secure connection to the server of {url}: {reason}")]
-    #[diagnostic(
-        code(asmpatch::http::tls),
-        help(
-            "somebody may be listening in, the clock may be wrong, or the system lacks the certificates of the public authorities (package ca-certificates); or download with a browser and use `--from FILE`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::http::tls))]
     Tls {
         /// The address.
         url: String,
@@ -52,7 +43,7 @@ pub enum HttpError {
     },
     /// The server says no.
     #[error("the server answers {status} for {url}")]
-    #[diagnostic(code(asmpatch::http::status), help("{}", status_help(*.status)))]
+    #[diagnostic(code(asmpatch::http::status))]
     Status {
         /// The address, after redirects.
         url: String,
@@ -61,10 +52,7 @@ pub enum HttpError {
     },
     /// Redirects without end.
     #[error("{url} leads through more than {limit} redirects")]
-    #[diagnostic(
-        code(asmpatch::http::redirects),
-        help("the server sends clients in a circle; download with a browser and use `--from FILE`")
-    )]
+    #[diagnostic(code(asmpatch::http::redirects))]
     Redirects {
         /// The address.
         url: String,
@@ -73,12 +61,7 @@ pub enum HttpError {
     },
     /// Silence.
     #[error("nothing from the server of {url} for {waited:?}, after {received} bytes")]
-    #[diagnostic(
-        code(asmpatch::http::timeout),
-        help(
-            "run the command again: it goes on where it stopped if the server allows; `--timeout` sets how long to wait"
-        )
-    )]
+    #[diagnostic(code(asmpatch::http::timeout))]
     Timeout {
         /// The address.
         url: String,
@@ -89,12 +72,7 @@ pub enum HttpError {
     },
     /// Too slow as a whole.
     #[error("{url} was not there whole after {deadline:?}: {received} bytes")]
-    #[diagnostic(
-        code(asmpatch::http::deadline),
-        help(
-            "run the command again: it goes on where it stopped if the server allows; or use another mirror with `--from URL`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::http::deadline))]
     Deadline {
         /// The address.
         url: String,
@@ -105,10 +83,7 @@ pub enum HttpError {
     },
     /// The connection ended too soon.
     #[error("the connection for {url} was cut after {received} bytes{}", expected.map_or_else(String::new, |all| format!(" of {all}")))]
-    #[diagnostic(
-        code(asmpatch::http::cut_off),
-        help("run the command again: it goes on where it stopped if the server allows")
-    )]
+    #[diagnostic(code(asmpatch::http::cut_off))]
     CutOff {
         /// The address.
         url: String,
@@ -119,10 +94,7 @@ pub enum HttpError {
     },
     /// An answer to Range that does not fit the request.
     #[error("the server of {url} answers a request for the bytes from {asked} on with {answer:?}")]
-    #[diagnostic(
-        code(asmpatch::http::range),
-        help("the bytes so far were thrown away; run the command again, which starts over")
-    )]
+    #[diagnostic(code(asmpatch::http::range))]
     Range {
         /// The address.
         url: String,
@@ -133,20 +105,14 @@ pub enum HttpError {
     },
     /// A web page in place of a file.
     #[error("{url} gives a web page, not a file")]
-    #[diagnostic(
-        code(asmpatch::http::html),
-        help("the server wants a browser; download the file with one, then use `asmpatch download --from FILE`")
-    )]
+    #[diagnostic(code(asmpatch::http::html))]
     Html {
         /// The address, after redirects.
         url: String,
     },
     /// More than any firmware.
     #[error("{url} has more than {limit} bytes")]
-    #[diagnostic(
-        code(asmpatch::http::too_large),
-        help("no firmware is that large, so this is another file; check the address")
-    )]
+    #[diagnostic(code(asmpatch::http::too_large))]
     TooLarge {
         /// The address.
         url: String,
@@ -155,10 +121,7 @@ pub enum HttpError {
     },
     /// The disk.
     #[error("cannot keep what arrives in {}{}", path.display(), disk_full(source))]
-    #[diagnostic(
-        code(asmpatch::http::write),
-        help("make room there, or name another folder with `--cache-dir`; what was there has been removed")
-    )]
+    #[diagnostic(code(asmpatch::http::write))]
     Write {
         /// The file.
         path: PathBuf,
@@ -176,25 +139,6 @@ fn disk_full(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull => ": the disk is full",
         io::ErrorKind::QuotaExceeded => ": the quota is used up",
         _ => "",
-    }
-}
-
-fn status_help(status: u16) -> &'static str {
-    match status {
-        404 | 410 => "the file is no longer there; use another mirror with `--from URL`, or a copy with `--from FILE`",
-        401 | 403 => "the server does not give it to programs; download with a browser and use `--from FILE`",
-        429 => "the server has been asked too often; wait some minutes",
-        500..=599 => "the server is in trouble; try again later, or use another mirror with `--from URL`",
-        _ => "this is no file; check the address",
-    }
-}
-
-impl Failure for HttpError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
     }
 }
 

@@ -9,7 +9,6 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::digest::{Md5Digest, Sha256Digest};
-use crate::failure::{Exit, Failure};
 use crate::file;
 use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
@@ -64,10 +63,7 @@ pub struct Mirror {
 pub enum ManifestError {
     /// A folder or file can't be read.
     #[error("cannot read manifests from {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::manifest::read),
-        help("`--manifest-dir` takes a readable folder with one .toml file an image")
-    )]
+    #[diagnostic(code(asmpatch::manifest::read))]
     Read {
         /// What could not be read.
         path: PathBuf,
@@ -80,10 +76,7 @@ pub enum ManifestError {
     Toml(#[from] Box<TomlError>),
     /// Two manifests for the same thing.
     #[error("{second} repeats the {key} of {first}: {value}")]
-    #[diagnostic(
-        code(asmpatch::manifest::duplicate),
-        help("each image has one manifest; give the new one its own id and digest, or remove it")
-    )]
+    #[diagnostic(code(asmpatch::manifest::duplicate))]
     Duplicate {
         /// Which key: `id` or `sha256`.
         key: &'static str,
@@ -96,10 +89,7 @@ pub enum ManifestError {
     },
     /// A value that no image can have.
     #[error("{origin}: {key} is {found}, expected {expected}")]
-    #[diagnostic(
-        code(asmpatch::manifest::value),
-        help("with this value nothing could ever be downloaded; correct it: docs/formats.md describes every key")
-    )]
+    #[diagnostic(code(asmpatch::manifest::value))]
     Value {
         /// The manifest.
         origin: String,
@@ -112,25 +102,13 @@ pub enum ManifestError {
     },
     /// No manifest has this id.
     #[error("no manifest for an image \"{id}\"; known are {known}")]
-    #[diagnostic(
-        code(asmpatch::manifest::unknown_image),
-        help("name a known image, or add a manifest for it with `--manifest-dir`")
-    )]
+    #[diagnostic(code(asmpatch::manifest::unknown_image))]
     UnknownImage {
         /// What was asked for.
         id: String,
         /// The ids that there are, with commas.
         known: String,
     },
-}
-
-impl Failure for ManifestError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::UnknownImage { .. } => Exit::Usage,
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// The images that are known: those in the binary, and those in folders that the user names.

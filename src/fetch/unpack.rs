@@ -9,7 +9,6 @@ use super::budget::{Budget, MAX_EXPANDED};
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage, UpdaterError};
 use crate::digest::{Md5Digest, Sha256Digest};
-use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// So many images are described where the wanted one is not among them.
@@ -46,27 +45,21 @@ impl Verified {
 pub enum UnpackError {
     /// No bytes.
     #[error("{origin} is empty")]
-    #[diagnostic(code(asmpatch::fetch::empty), help("nothing was ever written there; fetch it again"))]
+    #[diagnostic(code(asmpatch::fetch::empty))]
     Empty {
         /// What is empty.
         origin: String,
     },
     /// A web page.
     #[error("{origin} is a web page, not firmware")]
-    #[diagnostic(
-        code(asmpatch::fetch::html),
-        help("the server wants a browser; download the file with one, then use `asmpatch download --from FILE`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::html))]
     Html {
         /// What was fetched.
         origin: String,
     },
     /// The wrong length.
     #[error("{origin} has {found} bytes; image {id} has {expected}")]
-    #[diagnostic(
-        code(asmpatch::fetch::size),
-        help("it is truncated, or another file altogether; fetch it again, or name another image")
-    )]
+    #[diagnostic(code(asmpatch::fetch::size))]
     Size {
         /// What was fetched.
         origin: String,
@@ -79,10 +72,7 @@ pub enum UnpackError {
     },
     /// Another image that is known.
     #[error("{origin} is image {found}, not {id}")]
-    #[diagnostic(
-        code(asmpatch::fetch::other_image),
-        help("if it is the one that you want: `asmpatch download {found}`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::other_image))]
     OtherImage {
         /// What was fetched.
         origin: String,
@@ -93,19 +83,11 @@ pub enum UnpackError {
     },
     /// The right length, the wrong bytes.
     #[error("{} has the SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    #[diagnostic(
-        code(asmpatch::fetch::sha256),
-        help("it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one")
-    )]
+    #[diagnostic(code(asmpatch::fetch::sha256))]
     Sha256(Box<Mismatch>),
     /// The MD5 agrees, the SHA-256 does not.
     #[error("{} has the right MD5 and the wrong SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    #[diagnostic(
-        code(asmpatch::fetch::md5_only),
-        help(
-            "MD5 can be forged: somebody made this file to pass for the image, or the manifest's sha256 is wrong. Do not flash it"
-        )
-    )]
+    #[diagnostic(code(asmpatch::fetch::md5_only))]
     Md5Only(Box<Mismatch>),
     /// The archive gives nothing up.
     #[error("cannot take an image from {origin}")]
@@ -127,10 +109,7 @@ pub enum UnpackError {
     },
     /// There are images, but not this one.
     #[error("{origin} does not hold image {id}; it holds {found}")]
-    #[diagnostic(
-        code(asmpatch::fetch::not_inside),
-        help("name one of these if it is known, or add a manifest for it with `--manifest-dir`")
-    )]
+    #[diagnostic(code(asmpatch::fetch::not_inside))]
     NotInside {
         /// The archive or updater.
         origin: String,
@@ -141,7 +120,7 @@ pub enum UnpackError {
     },
     /// Archives in archives.
     #[error("{origin} is nested deeper than {MAX_DEPTH} archives")]
-    #[diagnostic(code(asmpatch::fetch::nested), help("unpack it by hand, and give the image with `--from FILE.bin`"))]
+    #[diagnostic(code(asmpatch::fetch::nested))]
     Nested {
         /// The innermost archive.
         origin: String,
@@ -175,15 +154,6 @@ pub struct Mismatch {
     pub expected: Sha256Digest,
     /// The digest that was found.
     pub found: Sha256Digest,
-}
-
-impl Failure for UnpackError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// What to look for.

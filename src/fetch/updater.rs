@@ -7,7 +7,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::budget::{Budget, MAX_SEARCHED};
-use crate::failure::{Exit, Failure};
 use crate::firmware::{Image, MAX_FILE_LEN};
 use crate::interrupt::Interrupted;
 
@@ -44,23 +43,13 @@ pub struct EmbeddedImage {
 pub enum UpdaterError {
     /// The headers are damaged.
     #[error("the file begins like a Windows program, but its headers do not parse: {0}")]
-    #[diagnostic(
-        code(asmpatch::updater::not_pe),
-        help(
-            "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::updater::not_pe))]
     NotPe(&'static str),
     /// No container anywhere.
     #[error(
         "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
     )]
-    #[diagnostic(
-        code(asmpatch::updater::no_image),
-        help(
-            "updaters that pack their files can't be searched: unpack this one (7-Zip opens most), and give the .bin inside with `--from`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::updater::no_image))]
     NoImage {
         /// Bytes searched.
         searched: usize,
@@ -69,24 +58,12 @@ pub enum UpdaterError {
     },
     /// More to search than any updater has.
     #[error("searching the updater takes more than {MAX_SEARCHED} bytes of work")]
-    #[diagnostic(
-        code(asmpatch::updater::endless),
-        help("it was made so that a search does not end; give the image itself with `--from FILE.bin`")
-    )]
+    #[diagnostic(code(asmpatch::updater::endless))]
     Endless,
     /// Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-impl Failure for UpdaterError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Interrupted(interrupted) => interrupted.exit(),
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// Whether bytes begin like a PE file.

@@ -10,7 +10,6 @@ use super::address::{Bank, CodeAddress};
 use super::elf::from_elf_address;
 use super::elf_file::{ElfFileError, loaded_pieces};
 use super::image::{Image, ImageError, MIN_BODY_LEN};
-use crate::failure::{Exit, Failure};
 
 /// The form of a file with code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
@@ -53,10 +52,7 @@ impl fmt::Display for CodeFormat {
 pub enum CodeFileError {
     /// It has its container.
     #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
-    #[diagnostic(
-        code(asmpatch::wrap::is_image),
-        help("there is nothing to wrap; `asmpatch info FILE` shows what it is")
-    )]
+    #[diagnostic(code(asmpatch::wrap::is_image))]
     IsImage,
     /// The ELF file can't be read.
     #[error(transparent)]
@@ -64,10 +60,7 @@ pub enum CodeFileError {
     Elf(#[from] ElfFileError),
     /// The Intel HEX can't be read.
     #[error("line {line}: {reason}")]
-    #[diagnostic(
-        code(asmpatch::wrap::hex),
-        help("the file is damaged, or is no Intel HEX; write it again with the linker")
-    )]
+    #[diagnostic(code(asmpatch::wrap::hex))]
     Hex {
         /// The line, from 1.
         line: usize,
@@ -76,16 +69,11 @@ pub enum CodeFileError {
     },
     /// Intel HEX without its last record.
     #[error("the Intel HEX has no end-of-file record")]
-    #[diagnostic(code(asmpatch::wrap::hex_end), help("the file is cut off; write it again with the linker"))]
+    #[diagnostic(code(asmpatch::wrap::hex_end))]
     HexEnd,
     /// Code where no image byte can be.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    #[diagnostic(
-        code(asmpatch::wrap::outside),
-        help(
-            "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A"
-        )
-    )]
+    #[diagnostic(code(asmpatch::wrap::outside))]
     Outside {
         /// Its address.
         address: u64,
@@ -94,30 +82,19 @@ pub enum CodeFileError {
     },
     /// Two pieces on the same bytes.
     #[error("two pieces of the code are at {at}")]
-    #[diagnostic(code(asmpatch::wrap::overlap), help("which of them would win is not said; link them apart"))]
+    #[diagnostic(code(asmpatch::wrap::overlap))]
     Overlap {
         /// The first byte that both have.
         at: CodeAddress,
     },
     /// No byte at the reset vector.
     #[error("there is no code at address 0, where the CPU starts")]
-    #[diagnostic(
-        code(asmpatch::wrap::no_reset_vector),
-        help(
-            "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch patch --elf`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
     NoResetVector,
     /// The image would be too long.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Image(#[from] ImageError),
-}
-
-impl Failure for CodeFileError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// An image of the code in a file. What lies between its pieces is 0, and so is what the shortest image needs after it.

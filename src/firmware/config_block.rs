@@ -6,7 +6,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::identity::UsbId;
-use crate::failure::{Exit, Failure};
 
 /// Bytes in a configuration block.
 pub const CONFIG_BLOCK_LEN: usize = 128;
@@ -122,7 +121,7 @@ pub struct ConfigBlock {
 pub enum ConfigBlockError {
     /// The wrong number of bytes.
     #[error("configuration block {} has {found} bytes, expected {CONFIG_BLOCK_LEN}", index.number())]
-    #[diagnostic(code(asmpatch::config::length), help("read the unit again with `asmpatch backup`"))]
+    #[diagnostic(code(asmpatch::config::length))]
     Length {
         /// Which block.
         index: BlockIndex,
@@ -133,10 +132,7 @@ pub enum ConfigBlockError {
     #[error(
         "configuration block {}: the magic at 0x7e is {found:#04x}, expected {:#04x}", index.number(), index.magic()
     )]
-    #[diagnostic(
-        code(asmpatch::config::magic),
-        help("an erased flash reads as 0xff here; the chip then falls back to the identity in its ROM")
-    )]
+    #[diagnostic(code(asmpatch::config::magic))]
     Magic {
         /// Which block.
         index: BlockIndex,
@@ -148,10 +144,7 @@ pub enum ConfigBlockError {
         "configuration block {}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to {computed:#04x}",
         index.number()
     )]
-    #[diagnostic(
-        code(asmpatch::config::checksum),
-        help("the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back")
-    )]
+    #[diagnostic(code(asmpatch::config::checksum))]
     Checksum {
         /// Which block.
         index: BlockIndex,
@@ -162,7 +155,7 @@ pub enum ConfigBlockError {
     },
     /// A text that does not fit its field.
     #[error("{text:?} does not fit the field `{}`: it holds at most {} ASCII characters", field.name(), field.range().len())]
-    #[diagnostic(code(asmpatch::config::text), help("shorten the text, and use printable ASCII only"))]
+    #[diagnostic(code(asmpatch::config::text))]
     Text {
         /// The field.
         field: ConfigField,
@@ -171,7 +164,7 @@ pub enum ConfigBlockError {
     },
     /// A value of another kind than the field's.
     #[error("the field `{}` takes {}", field.name(), field_kind_words(*field))]
-    #[diagnostic(code(asmpatch::config::kind), help("docs/formats.md lists the fields and what each takes"))]
+    #[diagnostic(code(asmpatch::config::kind))]
     Kind {
         /// The field.
         field: ConfigField,
@@ -183,12 +176,6 @@ fn field_kind_words(field: ConfigField) -> &'static str {
         FieldKind::Text => "a text",
         FieldKind::U16 => "a number from 0 to 0xFFFF",
         FieldKind::Bytes => "bytes of its exact length",
-    }
-}
-
-impl Failure for ConfigBlockError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
     }
 }
 

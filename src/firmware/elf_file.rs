@@ -16,10 +16,7 @@ use thiserror::Error;
 pub enum ElfFileError {
     /// No ELF, or a damaged one.
     #[error("this is no readable ELF file: {reason}")]
-    #[diagnostic(
-        code(asmpatch::elf::malformed),
-        help("link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`")
-    )]
+    #[diagnostic(code(asmpatch::elf::malformed))]
     Malformed {
         /// What goblin says.
         reason: String,
@@ -28,10 +25,7 @@ pub enum ElfFileError {
     #[error(
         "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
     )]
-    #[diagnostic(
-        code(asmpatch::elf::machine),
-        help("code for another processor would crash the bridge; build it with SDCC for mcs51")
-    )]
+    #[diagnostic(code(asmpatch::elf::machine))]
     Machine {
         /// e_machine.
         found: u16,
@@ -40,17 +34,14 @@ pub enum ElfFileError {
     },
     /// Not linked.
     #[error("section {section} holds relocations")]
-    #[diagnostic(
-        code(asmpatch::elf::relocations),
-        help("the addresses in the code are not settled yet; link it with sdld for the place where it is to run")
-    )]
+    #[diagnostic(code(asmpatch::elf::relocations))]
     Relocations {
         /// The section's index.
         section: usize,
     },
     /// A segment or section past the end of the file.
     #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
-    #[diagnostic(code(asmpatch::elf::truncated), help("the file is cut off; build it again"))]
+    #[diagnostic(code(asmpatch::elf::truncated))]
     Truncated {
         /// The address.
         address: u64,
@@ -63,7 +54,7 @@ pub enum ElfFileError {
     },
     /// Nothing to load.
     #[error("there is nothing to load in it")]
-    #[diagnostic(code(asmpatch::elf::empty), help("check that the code is in an area that the linker keeps"))]
+    #[diagnostic(code(asmpatch::elf::empty))]
     Empty,
 }
 

@@ -6,7 +6,6 @@ use thiserror::Error;
 
 use super::address::{Bank, BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
-use crate::failure::{Exit, Failure};
 
 /// Magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
@@ -42,21 +41,13 @@ pub struct ZeroRun {
 pub enum ImageError {
     /// Nothing there.
     #[error("the image is empty: expected a container of at least {} bytes", HEADER_LEN + TRAILER_LEN + 1)]
-    #[diagnostic(
-        code(asmpatch::image::empty),
-        help("the file was probably never written; fetch it again with `asmpatch download`")
-    )]
+    #[diagnostic(code(asmpatch::image::empty))]
     Empty,
     /// The length field disagrees with the file's length.
     #[error(
         "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has {found}"
     )]
-    #[diagnostic(
-        code(asmpatch::image::length),
-        help(
-            "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that this is an ASM2464PD image at all"
-        )
-    )]
+    #[diagnostic(code(asmpatch::image::length))]
     Length {
         /// The body's length by the header.
         field: u32,
@@ -67,10 +58,7 @@ pub enum ImageError {
     },
     /// Longer than the flash has room for.
     #[error("the file has {found} bytes; the two parts in flash hold at most {max}")]
-    #[diagnostic(
-        code(asmpatch::image::oversized),
-        help("this is no ASM2464PD image: the largest known has 98,016 bytes")
-    )]
+    #[diagnostic(code(asmpatch::image::oversized))]
     Oversized {
         /// The file's length.
         found: u64,
@@ -79,10 +67,7 @@ pub enum ImageError {
     },
     /// Not the ASM2464's magic.
     #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
-    #[diagnostic(
-        code(asmpatch::image::magic),
-        help("images for other ASMedia chips carry another magic; the chip's boot loader would not start this one")
-    )]
+    #[diagnostic(code(asmpatch::image::magic))]
     Magic {
         /// Where the magic stands.
         offset: u32,
@@ -91,12 +76,7 @@ pub enum ImageError {
     },
     /// The byte sum is wrong.
     #[error("the checksum at file offset {offset:#x} is {found:#04x}, the body's bytes sum to {computed:#04x}")]
-    #[diagnostic(
-        code(asmpatch::image::checksum),
-        help(
-            "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch download`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::image::checksum))]
     Checksum {
         /// Where the checksum stands.
         offset: u32,
@@ -107,12 +87,7 @@ pub enum ImageError {
     },
     /// The CRC is wrong.
     #[error("the CRC-32 at file offset {offset:#x} is {found:#010x}, the body's is {computed:#010x}")]
-    #[diagnostic(
-        code(asmpatch::image::crc),
-        help(
-            "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch download`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::image::crc))]
     Crc {
         /// Where the CRC stands.
         offset: u32,
@@ -123,20 +98,11 @@ pub enum ImageError {
     },
     /// Too short to hold a version.
     #[error("the body has {found} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
-    #[diagnostic(
-        code(asmpatch::image::short_body),
-        help("the container holds, but there is no ASM2464PD firmware in it")
-    )]
+    #[diagnostic(code(asmpatch::image::short_body))]
     ShortBody {
         /// The body's length.
         found: usize,
     },
-}
-
-impl Failure for ImageError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 impl Image {

@@ -63,12 +63,12 @@ impl Access {
     /// # Errors
     /// [`FlashError::Port`]; [`FlashError::Registers`] where no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
-        match port.attached().map_err(FlashError::Port)?.state {
+        match port.attached().map_err(FlashError::port)?.state {
             BridgeState::OpenFirmware => {
-                let registers = port.open_control().map_err(FlashError::Port)?;
+                let registers = port.open_control().map_err(FlashError::port)?;
                 Ok(Self::Registers(SpiFlash::new(registers)?))
             }
-            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open().map_err(FlashError::Port)?)),
+            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open().map_err(FlashError::port)?)),
         }
     }
 

@@ -20,7 +20,6 @@ use super::backup::{BackedUpUnit, Backup, firmware_file};
 use crate::atomic::StagedFolder;
 use crate::digest::Sha256Digest;
 use crate::escape;
-use crate::failure::{Exit, Failure};
 use crate::file;
 use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
 use crate::toml_file;
@@ -88,12 +87,7 @@ impl fmt::Display for BackupManifest {
 pub enum BackupFolderError {
     /// The system says no.
     #[error("cannot {doing} {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::io),
-        help(
-            "check that the path exists, that you may use it, and that the disk has room; nothing half-written was left"
-        )
-    )]
+    #[diagnostic(code(asmpatch::backup::io))]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -104,22 +98,14 @@ pub enum BackupFolderError {
     },
     /// Something else is there already.
     #[error("{} exists and is not this backup", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::exists),
-        help(
-            "a backup is never overwritten, it may be the only copy of a unit's identity: name another folder with `-o`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::backup::exists))]
     Exists {
         /// The folder.
         path: PathBuf,
     },
     /// No backup.toml that makes sense.
     #[error("{} is no backup's manifest: {why}", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::manifest),
-        help("name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml")
-    )]
+    #[diagnostic(code(asmpatch::backup::manifest))]
     Manifest {
         /// The manifest.
         path: PathBuf,
@@ -128,7 +114,7 @@ pub enum BackupFolderError {
     },
     /// A layout that this version does not know.
     #[error("{} has format {found}, expected {FORMAT}", path.display())]
-    #[diagnostic(code(asmpatch::backup::format), help("a newer asmpatch wrote it; use that version to restore it"))]
+    #[diagnostic(code(asmpatch::backup::format))]
     Format {
         /// The manifest.
         path: PathBuf,
@@ -137,10 +123,7 @@ pub enum BackupFolderError {
     },
     /// The list of files is not the one that every backup has.
     #[error("{} lists {found}, expected {expected}", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::files),
-        help("the manifest was changed since it was written, so it vouches for nothing; use another backup")
-    )]
+    #[diagnostic(code(asmpatch::backup::files))]
     Files {
         /// The manifest.
         path: PathBuf,
@@ -151,12 +134,7 @@ pub enum BackupFolderError {
     },
     /// A file is not what the manifest says.
     #[error("{} has {found}, backup.toml says {expected}", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::digest),
-        help(
-            "the file was changed or damaged since the backup was taken; writing it to a unit could leave it unable to start. Use another backup"
-        )
-    )]
+    #[diagnostic(code(asmpatch::backup::digest))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -167,27 +145,13 @@ pub enum BackupFolderError {
     },
     /// The firmware in it would not start.
     #[error("the firmware in {} would not start: {source}", path.display())]
-    #[diagnostic(
-        code(asmpatch::backup::firmware),
-        help(
-            "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with `asmpatch flash`"
-        )
-    )]
+    #[diagnostic(code(asmpatch::backup::firmware))]
     Firmware {
         /// The backup.
         path: PathBuf,
         /// What is wrong with the container.
         source: ImageError,
     },
-}
-
-impl Failure for BackupFolderError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Exists { .. } => Exit::Refused,
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 /// What became of a backup.

@@ -9,7 +9,7 @@ use super::backup_folder::BackupFolderError;
 use super::progress::part_number;
 use super::registers::RegisterError;
 use crate::bridge::CommandError;
-use crate::failure::{AnyFailure, Exit, Failure, Panicked};
+use crate::failure::{AnyFailure, Panicked};
 use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
 
 /// Why a backup or a write stopped. What state the unit is in, and what to do, [`super::recovery`] tells.
@@ -18,7 +18,7 @@ pub enum FlashError {
     /// The unit can't be opened or found.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Port(AnyFailure),
+    Port(Box<dyn Diagnostic + Send + Sync>),
     /// A bug.
     #[error(transparent)]
     #[diagnostic(transparent)]
@@ -37,10 +37,7 @@ pub enum FlashError {
     Folder(#[from] BackupFolderError),
     /// The unit gives no backup.
     #[error("the unit gives no configuration block {}: {why}", index.number())]
-    #[diagnostic(
-        code(asmpatch::backup::no_block),
-        help("nothing was written. Only with `--no-backup` is a unit written that can't be backed up")
-    )]
+    #[diagnostic(code(asmpatch::backup::no_block))]
     NoBlock {
         /// The block.
         index: BlockIndex,
@@ -49,22 +46,14 @@ pub enum FlashError {
     },
     /// What the unit gives as firmware would not start, so it is no backup.
     #[error("what the unit gives as its firmware would not start: {source}")]
-    #[diagnostic(
-        code(asmpatch::backup::unusable),
-        help(
-            "nothing was written, since a backup that can't be restored is useless: try another cable and port; `--no-backup` writes the unit without a backup"
-        )
-    )]
+    #[diagnostic(code(asmpatch::flash::unusable_backup))]
     Unusable {
         /// What is wrong with it.
         source: ImageError,
     },
     /// The unit is no longer what the plan was made for.
     #[error("the unit's {what} changed since the plan was shown")]
-    #[diagnostic(
-        code(asmpatch::flash::changed),
-        help("another program, or another unit on the same port? Nothing was written: run the command again")
-    )]
+    #[diagnostic(code(asmpatch::flash::changed))]
     Changed {
         /// What.
         what: &'static str,
@@ -155,14 +144,9 @@ pub enum FlashError {
     Interrupted,
 }
 
-impl Failure for FlashError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Port(failure) => failure.exit(),
-            Self::Folder(error) => error.exit(),
-            Self::NoBlock { .. } | Self::Unusable { .. } | Self::Changed { .. } => Exit::Refused,
-            Self::Interrupted => Exit::Interrupted,
-            _ => Exit::Device,
-        }
+impl FlashError {
+    /// The unit can't be opened or found.
+    pub(super) fn port(failure: AnyFailure) -> Self {
+        Self::Port(failure.into())
     }
 }

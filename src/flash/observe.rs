@@ -7,7 +7,7 @@ use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, Runs};
 use super::plan::{UnitBlocks, is_readable};
-use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, TransportError, survey};
+use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use crate::interrupt::Interrupt;
@@ -105,7 +105,7 @@ impl Running {
 fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(error @ CommandError::Transport(TransportError::Disconnected { .. })) => Err(error),
+        Err(CommandError::Transport(error)) if error.is_gone() => Err(error.into()),
         Err(CommandError::Transport(_)) => bridge.recover().map(|()| None),
         Err(_) => Ok(None),
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::access::Access;
 use super::error::FlashError;
 use super::plan::FlashPlan;
-use crate::bridge::{Attached, CommandError, TransportError};
+use crate::bridge::{Attached, CommandError};
 use crate::firmware::{BridgeState, FirmwareVersion, Image};
 use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
 use crate::scsi::bot::Direction;
@@ -78,7 +78,7 @@ impl Behaviour {
         let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
             Ok(()) => Some(true),
             Err(CommandError::Short { .. } | CommandError::ShortXdata { .. }) => Some(false),
-            Err(gone @ CommandError::Transport(TransportError::Disconnected { .. })) => return Err(gone),
+            Err(CommandError::Transport(error)) if error.is_gone() => return Err(error.into()),
             Err(_) => None,
         };
         Ok(Self { state, build: None, version, long_e4 })

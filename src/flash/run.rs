@@ -19,7 +19,7 @@ use super::progress::{FlashEvent, FlashObserver, FlashStep, Recorder, StepReport
 use super::proof::{Behaviour, Runs};
 use super::read;
 use super::registers::{SLOT_LEN, Slot};
-use crate::bridge::{Attached, CommandError, Port, TransportError};
+use crate::bridge::{Attached, CommandError, Port};
 use crate::failure::fenced;
 use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
@@ -184,7 +184,7 @@ impl Run<'_> {
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(FlashStep::Open);
-        if port.attached().map_err(FlashError::Port)? != self.plan.attached {
+        if port.attached().map_err(FlashError::port)? != self.plan.attached {
             return Err(FlashError::Changed { what: "identity" });
         }
         let mut access = Access::open(port)?;
@@ -248,9 +248,8 @@ impl Run<'_> {
 /// Whether trying again can't help: the unit is gone, or refuses the command as such.
 fn is_final(error: &FlashError) -> bool {
     match error {
-        FlashError::Command(
-            CommandError::Transport(TransportError::Disconnected { .. }) | CommandError::Length { .. },
-        ) => true,
+        FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
+        FlashError::Command(CommandError::Length { .. }) => true,
         FlashError::Registers(error) => error.is_final(),
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,

@@ -77,7 +77,8 @@ pub(crate) struct Keys<'a> {
     text: &'a str,
     /// Where it leads, where that has a name.
     note: Option<&'a str>,
-    /// The name of the function that begins here, of those that --symbols names.
+    /// The name of the function that begins here, of those that are known or that --symbols names.
+    #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
 }
 

@@ -1,23 +1,15 @@
 //! How an emulated routine can fail to return.
 
+use crate::firmware::CodeAddress;
 use miette::Diagnostic;
 use thiserror::Error;
-
-use crate::failure::{Exit, Failure};
-use crate::firmware::CodeAddress;
 
 /// An emulated routine that did not return. The machine's memory is as it was at that moment.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum RunError {
     /// More instructions than allowed.
     #[error("the routine at {entry} did not return within {budget} instructions; it was at {at} then")]
-    #[diagnostic(
-        code(asmpatch::mcu::budget),
-        help(
-            "on the chip the unit would hang here: most often the code waits for a register that nothing sets. \
-             `--trace` shows the loop, `--budget N` allows more"
-        )
-    )]
+    #[diagnostic(code(asmpatch::mcu::budget))]
     Budget {
         /// The routine.
         entry: CodeAddress,
@@ -28,10 +20,7 @@ pub enum RunError {
     },
     /// A jump to itself: the chip would wait for an interrupt for ever.
     #[error("the routine at {entry} stops in a jump to itself at {at}")]
-    #[diagnostic(
-        code(asmpatch::mcu::halted),
-        help("on the chip the unit would hang here until it is unplugged; look at {at} with `asmpatch disasm`")
-    )]
+    #[diagnostic(code(asmpatch::mcu::halted))]
     Halted {
         /// The routine.
         entry: CodeAddress,
@@ -42,10 +31,7 @@ pub enum RunError {
     #[error(
         "the routine at {entry} runs to 0x{to:04X} in bank {bank}, where the image has no code; the last instruction was at {from}"
     )]
-    #[diagnostic(
-        code(asmpatch::mcu::outside_code),
-        help("the code ends at 0x{end:04X} there: a return address was overwritten, or a jump is wrong")
-    )]
+    #[diagnostic(code(asmpatch::mcu::outside_code))]
     OutsideCode {
         /// The routine.
         entry: CodeAddress,
@@ -60,12 +46,7 @@ pub enum RunError {
     },
     /// The stack pointer passed its limit.
     #[error("the routine at {entry} overflows the stack at {at}: SP passed 0x{limit:02X}")]
-    #[diagnostic(
-        code(asmpatch::mcu::stack),
-        help(
-            "IDATA ends at 0xFF: on the chip the stack would overwrite the registers; look for calls without returns"
-        )
-    )]
+    #[diagnostic(code(asmpatch::mcu::stack))]
     StackOverflow {
         /// The routine.
         entry: CodeAddress,
@@ -76,20 +57,11 @@ pub enum RunError {
     },
     /// The routine returned past its caller.
     #[error("the routine at {entry} takes more from the stack than it put there: at {at} SP fell below its caller's")]
-    #[diagnostic(
-        code(asmpatch::mcu::stack_underflow),
-        help("a POP without a PUSH, or a routine of another calling convention")
-    )]
+    #[diagnostic(code(asmpatch::mcu::stack_underflow))]
     StackUnderflow {
         /// The routine.
         entry: CodeAddress,
         /// The instruction that popped.
         at: CodeAddress,
     },
-}
-
-impl Failure for RunError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }

@@ -9,7 +9,6 @@ use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use crate::digest::{Sha256Digest, parse_hex, to_hex};
-use crate::failure::{Exit, Failure};
 use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
 
@@ -167,10 +166,7 @@ pub enum DefinitionError {
     Toml(#[from] Box<TomlError>),
     /// A patch that changes nothing.
     #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
-    #[diagnostic(
-        code(asmpatch::patch::empty),
-        help("it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md")
-    )]
+    #[diagnostic(code(asmpatch::patch::empty))]
     Empty {
         /// The file.
         origin: String,
@@ -179,10 +175,7 @@ pub enum DefinitionError {
     },
     /// Two sections for the same image.
     #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
-    #[diagnostic(
-        code(asmpatch::patch::image_twice),
-        help("which hunks apply would be a guess; put them all under one [[images]]")
-    )]
+    #[diagnostic(code(asmpatch::patch::image_twice))]
     ImageTwice {
         /// The file.
         origin: String,
@@ -193,10 +186,7 @@ pub enum DefinitionError {
     },
     /// A hunk that changes nothing, or the length.
     #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
-    #[diagnostic(
-        code(asmpatch::patch::hunk),
-        help("code does not move: a hunk replaces at least one byte by as many others; leave out what stays the same")
-    )]
+    #[diagnostic(code(asmpatch::patch::hunk))]
     Hunk {
         /// The file.
         origin: String,
@@ -213,12 +203,7 @@ pub enum DefinitionError {
     },
     /// An instruction that the hunk does not reach into.
     #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
-    #[diagnostic(
-        code(asmpatch::patch::instruction),
-        help(
-            "an instruction has at most three bytes: `instruction` stands at most two bytes before `at`, or is left out"
-        )
-    )]
+    #[diagnostic(code(asmpatch::patch::instruction))]
     Instruction {
         /// The file.
         origin: String,
@@ -231,10 +216,7 @@ pub enum DefinitionError {
     },
     /// Two hunks of one patch change the same byte.
     #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
-    #[diagnostic(
-        code(asmpatch::patch::hunks_overlap),
-        help("the result would depend on their order; merge them into one hunk")
-    )]
+    #[diagnostic(code(asmpatch::patch::hunks_overlap))]
     HunksOverlap {
         /// The file.
         origin: String,
@@ -245,12 +227,6 @@ pub enum DefinitionError {
         /// The higher one.
         second: HunkAddress,
     },
-}
-
-impl Failure for DefinitionError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 impl Hunk {

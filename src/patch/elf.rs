@@ -4,7 +4,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::definition::{Hunk, HunkAddress};
-use crate::failure::{Exit, Failure};
 use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
 /// Why an ELF file gives no hunks.
@@ -16,12 +15,7 @@ pub enum ElfError {
     File(#[from] ElfFileError),
     /// Code where no image byte can be.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    #[diagnostic(
-        code(asmpatch::elf::outside),
-        help(
-            "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); the image must be long enough too"
-        )
-    )]
+    #[diagnostic(code(asmpatch::elf::outside))]
     Outside {
         /// Its address.
         address: u64,
@@ -30,7 +24,7 @@ pub enum ElfError {
     },
     /// Two pieces on the same bytes.
     #[error("the code at {second} overlaps that at {first}")]
-    #[diagnostic(code(asmpatch::elf::overlap), help("which of them would win is not said; link them apart"))]
+    #[diagnostic(code(asmpatch::elf::overlap))]
     Overlap {
         /// The lower one.
         first: CodeAddress,
@@ -39,12 +33,7 @@ pub enum ElfError {
     },
     /// Nothing at the place that was asked for.
     #[error("no code begins at {site}; it begins at {found}")]
-    #[diagnostic(
-        code(asmpatch::elf::site),
-        help(
-            "8051 code runs only where it was linked for: link it for the site (`sdld -b AREA=ADDRESS`, or `.org`), or name the site where it is"
-        )
-    )]
+    #[diagnostic(code(asmpatch::elf::site))]
     Site {
         /// What was asked for.
         site: CodeAddress,
@@ -53,14 +42,8 @@ pub enum ElfError {
     },
     /// The code is there already.
     #[error("the image has the same bytes at every place")]
-    #[diagnostic(code(asmpatch::elf::same), help("there is nothing to patch"))]
+    #[diagnostic(code(asmpatch::elf::same))]
     Same,
-}
-
-impl Failure for ElfError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// The hunks that put an ELF file's code into an unpatched image, ascending.

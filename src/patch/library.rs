@@ -7,7 +7,6 @@ use thiserror::Error;
 
 use super::definition::{DefinitionError, Patch};
 use crate::digest::Sha256Digest;
-use crate::failure::{Exit, Failure};
 
 /// The patches in the binary: name for messages, text.
 const EMBEDDED: [(&str, &str); 4] = [
@@ -33,10 +32,7 @@ pub enum LibraryError {
     Definition(#[from] DefinitionError),
     /// Its id is taken.
     #[error("{second}: the id `{id}` is taken by {first}")]
-    #[diagnostic(
-        code(asmpatch::patch::duplicate_id),
-        help("receipts name patches by id, so each needs its own; rename the new one")
-    )]
+    #[diagnostic(code(asmpatch::patch::duplicate_id))]
     DuplicateId {
         /// The id.
         id: String,
@@ -45,12 +41,6 @@ pub enum LibraryError {
         /// The file that repeats it.
         second: String,
     },
-}
-
-impl Failure for LibraryError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 impl Library {

@@ -11,7 +11,6 @@ use super::definition::Patch;
 use super::set::PatchSet;
 use crate::digest::Sha256Digest;
 use crate::escape;
-use crate::failure::{Exit, Failure};
 use crate::firmware::{FirmwareVersion, Image};
 use crate::toml_file::{self, TomlError};
 
@@ -29,10 +28,7 @@ pub enum ReceiptError {
     Toml(#[from] Box<TomlError>),
     /// A receipt of another version of asmpatch.
     #[error("{origin} is a receipt of format {found}, written by {tool:?}; {TOOL} reads format {FORMAT}")]
-    #[diagnostic(
-        code(asmpatch::receipt::format),
-        help("use the version of asmpatch that wrote it, or patch the original image again with this one")
-    )]
+    #[diagnostic(code(asmpatch::receipt::format))]
     Format {
         /// The receipt.
         origin: String,
@@ -41,12 +37,6 @@ pub enum ReceiptError {
         /// What it says wrote it.
         tool: String,
     },
-}
-
-impl Failure for ReceiptError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// What receipts of every format have. The rest of another format's would be unknown keys.

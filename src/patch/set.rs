@@ -7,7 +7,6 @@ use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
 use crate::digest::Sha256Digest;
-use crate::failure::{Exit, Failure};
 use crate::firmware::{BodyOffset, FirmwareVersion, Image};
 
 /// What the user asked for.
@@ -33,7 +32,7 @@ pub struct PatchSet<'a> {
 pub enum PatchError {
     /// No patch has this id.
     #[error("no patch has the id `{id}`; known are {known}")]
-    #[diagnostic(code(asmpatch::patch::unknown_id), help("name a known patch, or add a folder with `--patch-dir`"))]
+    #[diagnostic(code(asmpatch::patch::unknown_id))]
     UnknownId {
         /// What was asked for.
         id: String,
@@ -42,14 +41,11 @@ pub enum PatchError {
     },
     /// Nothing is left to do.
     #[error("no patch is selected")]
-    #[diagnostic(code(asmpatch::patch::none), help("with `--no-defaults`, name at least one with `--patch ID`"))]
+    #[diagnostic(code(asmpatch::patch::none))]
     Nothing,
     /// A patch that needs another.
     #[error("the patch `{id}` requires `{missing}`, which is not in the set")]
-    #[diagnostic(
-        code(asmpatch::patch::requires),
-        help("alone it would leave the firmware in a state that nobody tested; add `--patch {missing}`")
-    )]
+    #[diagnostic(code(asmpatch::patch::requires))]
     Requires {
         /// The patch.
         id: String,
@@ -58,10 +54,7 @@ pub enum PatchError {
     },
     /// Two patches of which one says that they don't go together.
     #[error("the patches `{first}` and `{second}` conflict: `{by}` says so")]
-    #[diagnostic(
-        code(asmpatch::patch::conflicts),
-        help("leave one of them out; with `--no-defaults` the set starts empty")
-    )]
+    #[diagnostic(code(asmpatch::patch::conflicts))]
     Conflict {
         /// One.
         first: String,
@@ -72,10 +65,7 @@ pub enum PatchError {
     },
     /// Two patches change the same byte.
     #[error("the patches `{first}` and `{second}` both change {at}")]
-    #[diagnostic(
-        code(asmpatch::patch::overlap),
-        help("only one of them can be there; leave the other out, or write one patch that does both")
-    )]
+    #[diagnostic(code(asmpatch::patch::overlap))]
     Overlap {
         /// One.
         first: String,
@@ -86,7 +76,7 @@ pub enum PatchError {
     },
     /// Two patches want different values in a field.
     #[error("the patches `{first}` and `{second}` set the configuration field `{field}` to different values")]
-    #[diagnostic(code(asmpatch::patch::config_conflict), help("leave one of them out"))]
+    #[diagnostic(code(asmpatch::patch::config_conflict))]
     ConfigConflict {
         /// One.
         first: String,
@@ -97,12 +87,7 @@ pub enum PatchError {
     },
     /// An image that no patch is made for.
     #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
-    #[diagnostic(
-        code(asmpatch::patch::unknown_image),
-        help(
-            "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an image that has patches"
-        )
-    )]
+    #[diagnostic(code(asmpatch::patch::unknown_image))]
     UnknownImage {
         /// The digest.
         sha256: Sha256Digest,
@@ -113,10 +98,7 @@ pub enum PatchError {
     },
     /// An image that is patched.
     #[error("the image is already patched: it is {base} with {patches}")]
-    #[diagnostic(
-        code(asmpatch::patch::already_patched),
-        help("to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL")
-    )]
+    #[diagnostic(code(asmpatch::patch::already_patched))]
     AlreadyPatched {
         /// What it was made from.
         base: String,
@@ -125,10 +107,7 @@ pub enum PatchError {
     },
     /// A known image that one of the patches has no hunks for.
     #[error("the patch `{id}` is not made for this image, {image}; it is made for {made_for}")]
-    #[diagnostic(
-        code(asmpatch::patch::not_for_image),
-        help("leave it out, or patch an image that it is made for: `asmpatch download` fetches one")
-    )]
+    #[diagnostic(code(asmpatch::patch::not_for_image))]
     NotForImage {
         /// The patch.
         id: String,
@@ -139,12 +118,7 @@ pub enum PatchError {
     },
     /// Bytes that are not the ones a hunk replaces.
     #[error("patch `{id}`: at {at} expected {expected}, found {found}")]
-    #[diagnostic(
-        code(asmpatch::patch::mismatch),
-        help(
-            "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it"
-        )
-    )]
+    #[diagnostic(code(asmpatch::patch::mismatch))]
     Mismatch {
         /// The patch.
         id: String,
@@ -157,10 +131,7 @@ pub enum PatchError {
     },
     /// A hunk past the end of the body.
     #[error("patch `{id}`: the hunk at {at} has {len} bytes, the image's body ends at {}", end.file_offset())]
-    #[diagnostic(
-        code(asmpatch::patch::past_end),
-        help("checksum and CRC stand behind the body and are redone by asmpatch; correct the hunk's address")
-    )]
+    #[diagnostic(code(asmpatch::patch::past_end))]
     PastEnd {
         /// The patch.
         id: String,
@@ -173,23 +144,11 @@ pub enum PatchError {
     },
     /// Nothing to undo.
     #[error("the image is {base}, and no patch is in it")]
-    #[diagnostic(
-        code(asmpatch::patch::not_patched),
-        help("there is nothing to undo: the file is the original already")
-    )]
+    #[diagnostic(code(asmpatch::patch::not_patched))]
     NotPatched {
         /// The image's name.
         base: String,
     },
-}
-
-impl Failure for PatchError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::UnknownId { .. } | Self::Nothing | Self::Requires { .. } | Self::Conflict { .. } => Exit::Usage,
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 impl<'a> PatchSet<'a> {

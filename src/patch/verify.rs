@@ -9,7 +9,6 @@ use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
 use crate::digest::Sha256Digest;
-use crate::failure::{Exit, Failure};
 use crate::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
 
 /// What a file is held against, beside its own container.
@@ -80,16 +79,11 @@ pub enum Finding {
     Container(#[from] ImageError),
     /// Undoing patches gives no known image.
     #[error("undoing the known patches gives no known image")]
-    #[diagnostic(
-        code(asmpatch::verify::unknown_base),
-        help(
-            "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the cache (`asmpatch download ID`) every differing byte is shown"
-        )
-    )]
+    #[diagnostic(code(asmpatch::verify::unknown_base))]
     UnknownBase,
     /// It was made from another image than it should.
     #[error("the base image is {found}, expected {expected}")]
-    #[diagnostic(code(asmpatch::verify::other_base), help("verify it against the image that it was made from"))]
+    #[diagnostic(code(asmpatch::verify::other_base))]
     OtherBase {
         /// What it should be.
         expected: String,
@@ -98,10 +92,7 @@ pub enum Finding {
     },
     /// The receipt is for other bytes.
     #[error("the receipt's {which} has the SHA-256 {receipt}, this file's has {found}")]
-    #[diagnostic(
-        code(asmpatch::verify::receipt_digest),
-        help("the file was changed after it was written, or the receipt belongs to another file")
-    )]
+    #[diagnostic(code(asmpatch::verify::receipt_digest))]
     ReceiptDigest {
         /// `input` or `output`.
         which: &'static str,
@@ -112,31 +103,28 @@ pub enum Finding {
     },
     /// The receipt names a patch that is not known here.
     #[error("the receipt names the patch `{id}`, which is not known")]
-    #[diagnostic(code(asmpatch::verify::unknown_patch), help("add the folder that holds it with `--patch-dir`"))]
+    #[diagnostic(code(asmpatch::verify::unknown_patch))]
     UnknownPatch {
         /// The patch.
         id: String,
     },
     /// The receipt names a patch that is not in the file.
     #[error("the patch `{id}` is in the receipt, but not in the file")]
-    #[diagnostic(code(asmpatch::verify::patch_missing), help("patch the original again with the receipt's patches"))]
+    #[diagnostic(code(asmpatch::verify::patch_missing))]
     PatchMissing {
         /// The patch.
         id: String,
     },
     /// A patch is in the file that the receipt does not name.
     #[error("the patch `{id}` is in the file, but not in the receipt")]
-    #[diagnostic(code(asmpatch::verify::patch_unlisted), help("the receipt belongs to another file"))]
+    #[diagnostic(code(asmpatch::verify::patch_unlisted))]
     PatchUnlisted {
         /// The patch.
         id: String,
     },
     /// A patch's definition has changed since.
     #[error("the patch `{id}` does something else than when the receipt was written: digest {found}, was {receipt}")]
-    #[diagnostic(
-        code(asmpatch::verify::patch_digest),
-        help("patch the original again, or verify with the version of asmpatch that the receipt names")
-    )]
+    #[diagnostic(code(asmpatch::verify::patch_digest))]
     PatchDigest {
         /// The patch.
         id: String,
@@ -147,30 +135,21 @@ pub enum Finding {
     },
     /// The receipt's configuration is not what its patches say.
     #[error("the receipt's [config] is not what its patches say")]
-    #[diagnostic(
-        code(asmpatch::verify::receipt_config),
-        help("flashing would change other fields of the unit than the patches name; patch the original again")
-    )]
+    #[diagnostic(code(asmpatch::verify::receipt_config))]
     ReceiptConfig,
     /// The patches in the file don't go together.
     #[error("the patches in the file do not go together: {0}")]
-    #[diagnostic(code(asmpatch::verify::patch_set), help("nobody tested them together; patch the original again"))]
+    #[diagnostic(code(asmpatch::verify::patch_set))]
     PatchSet(PatchError),
     /// A patch's place holds neither its expected nor its new bytes.
     #[error("at {at} there are neither the original's bytes nor those of the patch `{id}`")]
-    #[diagnostic(code(asmpatch::verify::hunk), help("the bytes were changed by something else"))]
+    #[diagnostic(code(asmpatch::verify::hunk))]
     Hunk {
         /// The patch.
         id: String,
         /// The place.
         at: HunkAddress,
     },
-}
-
-impl Failure for Finding {
-    fn exit(&self) -> Exit {
-        Exit::CheckFailed
-    }
 }
 
 /// Holds a file against its container, the known images, the known patches and what else is expected of it.

@@ -14,7 +14,6 @@ use thiserror::Error;
 use super::device::{Bus, Device, Record, Urb};
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
-use crate::failure::{Exit, Failure};
 use crate::file;
 
 /// Bytes that may wait for the disk; packets beyond them are dropped.
@@ -27,10 +26,7 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 pub enum CaptureError {
     /// The system refuses.
     #[error("cannot record USB traffic to {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::pcap::file),
-        help("name a file in a folder that you may write to; a symbolic link is not followed")
-    )]
+    #[diagnostic(code(asmpatch::pcap::file))]
     Io {
         /// The file.
         path: PathBuf,
@@ -39,30 +35,18 @@ pub enum CaptureError {
     },
     /// Something that is no capture would be lost.
     #[error("{} exists and is no pcapng file", path.display())]
-    #[diagnostic(
-        code(asmpatch::pcap::not_a_capture),
-        help("name a new file, or an earlier capture, which is replaced")
-    )]
+    #[diagnostic(code(asmpatch::pcap::not_a_capture))]
     NotACapture {
         /// The file.
         path: PathBuf,
     },
     /// Two captures into one file.
     #[error("{} is in use by another process", path.display())]
-    #[diagnostic(code(asmpatch::pcap::busy), help("wait for the other command to end, or name another file"))]
+    #[diagnostic(code(asmpatch::pcap::busy))]
     Busy {
         /// The file.
         path: PathBuf,
     },
-}
-
-impl Failure for CaptureError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Io { .. } => Exit::BadInput,
-            Self::NotACapture { .. } | Self::Busy { .. } => Exit::Refused,
-        }
-    }
 }
 
 /// What became of a capture.

@@ -6,7 +6,6 @@ use thiserror::Error;
 use crate::bridge::open::{Completion, Tlp};
 use crate::bridge::{CommandError, ControlError};
 use crate::chip::Simulated;
-use crate::failure::{Exit, Failure};
 use crate::scsi::XdataAddress;
 
 /// Why a bridge did not carry a request. What the PCIe side answers is no such error.
@@ -20,15 +19,6 @@ pub enum EngineError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Control(#[from] ControlError),
-}
-
-impl Failure for EngineError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Command(error) => error.exit(),
-            Self::Control(error) => error.exit(),
-        }
-    }
 }
 
 /// A bridge's way to send TLPs, and to its own XDATA.

@@ -15,9 +15,9 @@ use super::error::PcieError;
 use super::tiny_gpu::{Entry, TinyGpuError};
 use crate::bridge::open::SramTransfer;
 use crate::bridge::{
-    Bridge, CommandError, ControlError, DataPhase, OpenBridge, Transport, TransportError, TransportKind,
+    Bridge, CommandError, ControlError, DataPhase, OpenBridge, Transport, TransportError, TransportErrorKind,
+    TransportKind,
 };
-use crate::failure::{Exit, Failure};
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
@@ -58,10 +58,7 @@ const SLOT_COUNTERS: [u16; 2] = [0x0536, 0x00E1];
 pub enum SramReadError {
     /// The transport can't carry it.
     #[error("{way} needs UAS with streams; the unit is on {kind}")]
-    #[diagnostic(
-        code(asmpatch::sram::transport),
-        help("connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport")
-    )]
+    #[diagnostic(code(asmpatch::sram::transport))]
     Transport {
         /// The way, in words.
         way: &'static str,
@@ -70,10 +67,7 @@ pub enum SramReadError {
     },
     /// READ(16) would be refused.
     #[error("the unit is not initialised for READ(16): XDATA {at:#06x} is {found:#04x}, expected {expected:#04x}")]
-    #[diagnostic(
-        code(asmpatch::sram::not_initialised),
-        help("where no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`")
-    )]
+    #[diagnostic(code(asmpatch::sram::not_initialised))]
     NotInitialised {
         /// The variable.
         at: u16,
@@ -84,7 +78,7 @@ pub enum SramReadError {
     },
     /// Something that this way does not move.
     #[error("{way} moves {limit}; {found} bytes were asked for")]
-    #[diagnostic(code(asmpatch::sram::length), help("split the read; nothing was sent"))]
+    #[diagnostic(code(asmpatch::sram::length))]
     Length {
         /// The way, in words.
         way: &'static str,
@@ -95,22 +89,14 @@ pub enum SramReadError {
     },
     /// The firmware's variables are not what its code keeps in them.
     #[error("the firmware's queues look strange: {what}")]
-    #[diagnostic(
-        code(asmpatch::sram::queues),
-        help("nothing was started. This is known of image 240417 alone; `asmpatch list` tells what runs on the unit")
-    )]
+    #[diagnostic(code(asmpatch::sram::queues))]
     Queues {
         /// What was found.
         what: String,
     },
     /// Nobody wrote the completion entry.
     #[error("no device completed {way} within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::sram::no_completion),
-        help(
-            "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the bridge has to write the completion entry: without one, read the SRAM by E4"
-        )
-    )]
+    #[diagnostic(code(asmpatch::sram::no_completion))]
     NoCompletion {
         /// The way, in words.
         way: &'static str,
@@ -119,10 +105,7 @@ pub enum SramReadError {
     },
     /// Nobody wrote it, and the unit stays silent.
     #[error("no device completed {way}, and the unit does not come back: {source}")]
-    #[diagnostic(
-        code(asmpatch::sram::power),
-        help("only its power helps: unplug the unit and its supply, wait five seconds, plug both in again")
-    )]
+    #[diagnostic(code(asmpatch::sram::power))]
     Power {
         /// The way, in words.
         way: &'static str,
@@ -131,7 +114,7 @@ pub enum SramReadError {
     },
     /// It brought another number of bytes.
     #[error("{way} brought {found} bytes, expected {expected}")]
-    #[diagnostic(code(asmpatch::sram::short), help("what came can't be trusted: read the SRAM by E4"))]
+    #[diagnostic(code(asmpatch::sram::short))]
     Short {
         /// The way, in words.
         way: &'static str,
@@ -161,19 +144,6 @@ pub enum SramReadError {
 impl From<TransportError> for SramReadError {
     fn from(error: TransportError) -> Self {
         Self::Command(error.into())
-    }
-}
-
-impl Failure for SramReadError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Length { .. } => Exit::Usage,
-            Self::Transport { .. } => Exit::Refused,
-            Self::Control(error) => error.exit(),
-            Self::Pcie(error) => error.exit(),
-            Self::Device(error) => error.exit(),
-            _ => Exit::Device,
-        }
     }
 }
 
@@ -294,7 +264,7 @@ impl<T: Transport> Bridge<T> {
 
     /// What a time-out means, which the transport has already recovered from.
     fn not_completed(&mut self, way: &'static str, error: TransportError) -> SramReadError {
-        let TransportError::Timeout { deadline, .. } = error else { return error.into() };
+        let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
         match self.is_ready() {
             Err(source @ CommandError::Transport(_)) => SramReadError::Power { way, source },
             _ => SramReadError::NoCompletion { way, deadline },

@@ -11,7 +11,6 @@ use super::error::PcieError;
 use super::function::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY};
 use super::place::Bdf;
 use super::survey::Survey;
-use crate::failure::{Exit, Failure};
 use crate::tiny_gpu::registers::{
     AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND,
     SEND_FROM, SENT, STATUS, VENDOR, WAITS,
@@ -30,17 +29,14 @@ pub enum TinyGpuError {
     Pcie(#[from] PcieError),
     /// It has no address.
     #[error("the tiny-gpu at {at} has BARs without an address")]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_address), help("`asmpatch pcie --assign` gives them some"))]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_address))]
     NoAddress {
         /// The card.
         at: Bdf,
     },
     /// Something else answers where its registers should be.
     #[error("the device at {at} has tiny-gpu's IDs, and its registers begin with {found:#010x}, expected \"TGPU\"")]
-    #[diagnostic(
-        code(asmpatch::tiny_gpu::other_device),
-        help("another device under the same IDs: nothing was written to it")
-    )]
+    #[diagnostic(code(asmpatch::tiny_gpu::other_device))]
     OtherDevice {
         /// The device.
         at: Bdf,
@@ -49,14 +45,14 @@ pub enum TinyGpuError {
     },
     /// A job that can't be given to it: nothing was sent.
     #[error("{what}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::job), help("nothing was sent"))]
+    #[diagnostic(code(asmpatch::tiny_gpu::job))]
     Job {
         /// What is wrong with it.
         what: String,
     },
     /// It has tried.
     #[error("the tiny-gpu at {at}: {fault}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::fault), help("{}", fault_help(*fault)))]
+    #[diagnostic(forward(fault))]
     Fault {
         /// The card.
         at: Bdf,
@@ -65,10 +61,7 @@ pub enum TinyGpuError {
     },
     /// It has neither done what it was told nor said why not.
     #[error("the tiny-gpu at {at} has the status {status:#x} after a job, expected {expected:#x}")]
-    #[diagnostic(
-        code(asmpatch::tiny_gpu::status),
-        help("the card hangs, or its link: `asmpatch pcie reset` resets what is behind the bridge")
-    )]
+    #[diagnostic(code(asmpatch::tiny_gpu::status))]
     Status {
         /// The card.
         at: Bdf,
@@ -77,33 +70,6 @@ pub enum TinyGpuError {
         /// What it should.
         expected: u32,
     },
-}
-
-const fn fault_help(fault: CardFault) -> &'static str {
-    match fault {
-        CardFault::LeftProgram { .. } => {
-            "the program needs a RET on every way through it; data memory is as it left it"
-        }
-        CardFault::NeverEnds { .. } => "look for a branch that is always taken, or allow more cycles",
-        CardFault::NoRun => "the job's registers were written by something else: run the job again",
-        CardFault::NotMaster => "open the card again: that sets Bus Master Enable",
-        CardFault::NoSource => "send from within the card's 16 MiB of memory",
-        CardFault::NoTarget => "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue",
-        CardFault::NoCommand => "let it wait at the bridge's NVMe submission queue, from 0x00820000 on",
-        CardFault::Unknown(_) => "a newer card than this version knows, or one that hangs",
-    }
-}
-
-impl Failure for TinyGpuError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Pcie(error) => error.exit(),
-            Self::Job { .. } => Exit::Usage,
-            Self::NoAddress { .. } | Self::OtherDevice { .. } | Self::Fault { .. } | Self::Status { .. } => {
-                Exit::Device
-            }
-        }
-    }
 }
 
 /// A completion entry: 16 bytes that the card writes behind the data.

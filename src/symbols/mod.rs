@@ -11,11 +11,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
 use miette::Diagnostic;
 use thiserror::Error;
-
-use crate::failure::{Exit, Failure};
-use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
 
 /// No file of symbols that is read is longer, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
@@ -31,14 +29,11 @@ const REACH: u16 = 0x1000;
 pub enum SymbolsError {
     /// None of the known forms.
     #[error("this is no map of sdld, no .cdb of SDCC, and no ELF")]
-    #[diagnostic(
-        code(asmpatch::symbols::unknown_form),
-        help("SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`")
-    )]
+    #[diagnostic(code(asmpatch::symbols::unknown_form))]
     UnknownForm,
     /// A line that is not as its form has it.
     #[error("line {line}: {reason}")]
-    #[diagnostic(code(asmpatch::symbols::malformed), help("the file is damaged or cut off; link the firmware again"))]
+    #[diagnostic(code(asmpatch::symbols::malformed))]
     Malformed {
         /// The line, from 1.
         line: usize,
@@ -47,18 +42,12 @@ pub enum SymbolsError {
     },
     /// More lines of source than code has bytes.
     #[error("it has more than {MAX_LINES} line records")]
-    #[diagnostic(code(asmpatch::symbols::too_many), help("no firmware of 98,006 bytes has so many; check the file"))]
+    #[diagnostic(code(asmpatch::symbols::too_many))]
     TooMany,
     /// The ELF file can't be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Elf(#[from] ElfFileError),
-}
-
-impl Failure for SymbolsError {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
 }
 
 /// The form of a file of symbols.

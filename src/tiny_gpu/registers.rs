@@ -4,6 +4,7 @@
 //! registers, dwords, little-endian. A host writes them in ascending order, [`CONTROL`] last, which starts the work; all of it
 //! is done when the write has been carried out.
 
+use miette::Diagnostic;
 use thiserror::Error;
 
 use super::machine::{DATA_LEN, PROGRAM_LEN};
@@ -75,10 +76,11 @@ pub const WAITS: u32 = 0x04;
 pub const CYCLES_MAX: u32 = 1 << 20;
 
 /// What the card's status tells of work that it did not do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 pub enum CardFault {
     /// The program went on where it has no word.
     #[error("block {block} went on at word {word}, outside of its program")]
+    #[diagnostic(code(asmpatch::tiny_gpu::left_program))]
     LeftProgram {
         /// The block.
         block: u16,
@@ -87,6 +89,7 @@ pub enum CardFault {
     },
     /// It was stopped.
     #[error("the program did not end within the cycles that it may take: block {block} is at word {word}")]
+    #[diagnostic(code(asmpatch::tiny_gpu::never_ends))]
     NeverEnds {
         /// A block that had not ended.
         block: u16,
@@ -98,27 +101,33 @@ pub enum CardFault {
         "the registers describe no run: at most {PROGRAM_LEN} words and {DATA_LEN} bytes within the card's memory, 255 \
          threads, {CYCLES_MAX} cycles"
     )]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_run))]
     NoRun,
     /// It must not send: Bus Master Enable is off.
     #[error("it was to send, and Bus Master Enable is off")]
+    #[diagnostic(code(asmpatch::tiny_gpu::not_master))]
     NotMaster,
     /// What is to be sent is not in its memory.
     #[error("what it was to send is not in its memory")]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_source))]
     NoSource,
     /// Nobody takes what it sends.
     #[error("nobody takes a write at the PCIe address that it was to send to")]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_target))]
     NoTarget,
     /// It can't see the command that it was to wait for.
     #[error("nobody answers a read at the PCIe address where it was to wait for a command")]
+    #[diagnostic(code(asmpatch::tiny_gpu::no_command))]
     NoCommand,
     /// A code that this version does not know.
     #[error("its status has the code {0:#04x}, which has no meaning")]
+    #[diagnostic(code(asmpatch::tiny_gpu::fault))]
     Unknown(u8),
 }
 
 impl CardFault {
     /// Its code in STATUS, 15:8.
-    pub const fn code(self) -> u8 {
+    pub const fn number(self) -> u8 {
         match self {
             Self::LeftProgram { .. } => 1,
             Self::NeverEnds { .. } => 2,

@@ -7,19 +7,11 @@ use thiserror::Error;
 
 use super::sysfs::{DiskUse, Sysfs, Use};
 use crate::bridge::PortPath;
-use crate::failure::{Exit, Failure};
 
 /// The disk behind a unit is in use, or may be.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 #[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
-#[diagnostic(
-    code(asmpatch::device::mounted),
-    help(
-        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, \
-         `swapoff DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a \
-         virtual machine, or a mount in another namespace, as a container has: `lsblk` and `fuser -v` tell more"
-    )
-)]
+#[diagnostic(code(asmpatch::device::mounted))]
 pub struct MountedError {
     /// The unit's port.
     pub port: PortPath,
@@ -37,12 +29,6 @@ impl MountedError {
 
 fn listed(uses: &[DiskUse]) -> String {
     uses.iter().map(|used| format!("{} {}", used.device, used.by)).collect::<Vec<_>>().join(", ")
-}
-
-impl Failure for MountedError {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
 }
 
 /// A disk that nothing uses. As long as this lives, nobody else can mount or claim it.

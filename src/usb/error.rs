@@ -6,7 +6,6 @@ use thiserror::Error;
 use super::descriptors::DescriptorFault;
 use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
-use crate::failure::{Exit, Failure};
 use crate::firmware::BridgeState;
 
 /// A device that could not be found, opened or prepared.
@@ -14,46 +13,28 @@ use crate::firmware::BridgeState;
 pub enum UsbError {
     /// libusb can't work here.
     #[error("USB can't be used on this system")]
-    #[diagnostic(
-        code(asmpatch::usb::unavailable),
-        help("on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all")
-    )]
+    #[diagnostic(code(asmpatch::usb::unavailable))]
     Unavailable {
         /// What libusb says.
         source: rusb::Error,
     },
     /// The system does not let this user open it.
     #[error("no permission to open the unit at {port}")]
-    #[diagnostic(
-        code(asmpatch::usb::permission),
-        help(
-            "on Linux a udev rule gives it: `asmpatch udev | sudo tee {}`, then `sudo udevadm control --reload`, and \
-             plug the unit in again; on macOS only root may take a unit from the system's disk driver",
-            super::rules::RULES_PATH
-        )
-    )]
+    #[diagnostic(code(asmpatch::usb::permission))]
     Permission {
         /// Where it is.
         port: PortPath,
     },
     /// Windows gave it a driver that lets no program in.
     #[error("the unit at {port} has a driver through which no program can open it")]
-    #[diagnostic(
-        code(asmpatch::usb::driver),
-        help(
-            "on Windows the unit needs the driver WinUSB: docs/platforms.md says how it gets it, and how to give it back"
-        )
-    )]
+    #[diagnostic(code(asmpatch::usb::driver))]
     Driver {
         /// Where it is.
         port: PortPath,
     },
     /// Someone else holds it.
     #[error("the unit at {port} is in use by {}", named(users))]
-    #[diagnostic(
-        code(asmpatch::usb::busy),
-        help("end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again")
-    )]
+    #[diagnostic(code(asmpatch::usb::busy))]
     Busy {
         /// Where it is.
         port: PortPath,
@@ -62,17 +43,14 @@ pub enum UsbError {
     },
     /// It left.
     #[error("the unit at {port} was unplugged")]
-    #[diagnostic(code(asmpatch::usb::gone), help("plug it in again, and see what `asmpatch list` says of it"))]
+    #[diagnostic(code(asmpatch::usb::gone))]
     Gone {
         /// Where it was.
         port: PortPath,
     },
     /// Its descriptors don't hold together.
     #[error("the descriptors of the unit at {port} make no sense: {fault}")]
-    #[diagnostic(
-        code(asmpatch::usb::descriptors),
-        help("nothing was sent to it; a broken cable or a firmware that is no ASM2464PD's does this")
-    )]
+    #[diagnostic(code(asmpatch::usb::descriptors))]
     Descriptors {
         /// Where it is.
         port: PortPath,
@@ -81,10 +59,7 @@ pub enum UsbError {
     },
     /// What runs on it speaks another protocol.
     #[error("the unit at {port} runs its {state}, which {}", if *state == BridgeState::OpenFirmware { "speaks no SCSI" } else { "takes none of the open firmware's requests" })]
-    #[diagnostic(
-        code(asmpatch::usb::other_protocol),
-        help("nothing was sent to it; `asmpatch list` tells what runs on each unit")
-    )]
+    #[diagnostic(code(asmpatch::usb::other_protocol))]
     OtherProtocol {
         /// Where it is.
         port: PortPath,
@@ -93,10 +68,7 @@ pub enum UsbError {
     },
     /// Anything else that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]
-    #[diagnostic(
-        code(asmpatch::usb::open),
-        help("see the system's log (`dmesg` on Linux) for what the host controller says")
-    )]
+    #[diagnostic(code(asmpatch::usb::open))]
     Failed {
         /// What was tried, as a verb.
         what: &'static str,
@@ -135,12 +107,6 @@ impl UsbError {
             rusb::Error::NotSupported if what == OPEN => Self::Driver { port },
             source => Self::Failed { what, port, source },
         }
-    }
-}
-
-impl Failure for UsbError {
-    fn exit(&self) -> Exit {
-        Exit::Device
     }
 }
 

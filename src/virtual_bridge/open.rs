@@ -16,7 +16,6 @@ use super::replug::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};
 use super::unit::VirtualBridge;
 use crate::atomic::{self, AtomicWriteError};
-use crate::failure::{Exit, Failure};
 use crate::file;
 
 /// The SPI flash's cells.
@@ -33,10 +32,7 @@ const SCENARIO_FILE: &str = "bridge.toml";
 pub enum VirtualOpenError {
     /// A file of the unit.
     #[error("virtual bridge: cannot {what} {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::file),
-        help("`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::file))]
     File {
         /// What was tried.
         what: &'static str,
@@ -47,20 +43,14 @@ pub enum VirtualOpenError {
     },
     /// Another process has the unit open.
     #[error("the virtual bridge in {} is in use by another process", dir.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::busy),
-        help("wait for the other command to end, or name another folder")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::busy))]
     Busy {
         /// The folder.
         dir: PathBuf,
     },
     /// The flash's file has another size.
     #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual bridge", path.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::flash_size),
-        help("delete the file to start with a new unit, or name another folder")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::flash_size))]
     FlashSize {
         /// The file.
         path: PathBuf,
@@ -69,10 +59,7 @@ pub enum VirtualOpenError {
     },
     /// The scenario.
     #[error("{} does not say what a virtual bridge can be told", path.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::scenario),
-        help("docs/virtual-bridge.md lists what a scenario can say; without the file the defaults hold")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::scenario))]
     Scenario {
         /// The file.
         path: PathBuf,
@@ -86,20 +73,8 @@ pub enum VirtualOpenError {
     Write(#[from] AtomicWriteError),
     /// The cells could not be filled.
     #[error("the new unit's flash cannot be filled: {0}")]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::factory),
-        help("the folder's disk may be full; delete flash.bin there and try again")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::factory))]
     Factory(String),
-}
-
-impl Failure for VirtualOpenError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::Busy { .. } => Exit::Device,
-            _ => Exit::BadInput,
-        }
-    }
 }
 
 impl VirtualBridge {

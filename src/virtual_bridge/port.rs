@@ -12,7 +12,7 @@ use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{BusEvent, VirtualBridge};
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::{Bus, Capture};
@@ -22,8 +22,8 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// Nobody is attached.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-#[error("the virtual bridge {device} is not on the bus{}", why.cause())]
-#[diagnostic(code(asmpatch::virtual_bridge::absent), help("{}", why.help()))]
+#[error("the virtual bridge {device} is not on the bus{why}")]
+#[diagnostic(forward(why))]
 pub struct Absent {
     /// As `--device` takes it.
     pub device: String,
@@ -40,10 +40,7 @@ pub enum Unopened {
     Absent(#[from] Absent),
     /// What runs on it speaks another protocol.
     #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::other_protocol),
-        help("nothing was sent to it; flash an image of the open firmware first")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::other_protocol))]
     OtherProtocol {
         /// As `--device` takes it.
         device: String,
@@ -52,46 +49,17 @@ pub enum Unopened {
     },
 }
 
-impl Failure for Unopened {
-    fn exit(&self) -> Exit {
-        Exit::Device
-    }
-}
-
 /// Why a virtual bridge is not on the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 pub enum Absence {
     /// It has no power, or has left the bus.
+    #[error("")]
+    #[diagnostic(code(asmpatch::virtual_bridge::absent))]
     Off,
     /// The firmware in its flash answers no host.
+    #[error(": the firmware in its flash does not enumerate")]
+    #[diagnostic(code(asmpatch::virtual_bridge::mute))]
     Mute,
-}
-
-impl Absence {
-    const fn cause(self) -> &'static str {
-        match self {
-            Self::Off => "",
-            Self::Mute => ": the firmware in its flash does not enumerate",
-        }
-    }
-
-    const fn help(self) -> &'static str {
-        match self {
-            Self::Off => {
-                "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`"
-            }
-            Self::Mute => {
-                "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; \
-                 delete flash.bin for a new unit"
-            }
-        }
-    }
-}
-
-impl Failure for Absent {
-    fn exit(&self) -> Exit {
-        Exit::Device
-    }
 }
 
 /// A place for a virtual bridge.

@@ -13,7 +13,6 @@ use thiserror::Error;
 
 use super::open::VirtualOpenError;
 use super::unit::VirtualBridge;
-use crate::failure::{Exit, Failure};
 use crate::interrupt::{Interrupt, Interrupted};
 
 /// The file that asks.
@@ -28,32 +27,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum ReplugError {
     /// Nobody has the unit open.
     #[error("no process serves the virtual bridge in {}", dir.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::not_served),
-        help(
-            "nothing to do: a unit that is not served loses its power when a command ends, and has it when one begins"
-        )
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::not_served))]
     NotServed {
         /// The unit's folder.
         dir: PathBuf,
     },
     /// The process that has the unit does not answer.
     #[error("the process that has the virtual bridge in {} did not replug it within {PATIENCE:?}", dir.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::not_replugged),
-        help("only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::not_replugged))]
     NoAnswer {
         /// The unit's folder.
         dir: PathBuf,
     },
     /// The folder.
     #[error("cannot {what} {}", path.display())]
-    #[diagnostic(
-        code(asmpatch::virtual_bridge::replug_file),
-        help("the request is a file in the unit's folder, which you must be able to write to")
-    )]
+    #[diagnostic(code(asmpatch::virtual_bridge::replug_file))]
     File {
         /// What was tried.
         what: &'static str,
@@ -70,18 +58,6 @@ pub enum ReplugError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-impl Failure for ReplugError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NotServed { .. } => Exit::Refused,
-            Self::NoAnswer { .. } => Exit::Device,
-            Self::File { .. } => Exit::BadInput,
-            Self::Open(error) => error.exit(),
-            Self::Interrupted(interrupted) => interrupted.exit(),
-        }
-    }
 }
 
 /// Asks the server of the unit in `dir` to replug it, and waits until it has.

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use asmpatch::cli::errors::Exit;
 use asmpatch::digest::Sha256Digest;
-use asmpatch::failure::{Exit, Failure};
 use asmpatch::fetch::{
     Acquired, Cache, FetchError, Fetcher, HttpError, Limits, Manifests, Origin, Progress, Silent, Source, UnpackError,
 };
@@ -98,7 +98,7 @@ fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, Fetch
 fn http_error(result: Result<Acquired, FetchError>) -> HttpError {
     match result {
         Err(FetchError::Http(error)) => {
-            assert_eq!(error.exit(), Exit::BadInput);
+            assert_eq!(Exit::of(&error), Exit::BadInput);
             error
         }
         other => panic!("expected an HTTP error, got {other:?}"),
@@ -349,7 +349,7 @@ fn ctrl_c_ends_a_transfer_and_leaves_only_what_can_be_taken_up() {
         let source = Source::Url(server.url("/"));
         let (mut progress, interrupt) = (StopAtFirstBytes(&stop), Interrupt::watching(&stop));
         let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
-        assert_eq!(result.unwrap_err().exit(), Exit::Interrupted);
+        assert_eq!(Exit::of(&result.unwrap_err()), Exit::Interrupted);
         assert_eq!(files(&cache.path().join("partial")).len(), kept);
         assert_eq!(files(&cache.path().join("images")), [""; 0]);
         drop(release);

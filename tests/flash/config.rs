@@ -64,6 +64,8 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     assert!(rig.cells() == before);
 }
 
+// A POSIX shell takes the commands.
+#[cfg(unix)]
 #[test]
 fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_printed() {
     let rig = Rig::new("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");

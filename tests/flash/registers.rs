@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asmpatch::bridge::{ControlError, Port};
+use asmpatch::cli::recovery::{FlashFailure, Origin};
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
@@ -17,7 +18,6 @@ use asmpatch::flash::left::Left;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::{FlashEvent, FlashObserver, FlashStep};
 use asmpatch::flash::proof::Runs;
-use asmpatch::flash::recovery::{FlashFailure, Origin};
 use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::interrupt::Interrupt;

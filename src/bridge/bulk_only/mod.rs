@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::error::TransportError;
+use super::error::{TransportError, TransportErrorKind};
 use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::transport::{Transport, TransportKind};
@@ -83,7 +83,7 @@ impl<P: Pipes> BulkOnly<P> {
             CswStatus::Failed => (ScsiStatus::CheckCondition, self.request_sense(cdb)?),
             CswStatus::PhaseError => {
                 self.reset_recovery(cdb)?;
-                return Err(TransportError::PhaseError { command: cdb.name() });
+                return Err(TransportErrorKind::PhaseError.during(cdb));
             }
         };
         Ok(Completion { transferred: answer.transferred, status, sense })
@@ -93,9 +93,9 @@ impl<P: Pipes> BulkOnly<P> {
     fn transaction(&mut self, cdb: &Cdb, data: Option<Move>, timeout: Duration) -> Result<Answer, TransportError> {
         let deadline = Deadline::after(timeout);
         let expected = data.map_or(0, |data| data.len);
-        let transfer_length = u32::try_from(expected).map_err(|_| TransportError::Protocol {
-            command: cdb.name(),
-            what: format!("{expected} bytes do not fit a command wrapper's 32-bit length"),
+        let transfer_length = u32::try_from(expected).map_err(|_| {
+            let what = format!("{expected} bytes do not fit a command wrapper's 32-bit length");
+            TransportErrorKind::Protocol(what).during(cdb)
         })?;
         self.tag = self.tag.wrapping_add(1);
         let tag = self.tag;
@@ -103,9 +103,7 @@ impl<P: Pipes> BulkOnly<P> {
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
         let transfer = self.transfer(Part::Wrapper);
-        self.pipes
-            .put(transfer, &wrapper.to_bytes())
-            .map_err(|source| TransportError::Io { command: cdb.name(), source })?;
+        self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| TransportErrorKind::from(error).during(cdb))?;
 
         self.send_wrapper(cdb, data, &deadline)?;
         let mut moved = self.move_data(cdb, data, &deadline)?;
@@ -197,9 +195,9 @@ impl<P: Pipes> BulkOnly<P> {
         };
         match CommandStatusWrapper::parse(&self.buffer(Part::Status)[..received]) {
             Ok(csw) => Ok(csw),
-            Err(source) => {
+            Err(error) => {
                 self.reset_recovery(cdb)?;
-                Err(TransportError::BadStatus { command: cdb.name(), source })
+                Err(TransportErrorKind::BadStatus(error).during(cdb))
             }
         }
     }
@@ -214,7 +212,7 @@ impl<P: Pipes> BulkOnly<P> {
     ) -> Result<(), TransportError> {
         if csw.tag != tag {
             self.reset_recovery(cdb)?;
-            return Err(TransportError::TagMismatch { command: cdb.name(), expected: tag, found: csw.tag });
+            return Err(TransportErrorKind::TagMismatch { expected: tag, found: csw.tag }.during(cdb));
         }
         if csw.status != CswStatus::PhaseError && csw.residue > transfer_length {
             let residue = csw.residue;
@@ -234,7 +232,7 @@ impl<P: Pipes> BulkOnly<P> {
             CswStatus::Failed => Ok(None),
             CswStatus::PhaseError => {
                 self.reset_recovery(failed)?;
-                Err(TransportError::PhaseError { command: command.name().to_owned() })
+                Err(TransportErrorKind::PhaseError.during(command.cdb()))
             }
         }
     }
@@ -256,9 +254,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
         let len = workload.buffer_len();
         let data = self.transfer(Part::Data);
-        self.pipes
-            .reserve(data, len)
-            .map_err(|source| TransportError::Io { command: "preparing the queue".to_owned(), source })?;
+        self.pipes.reserve(data, len).map_err(|error| TransportErrorKind::from(error).during("preparing the queue"))?;
         let is_timed = workload.is_timed() || log::is_on();
         while let Some(job) = workload.next(&mut self.buffer(Part::Data)[..len]) {
             let job = job.clamped(len);

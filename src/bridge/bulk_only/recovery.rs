@@ -5,7 +5,7 @@ use std::time::Duration;
 use tracing::info;
 
 use super::{BulkOnly, Deadline};
-use crate::bridge::error::TransportError;
+use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::scsi::{Cdb, Command};
 
@@ -27,7 +27,7 @@ impl<P: Pipes> BulkOnly<P> {
             .and_then(|()| self.pipes.clear_halt(Endpoint::DataOut));
         match by_class {
             Ok(()) => Ok(()),
-            Err(PipeError::Disconnected) => Err(TransportError::Disconnected { command: cdb.name() }),
+            Err(PipeError::Disconnected) => Err(TransportErrorKind::Disconnected.during(cdb)),
             Err(_) => self.reset_port(cdb),
         }
     }
@@ -35,39 +35,32 @@ impl<P: Pipes> BulkOnly<P> {
     fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
         info!("{}: port reset", cdb.name());
         // What could not be taken back before comes back with the reset.
-        self.pipes.reset_port().and_then(|()| self.withdraw_all()).map_err(|error| match error {
-            PipeError::Disconnected => TransportError::Disconnected { command: cdb.name() },
-            PipeError::Stall => TransportError::Stalled { command: cdb.name() },
-            source => TransportError::Io { command: cdb.name(), source },
-        })
+        let reset = self.pipes.reset_port().and_then(|()| self.withdraw_all());
+        reset.map_err(|error| TransportErrorKind::from(error).during(cdb))
     }
 
     /// Recovers from a pipe's error and gives what the caller is to report. A device that is gone is not recovered,
     /// and one that goes during recovery is reported as gone.
     pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &Deadline) -> TransportError {
-        let command = cdb.name();
         if error == PipeError::Disconnected {
             // They come back by themselves; what does not is the pipes' to keep.
             let _ = self.withdraw_all();
-            return TransportError::Disconnected { command };
+            return TransportErrorKind::Disconnected.during(cdb);
         }
         if let Err(unrecovered) = self.reset_recovery(cdb) {
             return unrecovered;
         }
-        match error {
-            PipeError::Stall => TransportError::Stalled { command },
-            PipeError::Timeout => TransportError::Timeout { command, deadline: deadline.whole },
-            PipeError::Overflow => {
-                TransportError::Protocol { command, what: "the unit sent more than was asked for".to_owned() }
-            }
-            source => TransportError::Io { command, source },
-        }
+        let kind = match error {
+            PipeError::Timeout => TransportErrorKind::Timeout { deadline: deadline.whole },
+            other => other.into(),
+        };
+        kind.during(cdb)
     }
 
     /// The same for an answer that the protocol does not allow.
     pub(super) fn broken(&mut self, cdb: &Cdb, what: String) -> TransportError {
         match self.reset_recovery(cdb) {
-            Ok(()) => TransportError::Protocol { command: cdb.name(), what },
+            Ok(()) => TransportErrorKind::Protocol(what).during(cdb),
             Err(unrecovered) => unrecovered,
         }
     }
@@ -78,7 +71,7 @@ impl<P: Pipes> BulkOnly<P> {
         self.reset_recovery(&cdb)?;
         match self.probe() {
             Ok(()) => Ok(()),
-            Err(gone @ TransportError::Disconnected { .. }) => Err(gone),
+            Err(gone) if gone.is_gone() => Err(gone),
             Err(_) => {
                 self.reset_port(&cdb)?;
                 self.probe()

@@ -8,7 +8,7 @@ use script::Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 use script::{Answer, Script};
 
 use super::BulkOnly;
-use crate::bridge::{Completion, DataPhase, PipeError, Transport, TransportError};
+use crate::bridge::{Completion, DataPhase, PipeError, Transport, TransportError, TransportErrorKind};
 use crate::scsi::bot::{CSW_LEN, CommandStatusWrapper, CswStatus};
 use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
 
@@ -139,7 +139,7 @@ fn a_device_that_takes_no_wrapper_is_recovered_and_gets_no_data() {
     script.write_fails = [Some(PipeError::Timeout)].into();
     let mut engine = over(script);
     let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND);
-    assert!(matches!(outcome, Err(TransportError::Timeout { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })));
     let script = left_by(engine);
     assert!(script.written.is_empty());
     assert_eq!(script.log, RECOVERY);
@@ -188,7 +188,7 @@ fn a_stall_on_the_status_is_cleared_and_the_status_read_again() {
 fn a_second_stall_on_the_status_ends_in_reset_recovery() {
     let stall = || Fail(PipeError::Stall);
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), stall(), stall()]));
-    assert!(matches!(outcome, Err(TransportError::Stalled { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Stalled, .. })));
     assert_eq!(script.log, ["clear IN", "class reset", "clear IN", "clear OUT"]);
 }
 
@@ -205,7 +205,7 @@ fn a_stall_on_the_command_wrapper_is_recovered_and_the_wrapper_sent_again() {
 fn an_empty_packet_before_the_status_is_skipped_once() {
     assert_eq!(read8(Script::new([Data(vec![7; 8]), Data(vec![]), passed(0)])).0, good(8));
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(vec![]), Data(vec![])]));
-    assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::BadStatus(_), .. })));
     assert_eq!(script.log, RECOVERY);
 }
 
@@ -213,7 +213,7 @@ fn an_empty_packet_before_the_status_is_skipped_once() {
 fn a_status_that_is_none_ends_in_reset_recovery() {
     for bytes in [vec![1], vec![0xFF; CSW_LEN], b"USBS\0\0\0\0\0\0\0\0\x09".to_vec()] {
         let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(bytes)]));
-        assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+        assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::BadStatus(_), .. })));
         assert_eq!(script.log, RECOVERY);
     }
 }
@@ -221,21 +221,24 @@ fn a_status_that_is_none_ends_in_reset_recovery() {
 #[test]
 fn a_status_for_another_tag_ends_in_reset_recovery_and_names_both() {
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), WrongTag]));
-    assert!(matches!(outcome, Err(TransportError::TagMismatch { expected: 1, found: 0xFE, .. })));
+    assert!(matches!(
+        outcome,
+        Err(TransportError { kind: TransportErrorKind::TagMismatch { expected: 1, found: 0xFE }, .. })
+    ));
     assert_eq!(script.log, RECOVERY);
 }
 
 #[test]
 fn a_residue_larger_than_the_transfer_is_not_meaningful() {
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), passed(9)]));
-    assert!(matches!(outcome, Err(TransportError::Protocol { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })));
     assert_eq!(script.log, RECOVERY);
 }
 
 #[test]
 fn a_phase_error_ends_in_reset_recovery_whatever_its_residue() {
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Status(CswStatus::PhaseError, 99)]));
-    assert!(matches!(outcome, Err(TransportError::PhaseError { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::PhaseError, .. })));
     assert_eq!(script.log, RECOVERY);
 }
 
@@ -264,14 +267,14 @@ fn a_request_sense_that_fails_is_not_asked_why() {
 #[test]
 fn more_data_than_asked_for_ends_in_reset_recovery() {
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 64])]));
-    assert!(matches!(outcome, Err(TransportError::Protocol { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })));
     assert_eq!(script.log, RECOVERY);
 }
 
 #[test]
 fn a_device_that_goes_on_with_data_where_its_status_belongs_is_reset() {
     let (outcome, _, script) = read8(Script::new([Data(vec![7; 3]), Data(vec![7; 3])]));
-    assert!(matches!(outcome, Err(TransportError::BadStatus { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::BadStatus(_), .. })));
     assert_eq!(script.log, RECOVERY);
 }
 
@@ -280,7 +283,7 @@ fn silence_ends_in_reset_recovery() {
     let timeout = || Fail(PipeError::Timeout);
     for answers in [vec![timeout()], vec![Data(vec![7; 8]), timeout()]] {
         let (outcome, _, script) = read8(Script::new(answers));
-        assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SECOND, .. })));
+        assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SECOND }, .. })));
         assert_eq!(script.log, RECOVERY);
     }
 }
@@ -290,14 +293,14 @@ fn a_device_that_does_not_take_the_class_reset_gets_its_port_reset() {
     let mut script = Script::new([Fail(PipeError::Timeout)]);
     script.reset_fails = Some(PipeError::Timeout);
     let (outcome, _, script) = read8(script);
-    assert!(matches!(outcome, Err(TransportError::Timeout { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })));
     assert_eq!(script.log, ["class reset", "port reset"]);
 }
 
 #[test]
 fn a_device_that_is_gone_is_reported_as_gone_and_left_alone() {
     let (outcome, _, script) = read8(Script::new([Fail(PipeError::Disconnected)]));
-    assert!(matches!(outcome, Err(TransportError::Disconnected { .. })));
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Disconnected, .. })));
     assert!(script.log.is_empty());
 }
 
@@ -306,7 +309,7 @@ fn a_device_that_goes_during_recovery_is_reported_as_gone() {
     let mut script = Script::new([Fail(PipeError::Timeout)]);
     script.reset_fails = Some(PipeError::Stall);
     script.port_fails = Some(PipeError::Disconnected);
-    assert!(matches!(read8(script).0, Err(TransportError::Disconnected { .. })));
+    assert!(matches!(read8(script).0, Err(TransportError { kind: TransportErrorKind::Disconnected, .. })));
 }
 
 #[test]

@@ -6,17 +6,13 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
-use crate::failure::{Exit, Failure};
 
 /// A request that gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ControlError {
     /// The unit does not answer on its control endpoint.
     #[error("no answer to {request} within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::control::timeout),
-        help("run the command again; if it stays, unplug the unit, wait five seconds and plug it in again")
-    )]
+    #[diagnostic(code(asmpatch::control::timeout))]
     Timeout {
         /// The request, in words.
         request: String,
@@ -25,7 +21,7 @@ pub enum ControlError {
     },
     /// Bulk data don't move.
     #[error("no bulk data moved for {request} within {deadline:?}{}", if *answers { ", though the unit answers control requests" } else { "" })]
-    #[diagnostic(code(asmpatch::control::bulk_timeout), help("{}", bulk_help(*answers)))]
+    #[diagnostic(code(asmpatch::control::bulk_timeout))]
     BulkTimeout {
         /// The request that the data belong to, in words.
         request: String,
@@ -36,30 +32,21 @@ pub enum ControlError {
     },
     /// The device is gone.
     #[error("the unit disappeared during {request}")]
-    #[diagnostic(
-        code(asmpatch::control::disconnected),
-        help("check cable and power, plug the unit in again, and see what `asmpatch list` says of it")
-    )]
+    #[diagnostic(code(asmpatch::control::disconnected))]
     Disconnected {
         /// The request, in words.
         request: String,
     },
     /// A stall: the firmware does not take the request.
     #[error("the unit refused {request}")]
-    #[diagnostic(
-        code(asmpatch::control::stalled),
-        help("this build of the firmware does not know the request; `asmpatch list` tells what runs on the unit")
-    )]
+    #[diagnostic(code(asmpatch::control::stalled))]
     Stalled {
         /// The request, in words.
         request: String,
     },
     /// Fewer bytes than asked for.
     #[error("{request} moved {found} bytes, expected {expected}")]
-    #[diagnostic(
-        code(asmpatch::control::short),
-        help("what arrived can't be trusted; run the command again, and try another cable and port if it stays")
-    )]
+    #[diagnostic(code(asmpatch::control::short))]
     Short {
         /// The request, in words.
         request: String,
@@ -70,10 +57,7 @@ pub enum ControlError {
     },
     /// An answer whose fields make no sense.
     #[error("the unit's answer to {request} makes no sense: {what}")]
-    #[diagnostic(
-        code(asmpatch::control::malformed),
-        help("this build of the firmware does not keep to the protocol; `asmpatch list` tells what runs on the unit")
-    )]
+    #[diagnostic(code(asmpatch::control::malformed))]
     Malformed {
         /// The request, in words.
         request: String,
@@ -82,12 +66,7 @@ pub enum ControlError {
     },
     /// The SRAM DMA is still busy with an earlier transfer.
     #[error("the SRAM DMA has been busy for {deadline:?}: XDATA 0xC450 reads {status:#04x}")]
-    #[diagnostic(
-        code(asmpatch::control::sram_busy),
-        help(
-            "an earlier transfer waits for data that nobody sends; unplug the unit, wait five seconds and plug it in again"
-        )
-    )]
+    #[diagnostic(code(asmpatch::control::sram_busy))]
     SramBusy {
         /// The deadline that passed.
         deadline: Duration,
@@ -96,7 +75,7 @@ pub enum ControlError {
     },
     /// A request that the unit can't carry out: nothing was sent.
     #[error("{request} takes {limit}; {found} were asked for")]
-    #[diagnostic(code(asmpatch::control::length), help("split the transfer"))]
+    #[diagnostic(code(asmpatch::control::length))]
     Length {
         /// The request, in words.
         request: String,
@@ -107,25 +86,13 @@ pub enum ControlError {
     },
     /// Anything else that the system reports.
     #[error("{request}: {source}")]
-    #[diagnostic(
-        code(asmpatch::control::io),
-        help("see the system's log (`dmesg` on Linux) for what the host controller says")
-    )]
+    #[diagnostic(code(asmpatch::control::io))]
     Io {
         /// The request, in words.
         request: String,
         /// What the pipe said.
         source: PipeError,
     },
-}
-
-const fn bulk_help(answers: bool) -> &'static str {
-    if answers {
-        "unplug the unit, wait five seconds and plug it in again: its bulk pipes hang while it answers control requests, \
-         and only the power helps then"
-    } else {
-        "unplug the unit, wait five seconds and plug it in again"
-    }
 }
 
 impl ControlError {
@@ -137,11 +104,5 @@ impl ControlError {
             PipeError::Disconnected => Self::Disconnected { request },
             source @ (PipeError::Overflow | PipeError::Other(_)) => Self::Io { request, source },
         }
-    }
-}
-
-impl Failure for ControlError {
-    fn exit(&self) -> Exit {
-        Exit::Device
     }
 }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use miette::Diagnostic;
+use thiserror::Error;
+
 use super::command::COMPLETION_LEN;
 
 /// All four bytes of a dword.
@@ -113,36 +116,36 @@ pub const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u
 }
 
 /// How a request ended that expects a completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Diagnostic)]
 pub enum CompletionStatus {
     /// Successful completion.
+    #[error("success")]
+    #[diagnostic(code(asmpatch::pcie::completion))]
     Success,
     /// Unsupported request: nobody there, or nobody decodes the address.
+    #[error("unsupported request")]
+    #[diagnostic(code(asmpatch::pcie::unsupported))]
     UnsupportedRequest,
     /// Configuration request retry: the function is still starting.
+    #[error("configuration request retry")]
+    #[diagnostic(code(asmpatch::pcie::retry))]
     ConfigRetry,
     /// Completer abort.
+    #[error("completer abort")]
+    #[diagnostic(code(asmpatch::pcie::abort))]
     CompleterAbort,
     /// A status that PCIe does not define.
+    #[error("reserved status {0}")]
+    #[diagnostic(code(asmpatch::pcie::completion))]
     Reserved(u8),
     /// The bridge's engine reports an error, and no completion.
+    #[error("error in the bridge")]
+    #[diagnostic(code(asmpatch::pcie::no_completion))]
     Failed,
     /// No completion came in the bridge's time.
+    #[error("no completion in time")]
+    #[diagnostic(code(asmpatch::pcie::no_completion))]
     TimedOut,
-}
-
-impl fmt::Display for CompletionStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Success => f.write_str("success"),
-            Self::UnsupportedRequest => f.write_str("unsupported request"),
-            Self::ConfigRetry => f.write_str("configuration request retry"),
-            Self::CompleterAbort => f.write_str("completer abort"),
-            Self::Reserved(status) => write!(f, "reserved status {status}"),
-            Self::Failed => f.write_str("error in the bridge"),
-            Self::TimedOut => f.write_str("no completion in time"),
-        }
-    }
 }
 
 /// What came back of a request.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tracing::debug;
 
-use super::error::TransportError;
+use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Job, Workload};
@@ -24,6 +24,8 @@ use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};
 
+/// What a shared status transfer does, for errors.
+const WAITING: &str = "waiting for a status";
 /// Commands in flight. The chip has a slot more, which is free until the unit has seen that an earlier command is over.
 const MAX_DEPTH: usize = 31;
 /// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
@@ -143,7 +145,7 @@ impl<P: Pipes> Uas<P> {
             None => self.ask_for_status()?,
         }
         let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
-        self.pipes.put(command, &unit).map_err(|error| lost(self.name_of(at), error))?;
+        self.pipes.put(command, &unit).map_err(|error| TransportErrorKind::from(error).during(self.activity_of(at)))?;
         self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
     }
 
@@ -163,7 +165,7 @@ impl<P: Pipes> Uas<P> {
                 }
                 Ok(())
             }
-            Err(error) => Err(lost(self.name_of(at), error)),
+            Err(error) => Err(TransportErrorKind::from(error).during(self.activity_of(at))),
         }
     }
 
@@ -175,7 +177,7 @@ impl<P: Pipes> Uas<P> {
         }
         self.pipes
             .submit(shared.transfer, Endpoint::Status, 0, STATUS_LEN)
-            .map_err(|error| lost("asking for a status".to_owned(), error))?;
+            .map_err(|error| TransportErrorKind::from(error).during("asking for a status"))?;
         shared.is_out = true;
         Ok(())
     }
@@ -197,11 +199,11 @@ impl<P: Pipes> Uas<P> {
             TransferEnd::Completed if reaped.moved == COMMAND_IU_LEN => Ok(busy.has_ended().then_some(at)),
             TransferEnd::Completed => {
                 let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
-                Err(TransportError::Protocol { command: self.name_of(at), what })
+                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
             }
             TransferEnd::Cancelled if busy.is_cancelled => Ok(None),
-            TransferEnd::Cancelled => Err(taken_with_another(self.name_of(at))),
-            TransferEnd::Failed(error) => Err(lost(self.name_of(at), error.clone())),
+            TransferEnd::Cancelled => Err(taken_with_another(self.activity_of(at))),
+            TransferEnd::Failed(error) => Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at))),
         }
     }
 
@@ -212,18 +214,20 @@ impl<P: Pipes> Uas<P> {
         match &reaped.end {
             TransferEnd::Completed => Ok(ended),
             TransferEnd::Cancelled if busy.is_cancelled => Ok(ended),
-            TransferEnd::Cancelled => Err(taken_with_another(self.name_of(at))),
+            TransferEnd::Cancelled => Err(taken_with_another(self.activity_of(at))),
             // The device has no more to say on this pipe; its status tells why.
             TransferEnd::Failed(PipeError::Stall) => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't be left on a pipe that starts over: all of them are ended.
-                    return Err(lost(self.name_of(at), PipeError::Stall));
+                    return Err(TransportErrorKind::from(PipeError::Stall).during(self.activity_of(at)));
                 }
-                self.pipes.clear_halt(endpoint).map_err(|error| lost(self.name_of(at), error))?;
+                self.pipes
+                    .clear_halt(endpoint)
+                    .map_err(|error| TransportErrorKind::from(error).during(self.activity_of(at)))?;
                 Ok(ended)
             }
-            TransferEnd::Failed(error) => Err(lost(self.name_of(at), error.clone())),
+            TransferEnd::Failed(error) => Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at))),
         }
     }
 
@@ -234,13 +238,16 @@ impl<P: Pipes> Uas<P> {
         match &reaped.end {
             TransferEnd::Completed => {}
             TransferEnd::Cancelled => return Ok(None),
-            TransferEnd::Failed(error) => return Err(lost(self.name_of(at), error.clone())),
+            TransferEnd::Failed(error) => {
+                return Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at)));
+            }
         }
-        let unit = self.unit_in(reaped).map_err(|what| TransportError::Protocol { command: self.name_of(at), what })?;
+        let unit =
+            self.unit_in(reaped).map_err(|what| TransportErrorKind::Protocol(what).during(self.activity_of(at)))?;
         let found = tag_in(&unit);
         if found != tag_of(at) {
             let (expected, found) = (u32::from(tag_of(at).0), u32::from(found.0));
-            return Err(TransportError::TagMismatch { command: self.name_of(at), expected, found });
+            return Err(TransportErrorKind::TagMismatch { expected, found }.during(self.activity_of(at)));
         }
         self.take_unit(at, unit)
     }
@@ -249,18 +256,17 @@ impl<P: Pipes> Uas<P> {
         if let Some(shared) = &mut self.shared_status {
             shared.is_out = false;
         }
-        let waiting = || "waiting for a status".to_owned();
         match &reaped.end {
             TransferEnd::Completed => {}
             TransferEnd::Cancelled => return Ok(None),
-            TransferEnd::Failed(error) => return Err(lost(waiting(), error.clone())),
+            TransferEnd::Failed(error) => return Err(TransportErrorKind::from(error.clone()).during(WAITING)),
         }
-        let unit = self.unit_in(reaped).map_err(|what| TransportError::Protocol { command: waiting(), what })?;
+        let unit = self.unit_in(reaped).map_err(|what| TransportErrorKind::Protocol(what).during(WAITING))?;
         let found = tag_in(&unit);
         let at = usize::from(found.0).wrapping_sub(1);
         if self.slots.get(at).is_none_or(|slot| slot.busy.is_none()) {
             let what = format!("the unit answered tag {:#x}, which was not sent", found.0);
-            return Err(TransportError::Protocol { command: waiting(), what });
+            return Err(TransportErrorKind::Protocol(what).during(WAITING));
         }
         let ended = self.take_unit(at, unit)?;
         let others = self.in_flight > usize::from(ended.is_some());
@@ -300,7 +306,7 @@ impl<P: Pipes> Uas<P> {
             }
             StatusIu::Response { code, .. } => {
                 let what = format!("the unit refused the command IU: {}", response_meaning(code));
-                Err(TransportError::Protocol { command: self.name_of(at), what })
+                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
             }
             StatusIu::ReadReady(_) => self.data_is_ready(at, Endpoint::DataIn),
             StatusIu::WriteReady(_) => self.data_is_ready(at, Endpoint::DataOut),
@@ -322,7 +328,7 @@ impl<P: Pipes> Uas<P> {
             }
             _ => {
                 let what = "the unit is ready for data that the command does not move".to_owned();
-                Err(TransportError::Protocol { command: self.name_of(at), what })
+                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
             }
         }
     }
@@ -334,8 +340,8 @@ impl<P: Pipes> Uas<P> {
         })
     }
 
-    fn name_of(&self, at: usize) -> String {
-        self.slots[at].busy.as_ref().map_or_else(|| "a command".to_owned(), |busy| busy.job.cdb.name())
+    fn activity_of(&self, at: usize) -> Activity {
+        self.slots[at].busy.as_ref().map_or(Activity::Named("a command"), |busy| busy.job.cdb.into())
     }
 }
 
@@ -392,22 +398,11 @@ const fn tag_in(unit: &StatusIu) -> Tag {
     }
 }
 
-/// A pipe's error as a command's; what has to be recovered is up to [`Uas::failed`].
-fn lost(command: String, error: PipeError) -> TransportError {
-    match error {
-        PipeError::Disconnected => TransportError::Disconnected { command },
-        PipeError::Stall => TransportError::Stalled { command },
-        PipeError::Overflow => {
-            TransportError::Protocol { command, what: "the unit sent more than was asked for".to_owned() }
-        }
-        source => TransportError::Io { command, source },
-    }
-}
-
 /// A transfer that came back though nobody cancelled it. macOS takes back all of an endpoint, or of its stream, together;
 /// without streams that is every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
-fn taken_with_another(command: String) -> TransportError {
-    lost(command, PipeError::Other("the system took it back together with another command".to_owned()))
+fn taken_with_another(activity: Activity) -> TransportError {
+    let what = "the system took it back together with another command".to_owned();
+    TransportErrorKind::Io(PipeError::Other(what)).during(activity)
 }
 
 /// UAS-3, table 20.

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::Uas;
 use super::slot::Busy;
-use super::{Uas, lost};
-use crate::bridge::error::TransportError;
+use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::workload::{Completion, JobData, Workload};
@@ -22,12 +22,14 @@ impl<P: Pipes> Uas<P> {
         // Only after a system that gave transfers back neither when they were cancelled nor with the port's reset.
         if self.in_flight > 0 {
             let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
-            return Err(lost("preparing the queue".to_owned(), still_out));
+            return Err(TransportErrorKind::from(still_out).during("preparing the queue"));
         }
         let len = workload.buffer_len();
         for at in 0..depth {
             let data = self.slots[at].data;
-            self.pipes.reserve(data, len).map_err(|error| lost("preparing the queue".to_owned(), error))?;
+            self.pipes
+                .reserve(data, len)
+                .map_err(|error| TransportErrorKind::from(error).during("preparing the queue"))?;
         }
         self.free.clear();
         self.free.extend((0..depth).rev());
@@ -74,7 +76,7 @@ impl<P: Pipes> Uas<P> {
                 }
                 Ok(None) => {}
                 Err(PipeError::Timeout) => self.expire(next)?,
-                Err(error) => return Err(lost("the queue".to_owned(), error)),
+                Err(error) => return Err(TransportErrorKind::from(error).during("the queue")),
             }
         }
     }
@@ -82,7 +84,7 @@ impl<P: Pipes> Uas<P> {
     fn reap_now(&mut self) -> Result<Option<Reaped>, TransportError> {
         match self.pipes.reap(Duration::ZERO) {
             Err(PipeError::Timeout) => Ok(None),
-            other => other.map_err(|error| lost("the queue".to_owned(), error)),
+            other => other.map_err(|error| TransportErrorKind::from(error).during("the queue")),
         }
     }
 
@@ -116,7 +118,7 @@ impl<P: Pipes> Uas<P> {
             };
             if busy.end.is_none() || busy.is_cancelled {
                 let deadline = busy.timeout;
-                return Err(TransportError::Timeout { command: busy.job.cdb.name(), deadline });
+                return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb));
             }
             busy.cancel(now);
             self.pipes.cancel(data);

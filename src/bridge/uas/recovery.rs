@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tracing::info;
 
 use super::slot::Pending;
-use super::{PROBE_TIMEOUT, Uas, depth_with, lost};
-use crate::bridge::error::TransportError;
+use super::{PROBE_TIMEOUT, Uas, depth_with};
+use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{PipeError, Pipes};
 use crate::bridge::single::Single;
 use crate::bridge::workload::DataPhase;
@@ -22,13 +22,13 @@ impl<P: Pipes> Uas<P> {
     /// Ends everything in flight after an error, and gives what the caller is to report: the error, or that the unit
     /// went away meanwhile.
     pub(super) fn failed(&mut self, error: TransportError) -> TransportError {
-        if matches!(error, TransportError::Disconnected { .. }) {
+        if error.is_gone() {
             self.drain();
             return error;
         }
         match self.end_all() {
             Ok(()) => error,
-            Err(gone @ TransportError::Disconnected { .. }) => gone,
+            Err(gone) if gone.is_gone() => gone,
             Err(_) => error,
         }
     }
@@ -42,7 +42,7 @@ impl<P: Pipes> Uas<P> {
 
     pub(super) fn reset(&mut self) -> Result<(), TransportError> {
         info!("UAS: {} commands in flight: port reset", self.in_flight);
-        let resetting = |error| lost("resetting the port".to_owned(), error);
+        let resetting = |error: PipeError| TransportErrorKind::from(error).during("resetting the port");
         self.pipes.reset_port().map_err(resetting)?;
         // What was not given back before comes back with the reset.
         if !self.drain() {
@@ -130,7 +130,7 @@ impl<P: Pipes> Uas<P> {
         self.end_all()?;
         match self.probe() {
             Ok(()) => Ok(()),
-            Err(gone @ TransportError::Disconnected { .. }) => Err(gone),
+            Err(gone) if gone.is_gone() => Err(gone),
             Err(_) => {
                 self.reset()?;
                 self.probe()

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Role, Uas, lost};
-use crate::bridge::error::TransportError;
+use super::{Role, Uas};
+use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, TransferEnd, TransferId};
 
 /// How long a cancelled transfer may take to come back.
@@ -22,7 +22,7 @@ impl<P: Pipes> Uas<P> {
         buffer: &mut [u8],
         timeout: Duration,
     ) -> Result<usize, TransportError> {
-        let failed = |error| lost(READING.to_owned(), error);
+        let failed = |error: PipeError| TransportErrorKind::from(error).during(READING);
         let no_stream = || PipeError::Other("there is no stream that belongs to no command".to_owned());
         let stream = self.stream_of_nobody().ok_or_else(|| failed(no_stream()))?;
         let transfer = self.spare_transfer().map_err(failed)?;
@@ -32,7 +32,7 @@ impl<P: Pipes> Uas<P> {
             Ok(Some((moved, TransferEnd::Completed))) => Ok(moved),
             Ok(Some((_, TransferEnd::Failed(error)))) | Err(error) => Err(failed(error)),
             Ok(Some((_, TransferEnd::Cancelled)) | None) => {
-                Err(TransportError::Timeout { command: READING.to_owned(), deadline: timeout })
+                Err(TransportErrorKind::Timeout { deadline: timeout }.during(READING))
             }
         };
         match came {
@@ -41,7 +41,7 @@ impl<P: Pipes> Uas<P> {
                 buffer[..brought.len()].copy_from_slice(brought);
                 Ok(brought.len())
             }
-            Err(gone @ TransportError::Disconnected { .. }) => Err(gone),
+            Err(gone) if gone.is_gone() => Err(gone),
             // The DMA may still be armed: only a reset of the port makes it forget.
             Err(error) => {
                 self.pipes.cancel(transfer);

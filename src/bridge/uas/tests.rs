@@ -5,7 +5,9 @@ mod liar;
 use std::time::Duration;
 
 use super::Uas;
-use crate::bridge::{Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportKind, Workload};
+use crate::bridge::{
+    Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+};
 use crate::scsi::uas::{StatusIu, Tag};
 use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
 use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
@@ -121,7 +123,7 @@ fn a_stall_under_many_commands_ends_all_of_them_and_the_next_ones_work() {
     fill_window(&unit);
     let mut engine = engine(&unit);
     let error = engine.run(&mut ReadWindow::of(100), 31, SECOND).unwrap_err();
-    assert!(matches!(error, TransportError::Stalled { .. }), "{error}");
+    assert!(matches!(error, TransportError { kind: TransportErrorKind::Stalled, .. }), "{error}");
     let mut reads = ReadWindow::of(100);
     engine.run(&mut reads, 31, SECOND).unwrap();
     assert_eq!((reads.sent, reads.wrong), (100, 0));
@@ -134,7 +136,7 @@ fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
     let mut data = [0; 128];
     let cdb = Command::ConfigRead(crate::firmware::BlockIndex::Zero).cdb();
     let error = engine.execute(&cdb, DataPhase::In(&mut data), SECOND).unwrap_err();
-    assert!(matches!(error, TransportError::Disconnected { .. }), "{error}");
+    assert!(matches!(error, TransportError { kind: TransportErrorKind::Disconnected, .. }), "{error}");
 }
 
 #[test]
@@ -163,7 +165,7 @@ fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
     let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
     for status in lies {
         let (outcome, mut engine) = inquire(Lies { status: Some(status), ..Lies::default() });
-        assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+        assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
         assert_eq!(engine.pipes_mut().resets(), 1);
     }
 }
@@ -171,7 +173,10 @@ fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
 #[test]
 fn a_status_for_a_tag_never_sent_names_both_tags() {
     let (outcome, _) = inquire(Lies { status: Some(good(7)), ..Lies::default() });
-    assert!(matches!(outcome, Err(TransportError::TagMismatch { expected: 1, found: 7, .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(TransportError { kind: TransportErrorKind::TagMismatch { expected: 1, found: 7 }, .. })),
+        "{outcome:?}"
+    );
     let (outcome, _) = inquire(Lies { status: Some(good(7)), streams: 0, ..Lies::default() });
     assert!(outcome.unwrap_err().to_string().contains("tag 0x7, which was not sent"));
 }
@@ -180,7 +185,7 @@ fn a_status_for_a_tag_never_sent_names_both_tags() {
 fn readiness_for_data_that_no_command_moves_is_an_error() {
     let write_ready = StatusIu::WriteReady(Tag(1)).to_bytes();
     let (outcome, _) = inquire(Lies { status: Some(write_ready), streams: 0, ..Lies::default() });
-    assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
 }
 
 #[test]
@@ -246,7 +251,7 @@ fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
 #[test]
 fn more_data_than_asked_for_is_an_error() {
     let (outcome, _) = inquire(Lies { data: Some(vec![0; 37]), ..Lies::default() });
-    assert!(matches!(outcome, Err(TransportError::Protocol { .. })), "{outcome:?}");
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
 }
 
 #[test]
@@ -258,7 +263,10 @@ fn an_inquiry_of_one_byte_is_a_short_answer() {
 #[test]
 fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
     let (outcome, mut engine) = inquire(Lies::default());
-    assert!(matches!(outcome, Err(TransportError::Timeout { deadline: SHORT, .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SHORT }, .. })),
+        "{outcome:?}"
+    );
     assert_eq!(engine.pipes_mut().resets(), 1);
 }
 

@@ -45,7 +45,7 @@ impl Card {
     pub(super) fn register_read(&self, offset: u64) -> u32 {
         match u16::try_from(offset).unwrap_or(u16::MAX) {
             ID => ID_VALUE,
-            STATUS => self.status | self.fault.map_or(0, |fault| u32::from(fault.code()) << 8),
+            STATUS => self.status | self.fault.map_or(0, |fault| u32::from(fault.number()) << 8),
             CYCLES => self.cycles,
             FAULT_AT => self.fault.map_or(0, CardFault::at),
             at if HELD.contains(&at) => self.held(at),

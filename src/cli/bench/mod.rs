@@ -16,7 +16,8 @@ use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
 use crate::bridge::UnitInfo;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::Capture;
@@ -144,61 +145,28 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 /// A unit of silicon was to be predicted.
 #[derive(Debug, Error, Diagnostic)]
 #[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
-#[diagnostic(
-    code(asmpatch::bench::no_model),
-    help(
-        "leave --predict out to measure a unit; to predict it, restore its backup to a virtual bridge: --device virtual:DIR"
-    )
-)]
+#[diagnostic(code(asmpatch::bench::no_model))]
 struct NoModel;
-
-impl Failure for NoModel {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
-}
 
 /// What the figures did not reach.
 #[derive(Debug, Error, Diagnostic)]
 enum CheckFailed {
     #[error("bytes came back different from what was written")]
-    #[diagnostic(
-        code(asmpatch::bench::corrupt),
-        help(
-            "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it again"
-        )
-    )]
+    #[diagnostic(code(asmpatch::bench::corrupt))]
     Corrupt,
     #[error("{path} does not work: {what}")]
-    #[diagnostic(
-        code(asmpatch::bench::failed),
-        help(
-            "stock firmware never answers WRITE(16) over UAS, and patched firmware does; else try another cable and port, and power-cycle the unit"
-        )
-    )]
+    #[diagnostic(code(asmpatch::bench::failed))]
     Failed { path: Path, what: String },
     #[error("the pattern could not be written and read back: {what}")]
-    #[diagnostic(
-        code(asmpatch::bench::integrity),
-        help("the report's first lines tell which way failed; try another cable and port, and power-cycle the unit")
-    )]
+    #[diagnostic(code(asmpatch::bench::integrity))]
     Integrity { what: String },
     #[error("{path}: {}, at least {floor} MB/s was asked for", found_words(*found))]
-    #[diagnostic(
-        code(asmpatch::bench::floor),
-        help("`asmpatch list` shows the speed of the link; try another port and cable")
-    )]
+    #[diagnostic(code(asmpatch::bench::floor))]
     Floor { path: Path, found: Option<f64>, floor: f64 },
 }
 
 fn found_words(found: Option<f64>) -> String {
     found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"))
-}
-
-impl Failure for CheckFailed {
-    fn exit(&self) -> Exit {
-        Exit::CheckFailed
-    }
 }
 
 /// The report and, with a baseline, what changed: the JSON of `--json`.

@@ -5,17 +5,18 @@ use std::str::FromStr;
 
 use super::{ConfigError, block};
 use crate::cli::Context;
+use crate::cli::errors::Exit;
+use crate::cli::flash::recovery::Origin;
 use crate::cli::flash::{Choice, Job, Outcome, PreparedUnit, Session, WritingArgs};
 use crate::cli::known::PatchDirs;
 use crate::digest::Sha256Digest;
-use crate::failure::{AnyFailure, Exit};
+use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Origin;
 use crate::unit::OpenError;
 
 /// Change a unit's serial number or names.

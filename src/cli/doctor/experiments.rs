@@ -8,7 +8,7 @@ use crate::bridge::{AnyTransport, Bridge, Speed};
 use crate::cli::flash::ask;
 use crate::doctor::{Answer, Examination, Experiment, Finding};
 use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::flash::firmware_kind::Runs;
 use crate::interrupt::Interrupt;
 use crate::pcap::Capture;
@@ -20,44 +20,22 @@ use crate::{bridge, cli};
 enum Refused {
     /// Nobody there to ask.
     #[error("there is no terminal to ask on")]
-    #[diagnostic(
-        code(asmpatch::doctor::not_asked),
-        help("say `--yes` to run the experiments without a question. Nothing was sent to the unit")
-    )]
+    #[diagnostic(code(asmpatch::doctor::not_asked))]
     NotAsked,
     /// They are for another unit.
     #[error("the experiments are not for this unit: {why}")]
-    #[diagnostic(
-        code(asmpatch::doctor::no_experiments),
-        help(
-            "they need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written"
-        )
-    )]
+    #[diagnostic(code(asmpatch::doctor::no_experiments))]
     Unfit {
         /// What is wrong.
         why: String,
     },
     /// The unit hangs.
     #[error("the unit does not answer any more after {experiment}")]
-    #[diagnostic(
-        code(asmpatch::doctor::hangs),
-        help(
-            "only its power helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was written to its flash. What was seen is in the report"
-        )
-    )]
+    #[diagnostic(code(asmpatch::doctor::hangs))]
     Hangs {
         /// What it was.
         experiment: &'static str,
     },
-}
-
-impl Failure for Refused {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::NotAsked | Self::Unfit { .. } => Exit::Refused,
-            Self::Hangs { .. } => Exit::Device,
-        }
-    }
 }
 
 /// Returns an error where a question could not be answered.

@@ -1,6 +1,7 @@
 //! `asmpatch flash`.
 
 pub(super) mod ask;
+pub mod recovery;
 mod screen;
 mod session;
 pub(super) mod show;
@@ -13,16 +14,17 @@ use super::Context;
 use super::backup::BackupPlace;
 use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
-use crate::failure::{AnyFailure, Exit};
+use crate::cli::errors::Exit;
+use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
 use crate::flash::firmware_kind::Rewritable;
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Origin;
 use crate::shell;
 use crate::unit::Selector;
 
+use recovery::Origin;
 pub use screen::Screen;
 pub use session::{Choice, Job, Outcome, PreparedUnit, Session};
 pub use show::SSD_LOST;

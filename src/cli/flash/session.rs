@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use super::recovery::{FlashFailure, Origin};
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::Port;
 use crate::cli::deadlines::Deadlines;
+use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
 use crate::devices::Devices;
-use crate::failure::{AnyFailure, Exit, Failure, fenced};
+use crate::failure::{AnyFailure, fenced};
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
 use crate::flash::guard::Refusal;
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::{FlashFailure, Origin};
 use crate::flash::registers::BUDGET;
 use crate::flash::run::{self, FlashOptions, FlashReport};
 use crate::interrupt::{self, Interrupt};
@@ -175,7 +176,7 @@ impl<'a> Session<'a> {
         }
         match answer {
             // The array has it already, for each unit that would have been written.
-            Err(failure) if self.args.json => Ok(exit.max(failure.exit())),
+            Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.diagnostic()))),
             Err(failure) => Err(failure),
             Ok(()) => Ok(exit),
         }
@@ -322,11 +323,11 @@ impl<'a> Session<'a> {
                 }
                 Exit::Done
             }
-            Outcome::Refused(failure) => failure.exit(),
+            Outcome::Refused(failure) => Exit::of(failure.diagnostic()),
             Outcome::Stopped(_, failure) => {
                 self.context.report_diagnostic(failure);
                 failure.way_out().iter().for_each(|line| errln!("        {line}"));
-                failure.exit()
+                Exit::of(failure)
             }
         }
     }

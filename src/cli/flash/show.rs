@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic as _;
 use serde::Serialize;
 
+use super::recovery::{Action, Origin, restore};
 use super::session::{Job, Outcome, PreparedUnit};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
@@ -19,7 +20,6 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::StepReport;
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, Origin, restore};
 use crate::flash::run::FlashReport;
 use crate::shell;
 

@@ -14,8 +14,9 @@ use thiserror::Error;
 
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
+use crate::cli::errors::Exit;
 use crate::digest::to_hex;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
 use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
@@ -153,34 +154,16 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
 enum Refusal {
     /// Nothing on the unit carries PCIe requests.
     #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
-    #[diagnostic(
-        code(asmpatch::pcie::no_firmware),
-        help("nothing was sent to it. Give it firmware first: `asmpatch flash FILE`")
-    )]
+    #[diagnostic(code(asmpatch::pcie::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
     /// The firmware uses the engine itself.
     #[error("{device}: an SSD is behind the bridge ({what})")]
-    #[diagnostic(
-        code(asmpatch::pcie::ssd),
-        help(
-            "the firmware drives the SSD by the registers that send PCIe requests: two users would corrupt each other's, \
-             and with them the SSD's data. Nothing was sent to the PCIe side"
-        )
-    )]
+    #[diagnostic(code(asmpatch::pcie::ssd))]
     Ssd { device: String, what: String },
     /// Nobody can tell whether an SSD is there.
     #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
-    #[diagnostic(
-        code(asmpatch::pcie::unknown_behind),
-        help("nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again")
-    )]
+    #[diagnostic(code(asmpatch::pcie::unknown_behind))]
     CannotTell { device: String, why: String },
-}
-
-impl Failure for Refusal {
-    fn exit(&self) -> Exit {
-        Exit::Refused
-    }
 }
 
 /// The clock, and Ctrl-C.

@@ -9,7 +9,7 @@ use crate::atomic;
 use crate::chip::CLOCK_MHZ;
 use crate::cli::names::Names;
 use crate::cli::output;
-use crate::failure::{AnyFailure, Exit, Failure};
+use crate::failure::AnyFailure;
 use crate::firmware::Image;
 use crate::mcu::{Observer, Step};
 use crate::profile::{Coverage, Profile, Timeline};
@@ -42,33 +42,15 @@ pub struct AuthorArgs {
 /// Why there can be no coverage.
 #[derive(Debug, Error, Diagnostic)]
 #[error("no file of --symbols has source lines")]
-#[diagnostic(
-    code(asmpatch::run::no_lines),
-    help("compile and link with `sdcc --debug`, and give the .cdb that it writes")
-)]
+#[diagnostic(code(asmpatch::run::no_lines))]
 struct NoLines;
-
-impl Failure for NoLines {
-    fn exit(&self) -> Exit {
-        Exit::BadInput
-    }
-}
 
 /// Two results for one file.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{} would hold two results", path.display())]
-#[diagnostic(
-    code(asmpatch::run::same_output),
-    help("give each of --profile, --timeline and --coverage a file of its own")
-)]
+#[diagnostic(code(asmpatch::run::same_output))]
 struct SameOutput {
     path: PathBuf,
-}
-
-impl Failure for SameOutput {
-    fn exit(&self) -> Exit {
-        Exit::Usage
-    }
 }
 
 /// What measures a run; `None` where it isn't asked for.

@@ -6,7 +6,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::bridge::ControlError;
-use crate::failure::{Exit, Failure};
 use crate::firmware::FlashAddress;
 
 /// A flash that did not do what it was told, or a unit that did not carry it there.
@@ -18,22 +17,14 @@ pub enum RegisterError {
     Control(#[from] ControlError),
     /// No flash answers.
     #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", id[0], id[1], id[2])]
-    #[diagnostic(
-        code(asmpatch::registers::no_flash),
-        help(
-            "what the unit reads can't be its flash; unplug the unit, wait five seconds, plug it in again and try once more"
-        )
-    )]
+    #[diagnostic(code(asmpatch::registers::no_flash))]
     NoFlash {
         /// What command 9F brought.
         id: [u8; 3],
     },
     /// The controller does not end a command.
     #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
-    #[diagnostic(
-        code(asmpatch::registers::controller),
-        help("run the command again; if it stays, unplug the unit, wait five seconds and plug it in again")
-    )]
+    #[diagnostic(code(asmpatch::registers::controller))]
     Controller {
         /// The flash's command.
         command: u8,
@@ -42,7 +33,7 @@ pub enum RegisterError {
     },
     /// The flash stays busy.
     #[error("the flash is still busy with {what} at {at} after {deadline:?}")]
-    #[diagnostic(code(asmpatch::registers::busy), help("the flash may be worn out; run the command again"))]
+    #[diagnostic(code(asmpatch::registers::busy))]
     Busy {
         /// With what, in words.
         what: &'static str,
@@ -53,12 +44,7 @@ pub enum RegisterError {
     },
     /// The block protection stays.
     #[error("the flash stays write-protected: its status reads {status:#04x} after {tries} tries to clear it")]
-    #[diagnostic(
-        code(asmpatch::registers::protected),
-        help(
-            "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write such a flash"
-        )
-    )]
+    #[diagnostic(code(asmpatch::registers::protected))]
     Protected {
         /// The status register.
         status: u8,
@@ -67,27 +53,21 @@ pub enum RegisterError {
     },
     /// All of it took too long.
     #[error("reading and writing the flash has taken more than {budget:?}")]
-    #[diagnostic(
-        code(asmpatch::registers::out_of_time),
-        help("the unit answers, but too slowly: try another cable and port, without a hub, and run the command again")
-    )]
+    #[diagnostic(code(asmpatch::registers::out_of_time))]
     OutOfTime {
         /// How long it may take.
         budget: Duration,
     },
     /// Reads differ.
     #[error("the flash reads differently each time at {at}")]
-    #[diagnostic(
-        code(asmpatch::registers::unstable),
-        help("what arrived can't be trusted; try another cable and port, without a hub, and run the command again")
-    )]
+    #[diagnostic(code(asmpatch::registers::unstable))]
     Unstable {
         /// The sector.
         at: FlashAddress,
     },
     /// A sector is not FF after its erase.
     #[error("the sector at {at} does not erase: {count} of its bytes are not FF")]
-    #[diagnostic(code(asmpatch::registers::not_erased), help("the flash may be worn out there; run the command again"))]
+    #[diagnostic(code(asmpatch::registers::not_erased))]
     NotErased {
         /// The sector.
         at: FlashAddress,
@@ -96,7 +76,7 @@ pub enum RegisterError {
     },
     /// What was programmed does not read back.
     #[error("{count} bytes at {at} read back otherwise than written")]
-    #[diagnostic(code(asmpatch::registers::differs), help("the flash may be worn out there; run the command again"))]
+    #[diagnostic(code(asmpatch::registers::differs))]
     Differs {
         /// The page or sector.
         at: FlashAddress,
@@ -109,11 +89,5 @@ impl RegisterError {
     /// Whether trying again over the same connection can't help: the unit is gone, or the time is over.
     pub(in crate::flash) const fn is_final(&self) -> bool {
         matches!(self, Self::OutOfTime { .. } | Self::Control(ControlError::Disconnected { .. }))
-    }
-}
-
-impl Failure for RegisterError {
-    fn exit(&self) -> Exit {
-        Exit::Device
     }
 }

@@ -166,7 +166,7 @@ impl Run<'_> {
         let mut seen = None;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::Port)?;
+            let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::port)?;
             self.check_stop()?;
             match found {
                 Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),
@@ -186,7 +186,7 @@ impl Run<'_> {
         self.left = Left::Unproven;
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
-        let attached = port.attached().map_err(FlashError::Port)?;
+        let attached = port.attached().map_err(FlashError::port)?;
         let now = Behaviour::of_unit(&mut access, &attached)?;
         self.report.version = now.version;
         let written = Behaviour::of_plan(self.plan);

@@ -15,6 +15,7 @@ use super::*;
 use crate::bridge::{
     AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
 };
+use crate::bridge::{TransportError, TransportErrorKind};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
@@ -136,10 +137,9 @@ impl Transport for Wire {
         let nth = unit.seen.iter().filter(|seen| **seen == opcode).count();
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
         let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
-        let command = format!("{opcode:02X}");
         match quirk {
-            Some(Quirk::Vanish) => return Err(TransportError::Disconnected { command }),
-            Some(Quirk::Silent) => return Err(TransportError::Timeout { command, deadline: timeout }),
+            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(cdb)),
+            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(cdb)),
             Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),

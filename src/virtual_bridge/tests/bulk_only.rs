@@ -1,7 +1,7 @@
 //! Bulk-Only on a virtual unit: commands, lengths, halts.
 
 use super::{SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, sense_of, unit};
-use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError};
+use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
@@ -215,7 +215,13 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
         assert_eq!(window[..], data[1000..1255]);
         bridge.write16(1 << 40, &data).unwrap();
         let read = bridge.read16(0, &mut [0; 512]).unwrap_err();
-        assert!(matches!(read, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{read}");
+        assert!(
+            matches!(
+                read,
+                crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+            ),
+            "{read}"
+        );
         assert!(bridge.inquiry().is_ok(), "the unit answers again after it was recovered");
     }
 }
@@ -226,7 +232,13 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
         let mut bridge = bulk_only(unit);
         bridge.initialise().unwrap();
         let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
-        assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
+        assert!(
+            matches!(
+                write,
+                crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+            ),
+            "{write}"
+        );
         let mut window = [0; 4];
         bridge.xdata_read(XdataAddress::main(0xF000), &mut window).unwrap();
         assert_eq!(window, [0xC3; 4], "the data has arrived all the same");
@@ -238,7 +250,13 @@ fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
     let mut bridge = Bridge::new(port(unit("behind = \"gpu\"")).uas().unwrap().unwrap());
     bridge.initialise().unwrap();
     let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
-    assert!(matches!(write, crate::bridge::CommandError::Transport(TransportError::Timeout { .. })), "{write}");
+    assert!(
+        matches!(
+            write,
+            crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+        ),
+        "{write}"
+    );
 }
 
 #[test]

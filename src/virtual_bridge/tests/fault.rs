@@ -1,7 +1,7 @@
 //! Each fault of a scenario, as the host meets it.
 
 use super::{UNITS, bulk_only, port, returned, unit};
-use crate::bridge::{CommandError, Endpoint, Port, TransportError};
+use crate::bridge::{CommandError, Endpoint, Port, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, BridgeState};
 use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, XdataAddress};
@@ -43,7 +43,13 @@ fn short_data_is_seen_by_its_residue() {
 fn a_bad_tag_is_seen_and_recovered_from() {
     for behind in UNITS {
         let error = struck(behind, "bad-tag").unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::TagMismatch { .. })), "{error}");
+        assert!(
+            matches!(
+                error,
+                CommandError::Transport(TransportError { kind: TransportErrorKind::TagMismatch { .. }, .. })
+            ),
+            "{error}"
+        );
     }
 }
 
@@ -51,7 +57,10 @@ fn a_bad_tag_is_seen_and_recovered_from() {
 fn a_phase_error_is_seen_and_recovered_from() {
     for behind in UNITS {
         let error = struck(behind, "phase-error").unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::PhaseError { .. })), "{error}");
+        assert!(
+            matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::PhaseError, .. })),
+            "{error}"
+        );
     }
 }
 
@@ -59,7 +68,10 @@ fn a_phase_error_is_seen_and_recovered_from() {
 fn a_command_that_is_never_answered_times_out_and_is_recovered_from() {
     for behind in UNITS {
         let error = struck(behind, "timeout").unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+        assert!(
+            matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+            "{error}"
+        );
     }
 }
 
@@ -70,7 +82,10 @@ fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
             port(unit(&format!("{behind}back-after-ms = 5\n[[fault]]\nkind = \"disconnect\"\nopcode = 0xE1")));
         let mut bridge = port.open().unwrap();
         let error = bridge.write_config(BlockIndex::Zero, &[0; 128]).unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::Disconnected { .. })), "{error}");
+        assert!(
+            matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Disconnected, .. })),
+            "{error}"
+        );
         assert_eq!(returned(&mut port).state, BridgeState::Vendor, "nothing was written");
         assert!(port.open().unwrap().inquiry().is_ok());
     }

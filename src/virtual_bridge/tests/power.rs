@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, returned, sense_of, unit};
-use crate::bridge::{Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError};
+use crate::bridge::{
+    Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError,
+    TransportErrorKind,
+};
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use crate::interrupt::Interrupt;
 use crate::practice;
@@ -257,7 +260,10 @@ fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
         let mut bridge = bulk_only(unit(&an_hour));
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
         let error = bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
-        assert!(matches!(error, CommandError::Transport(TransportError::Timeout { .. })), "{error}");
+        assert!(
+            matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+            "{error}"
+        );
         let mut bridge =
             bulk_only(unit(&format!("{behind}[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1")));
         bridge.write_config(BlockIndex::Zero, &block).unwrap();

@@ -13,7 +13,6 @@ use super::reply::Outbox;
 use super::request::PacketError;
 use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
-use crate::failure::{Exit, Failure};
 use crate::interrupt::Interrupt;
 use crate::pcap::Bus;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
@@ -46,61 +45,35 @@ pub enum ServerEvent {
 pub enum ConnectionError {
     /// No usbredir.
     #[error("what the peer sends is no usbredir")]
-    #[diagnostic(
-        code(asmpatch::serve::protocol),
-        help(
-            "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how"
-        )
-    )]
+    #[diagnostic(code(asmpatch::serve::protocol))]
     Packet(#[from] PacketError),
     /// The connection ended inside a packet.
     #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
-    #[diagnostic(
-        code(asmpatch::serve::cut_off),
-        help(
-            "see why the peer ended; to the unit its cable was pulled, and what its flash was busy with is unfinished"
-        )
-    )]
+    #[diagnostic(code(asmpatch::serve::cut_off))]
     CutOff {
         /// Bytes of the packet that had come.
         missing_from: usize,
     },
     /// Nothing moves.
     #[error("the peer {what} for {PATIENCE:?}")]
-    #[diagnostic(
-        code(asmpatch::serve::stuck),
-        help(
-            "see what the peer waits for; to the unit its cable was pulled, and what its flash was busy with is unfinished"
-        )
-    )]
+    #[diagnostic(code(asmpatch::serve::stuck))]
     Stuck {
         /// What it does not do.
         what: &'static str,
     },
     /// The system's own error.
     #[error("the connection failed")]
-    #[diagnostic(
-        code(asmpatch::serve::io),
-        help(
-            "see why the peer ended; to the unit its cable was pulled, and what its flash was busy with is unfinished"
-        )
-    )]
+    #[diagnostic(code(asmpatch::serve::io))]
     Io(#[from] io::Error),
 }
 
 /// Why a server ended by itself.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot wait for connections on {address}")]
-#[diagnostic(code(asmpatch::serve::wait), help("see the system's log; start the server again"))]
+#[diagnostic(code(asmpatch::serve::wait))]
 pub struct ServeError {
     address: Address,
     source: io::Error,
-}
-
-impl Failure for ServeError {
-    fn exit(&self) -> Exit {
-        Exit::Device
-    }
 }
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.

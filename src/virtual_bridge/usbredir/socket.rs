@@ -10,8 +10,6 @@ use std::str::FromStr;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use crate::failure::{Exit, Failure};
-
 /// Where to listen, written `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(PathBuf);
@@ -50,39 +48,27 @@ impl FromStr for Address {
 pub enum ListenError {
     /// Another server listens there.
     #[error("{address}: another program listens there")]
-    #[diagnostic(code(asmpatch::serve::in_use), help("end that program, or name another path"))]
+    #[diagnostic(code(asmpatch::serve::in_use))]
     InUse {
         /// Where.
         address: Address,
     },
     /// Something else is in the way, and it is not ours to remove.
     #[error("{address}: there is a file, and it is no socket")]
-    #[diagnostic(code(asmpatch::serve::not_a_socket), help("name a path that does not exist yet"))]
+    #[diagnostic(code(asmpatch::serve::not_a_socket))]
     NotASocket {
         /// Where.
         address: Address,
     },
     /// The system refuses.
     #[error("cannot listen on {address}")]
-    #[diagnostic(
-        code(asmpatch::serve::listen),
-        help("the folder must exist and be writable; a socket's path has at most about 100 bytes")
-    )]
+    #[diagnostic(code(asmpatch::serve::listen))]
     Io {
         /// Where.
         address: Address,
         /// What the system says.
         source: io::Error,
     },
-}
-
-impl Failure for ListenError {
-    fn exit(&self) -> Exit {
-        match self {
-            Self::InUse { .. } => Exit::Refused,
-            Self::NotASocket { .. } | Self::Io { .. } => Exit::BadInput,
-        }
-    }
 }
 
 /// A socket that listens; its file goes away with it, unless another server has put its own there meanwhile.

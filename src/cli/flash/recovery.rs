@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use serde::Serialize;
 
-use super::decide::Carried;
-use super::error::FlashError;
-use super::left::Left;
-use super::progress::FlashStep;
-use super::registers::RegisterError;
-use super::run::Stopped;
-use crate::bridge::{CommandError, ControlError, TransportError};
-use crate::failure::{Exit, Failure};
+use crate::bridge::{CommandError, ControlError};
+use crate::cli::errors;
 use crate::firmware::FlashAddress;
+use crate::flash::decide::Carried;
+use crate::flash::error::FlashError;
+use crate::flash::left::Left;
+use crate::flash::progress::FlashStep;
+use crate::flash::registers::RegisterError;
+use crate::flash::run::Stopped;
 use crate::shell;
 
 /// The command that was run, so that it can be named again.
@@ -207,14 +207,13 @@ impl std::error::Error for FlashFailure {
 
 /// Whether the unit has to be plugged in again before anything else can be done: it left, or answers no more.
 fn is_gone(error: &FlashError) -> bool {
-    matches!(
-        error,
-        FlashError::Command(CommandError::Transport(
-            TransportError::Disconnected { .. } | TransportError::Timeout { .. }
-        )) | FlashError::Registers(RegisterError::Control(
-            ControlError::Disconnected { .. } | ControlError::Timeout { .. }
-        ))
-    )
+    match error {
+        FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
+        FlashError::Registers(RegisterError::Control(error)) => {
+            matches!(error, ControlError::Disconnected { .. } | ControlError::Timeout { .. })
+        }
+        _ => false,
+    }
 }
 
 /// What an error in the middle of a write calls for, beside what the state does.
@@ -245,7 +244,7 @@ impl Diagnostic for FlashFailure {
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
         let mut text = String::new();
         if self.left == Left::Untouched
-            && let Some(help) = self.error.help()
+            && let Some(help) = errors::help(&self.error)
         {
             text = format!("{help}\n");
         } else if let Some(advice) = advice(&self.error) {
@@ -265,12 +264,6 @@ impl FlashFailure {
             None => vec![(*purpose).to_owned()],
         };
         self.actions.iter().flat_map(lines).collect()
-    }
-}
-
-impl Failure for FlashFailure {
-    fn exit(&self) -> Exit {
-        self.error.exit()
     }
 }
 

@@ -1,0 +1,72 @@
+//! What an error's code means to the command line: the exit status, and the help line.
+//!
+//! An error says what happened and where, and carries a stable code. [`files`] and [`units`] hold one entry for each code.
+//! docs/errors.md is generated from them.
+
+use miette::Diagnostic;
+
+/// Entries, each as `"code", Exit, "help";`.
+macro_rules! entries {
+    ($($code:literal, $exit:ident, $help:literal;)*) => {
+        &[$(Entry { code: $code, exit: Exit::$exit, help: $help }),*]
+    };
+}
+
+mod files;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+/// The process's exit statuses, stable across versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// A check failed: `verify` found a difference, `bench --min-mb-s` was missed.
+    CheckFailed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// A file, an archive, a manifest or a server's answer is wrong.
+    BadInput = 3,
+    /// A device or USB failed.
+    Device = 4,
+    /// Refused because it could do harm.
+    Refused = 5,
+    /// Stopped by Ctrl-C.
+    Interrupted = 130,
+}
+
+/// One code.
+struct Entry {
+    code: &'static str,
+    exit: Exit,
+    help: &'static str,
+}
+
+fn entry(code: &str) -> Option<&'static Entry> {
+    [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.code == code)
+}
+
+fn entry_of(error: &dyn Diagnostic) -> Option<&'static Entry> {
+    entry(&error.code()?.to_string())
+}
+
+impl Exit {
+    /// The exit status of a command that ends in this error.
+    pub fn of(error: &dyn Diagnostic) -> Self {
+        entry_of(error).map_or(Self::Device, |entry| entry.exit)
+    }
+}
+
+/// What to do about an error: its own help where it has some, else that of its code.
+pub fn help(error: &dyn Diagnostic) -> Option<String> {
+    let own = error.help().map(|help| help.to_string());
+    own.or_else(|| entry_of(error).map(|entry| entry.help.to_owned()))
+}
+
+/// What to do about an error of this code.
+pub fn help_by_code(code: &str) -> Option<&'static str> {
+    entry(code).map(|entry| entry.help)
+}

@@ -1,0 +1,115 @@
+//! The table of errors against the types that have them, and docs/errors.md against the table.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use super::{Exit, files, units};
+use crate::usb::RULES_PATH;
+
+const INTRODUCTION: &str = "\
+# Error codes
+
+Every error has a code, which stays the same across versions. asmpatch prints it on the error's first line, and with
+`--json` as `error.code`. This list has each code with the exit status that a command ends in, and what you can do.
+
+`ERRORS=overwrite cargo test --lib errors` generates this file from the table in `src/cli/errors`.
+
+| exit status | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | a check failed |
+| 2 | the command line is wrong |
+| 3 | a file, an archive, a manifest or a server's answer is wrong |
+| 4 | a device or USB failed |
+| 5 | refused because it could do harm |
+| 130 | interrupted |
+
+| code | exit status | what to do |
+| --- | --- | --- |
+";
+
+fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// The sources with their paths, without tests and without the table.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut paths = Vec::new();
+    rust_files(&root, &mut paths);
+    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+    paths.retain(|path| !is_test(path) && !path.starts_with(root.join("cli/errors")));
+    let without_tests = |text: String| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+    paths.into_iter().map(|path| (path.clone(), without_tests(fs::read_to_string(path).unwrap()))).collect()
+}
+
+/// The codes that the sources name: in `#[diagnostic(code(...))]`, or in a string.
+fn codes_in(text: &str) -> impl Iterator<Item = &str> {
+    ["code(asmpatch::", "\"asmpatch::"].into_iter().flat_map(|start| {
+        text.match_indices(start).map(|(at, start)| {
+            let code = &text[at + start.len() - "asmpatch::".len()..];
+            let end = code.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
+            &code[..end.unwrap_or(code.len())]
+        })
+    })
+}
+
+#[test]
+fn each_code_in_the_sources_has_exactly_one_entry() {
+    let sources = sources();
+    let used: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| codes_in(text)).collect();
+    for table in [files::ENTRIES, units::ENTRIES] {
+        assert!(table.is_sorted_by(|a, b| a.code < b.code), "sorted by code, and no code twice");
+    }
+    let listed: Vec<&str> = [files::ENTRIES, units::ENTRIES].into_iter().flatten().map(|entry| entry.code).collect();
+    let unique: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(listed.len(), unique.len(), "a code is in both tables");
+    let unlisted: Vec<_> = used.difference(&unique).collect();
+    let unused: Vec<_> = unique.difference(&used).collect();
+    assert!(unlisted.is_empty() && unused.is_empty(), "without an entry: {unlisted:?}; without an error: {unused:?}");
+}
+
+#[test]
+fn no_error_of_the_library_names_a_flag_or_a_command() {
+    for (path, text) in sources() {
+        let in_messages = text.match_indices("#[error(").filter_map(|(at, _)| text[at..].split(")]").next());
+        for message in in_messages {
+            let in_cli = path.components().any(|part| part.as_os_str() == "cli");
+            let names = ["`asmpatch ", " --", "`--", "\"--"].iter().any(|sign| message.contains(sign));
+            assert!(in_cli || !names, "{}: {message}", path.display());
+        }
+        let helps = text.matches("#[diagnostic(").count() > 0 && text.contains("help(\"");
+        assert!(!helps, "{}: help texts are in src/cli/errors", path.display());
+    }
+}
+
+#[test]
+fn the_document_lists_the_table() {
+    let mut entries: Vec<_> = [files::ENTRIES, units::ENTRIES].into_iter().flatten().collect();
+    entries.sort_by_key(|entry| entry.code);
+    let mut text = INTRODUCTION.to_owned();
+    for entry in entries {
+        let _ = writeln!(text, "| `{}` | {} | {} |", entry.code, entry.exit as u8, entry.help.replace('|', "\\|"));
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
+    if env::var_os("ERRORS").is_some_and(|wish| wish == "overwrite") {
+        fs::write(&path, &text).unwrap();
+    }
+    let is_current = fs::read_to_string(&path).is_ok_and(|there| there == text);
+    assert!(is_current, "ERRORS=overwrite cargo test --lib errors, and read the difference");
+}
+
+#[test]
+fn the_help_names_the_rules_file_that_asmpatch_installs() {
+    let entry = units::ENTRIES.iter().find(|entry| entry.code == "asmpatch::usb::permission").unwrap();
+    assert!(entry.help.contains(RULES_PATH) && entry.exit == Exit::Device);
+}

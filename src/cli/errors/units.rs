@@ -1,0 +1,373 @@
+//! Errors of units, of the way to them, and of what is behind them.
+
+use super::{Entry, Exit};
+
+/// Sorted by code.
+pub(super) const ENTRIES: &[Entry] = entries![
+    "asmpatch::backup::digest", BadInput,
+        "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
+    "asmpatch::backup::exists", Refused,
+        "a backup is never overwritten, as it may be the only copy of a unit's identity: name another folder with `-o`";
+    "asmpatch::backup::files", BadInput,
+        "the manifest was changed after it was written, so it proves nothing; use another backup";
+    "asmpatch::backup::firmware", BadInput,
+        "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with \
+         `asmpatch flash`";
+    "asmpatch::backup::format", BadInput,
+        "a newer asmpatch wrote it; use that version to restore it";
+    "asmpatch::backup::io", BadInput,
+        "check that the path exists, that you may use it, and that the disk has room; nothing half-written is left";
+    "asmpatch::backup::manifest", BadInput,
+        "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
+    "asmpatch::backup::no_block", Refused,
+        "nothing was written. `--no-backup` writes a unit that can't be backed up";
+    "asmpatch::backup::no_place", Usage,
+        "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::unusable", CheckFailed,
+        "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
+    "asmpatch::bench::baseline", BadInput,
+        "write one with `asmpatch bench --json > before.json`; docs/bench.md describes it";
+    "asmpatch::bench::baseline_schema", BadInput,
+        "measure the baseline again with this version";
+    "asmpatch::bench::corrupt", CheckFailed,
+        "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
+         again";
+    "asmpatch::bench::failed", CheckFailed,
+        "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
+         port, and power-cycle the unit";
+    "asmpatch::bench::floor", CheckFailed,
+        "`asmpatch list` shows the speed of the link; try another port and cable";
+    "asmpatch::bench::integrity", CheckFailed,
+        "the report's first lines show which direction failed; try another cable and port, and power-cycle the unit";
+    "asmpatch::bench::no_firmware", Device,
+        "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
+         `asmpatch patch`";
+    "asmpatch::bench::no_model", Usage,
+        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual bridge: --device \
+         virtual:DIR";
+    "asmpatch::bench::nothing_to_draw", CheckFailed,
+        "the table says why each path has no figures";
+    "asmpatch::bench::recovery", Device,
+        "unplug the unit, wait five seconds and plug it in again; nothing was written to its flash";
+    "asmpatch::bench::ssd", Refused,
+        "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
+    "asmpatch::bench::svg", BadInput,
+        "the figures are in `--json`; please report this as a bug";
+    "asmpatch::bench::unknown_behind", Refused,
+        "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
+         again. `--path e4-255` measures without writing";
+    "asmpatch::bridge::check_condition", Device,
+        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::bridge::length", Device,
+        "split the transfer";
+    "asmpatch::bridge::malformed", Device,
+        "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
+    "asmpatch::bridge::short_data", Device,
+        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
+    "asmpatch::bridge::short_xdata", Device,
+        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
+    "asmpatch::bridge::status", Device,
+        "the unit is busy or confused; wait a few seconds and run the command again";
+    "asmpatch::bridge::xdata_one_byte", Device,
+        "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
+         e4-length-16";
+    "asmpatch::bridge::xdata_one_packet", Device,
+        "the running firmware hands the whole answer to the USB controller at once, and the controller sends one \
+         packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
+         e4-length-16, which goes packet by packet";
+    "asmpatch::control::bulk_timeout", Device,
+        "unplug the unit, wait five seconds and plug it in again: if it still answers control requests, its bulk pipes \
+         hang, and only the power helps";
+    "asmpatch::control::disconnected", Device,
+        "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
+    "asmpatch::control::io", Device,
+        "the system log (`dmesg` on Linux) has the host controller's messages";
+    "asmpatch::control::length", Device,
+        "split the transfer";
+    "asmpatch::control::malformed", Device,
+        "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
+    "asmpatch::control::short", Device,
+        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
+    "asmpatch::control::sram_busy", Device,
+        "an earlier transfer waits for data that no host sends; unplug the unit, wait five seconds and plug it in \
+         again";
+    "asmpatch::control::stalled", Device,
+        "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
+    "asmpatch::control::timeout", Device,
+        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::device::ambiguous", Refused,
+        "choose one by its port path; units flashed by other tools often share one serial number";
+    "asmpatch::device::mounted", Refused,
+        "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff \
+         DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
+         machine, or a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more";
+    "asmpatch::device::no_data_folder", Usage,
+        "name a folder yourself: --device virtual:DIR";
+    "asmpatch::device::no_match", Device,
+        "`asmpatch list` shows port paths and serial numbers. Name the ID of a dock that asmpatch does not know: \
+         `--usb-id VID:PID`";
+    "asmpatch::device::no_streams", Device,
+        "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
+    "asmpatch::device::no_uas", Device,
+        "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
+    "asmpatch::device::none", Device,
+        "plug one in over USB (a Thunderbolt or USB4 tunnel shows none). `asmpatch list --known` shows the USB IDs \
+         that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
+         virtual` works without one";
+    "asmpatch::device::not_recordable", Usage,
+        "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
+    "asmpatch::device::several", Refused,
+        "choose one with --device PORT or --device SERIAL";
+    "asmpatch::doctor::hangs", Device,
+        "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
+         written to its flash. The report has what was seen";
+    "asmpatch::doctor::no_experiments", Refused,
+        "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
+         the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
+    "asmpatch::doctor::not_asked", Refused,
+        "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
+    "asmpatch::flash::all_or_none", Refused,
+        "leave out `--all-or-none` to write the other units. Nothing was written";
+    "asmpatch::flash::behaviour", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::block_differs", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::boot_loader", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::build", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::changed", Refused,
+        "another program, or another unit on the same port? Nothing was written: run the command again";
+    "asmpatch::flash::clone", Refused,
+        "one host can't tell two units with one identity apart: give this one a serial number of its own (`flash \
+         --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
+         writes it all the same. Nothing was written";
+    "asmpatch::flash::declined", Refused,
+        "nothing was written; answer `yes` to write";
+    "asmpatch::flash::identity", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::no_backup", Refused,
+        "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
+         give it the configuration blocks of an earlier backup. Nothing was written";
+    "asmpatch::flash::not_asked", Refused,
+        "add `--yes` to write without a question. Nothing was written";
+    "asmpatch::flash::not_back", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::not_rewritable", Refused,
+        "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
+         image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
+    "asmpatch::flash::other_line", Refused,
+        "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
+         whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+    "asmpatch::flash::part_differs", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::flash::several", Refused,
+        "name one with `--device`, or add `--all` to write all of them. Nothing was written";
+    "asmpatch::flash::unlisted_id", Refused,
+        "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
+         ID as it is. Nothing was written";
+    "asmpatch::flash::unproven", Refused,
+        "the unit may never take firmware again: add `--unproven` if that is what you want. Nothing was written";
+    "asmpatch::flash::unusable_backup", Refused,
+        "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
+         `--no-backup` writes the unit without a backup";
+    "asmpatch::flash::unverified", Refused,
+        "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
+         receipt with `--receipt`, or make it with `asmpatch patch`. Nothing was written";
+    "asmpatch::flash::version", Device,
+        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+    "asmpatch::pcie::abort", Device,
+        "the device refuses the request: its manual says what it takes there";
+    "asmpatch::pcie::completion", Device,
+        "the answer makes no sense: check the card's seat, and its link with `asmpatch pcie`";
+    "asmpatch::pcie::link_down", Device,
+        "check that the card sits in its slot and has its own power: without 12 V PCIe never leaves reset; then \
+         power-cycle the unit";
+    "asmpatch::pcie::no_completion", Device,
+        "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
+         cycle of the unit";
+    "asmpatch::pcie::no_firmware", Refused,
+        "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
+    "asmpatch::pcie::not_ready", Device,
+        "the device does not finish its start: check its power, then `asmpatch pcie reset`, or power-cycle the unit";
+    "asmpatch::pcie::request", Usage,
+        "nothing was sent";
+    "asmpatch::pcie::retry", Device,
+        "the device is still starting: wait a second and run the command again";
+    "asmpatch::pcie::ssd", Refused,
+        "the firmware drives the SSD through the same registers that send PCIe requests: two users would corrupt each \
+         other's requests, and with them the SSD's data. Nothing was sent to the PCIe side";
+    "asmpatch::pcie::stopped", Device,
+        "devices answer slowly, or the tree has no end: `asmpatch pcie reset` resets what is behind the bridge";
+    "asmpatch::pcie::unknown_behind", Refused,
+        "nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again";
+    "asmpatch::pcie::unsupported", Device,
+        "no device takes it there: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie --assign` gives \
+         them some";
+    "asmpatch::registers::busy", Device,
+        "the flash may be worn out; run the command again";
+    "asmpatch::registers::controller", Device,
+        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::registers::differs", Device,
+        "the flash may be worn out there; run the command again";
+    "asmpatch::registers::no_flash", Device,
+        "this can't be the flash's content; unplug the unit, wait five seconds, plug it in again and try once more";
+    "asmpatch::registers::not_erased", Device,
+        "the flash may be worn out there; run the command again";
+    "asmpatch::registers::out_of_time", Device,
+        "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
+    "asmpatch::registers::protected", Device,
+        "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
+         such a flash";
+    "asmpatch::registers::unstable", Device,
+        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
+    "asmpatch::reset::boot_loader", Device,
+        "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
+         firmware";
+    "asmpatch::reset::no_firmware", Refused,
+        "nothing was sent to it. Only its power restarts it: unplug it, wait five seconds, plug it in again; \
+         docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::reset::not_back", Device,
+        "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
+    "asmpatch::sense::flash", Device,
+        "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
+    "asmpatch::sense::hardware", Device,
+        "the unit reports a hardware fault: unplug it, wait five seconds and plug it in again";
+    "asmpatch::sense::medium", Device,
+        "the medium behind the bridge failed";
+    "asmpatch::sense::no_medium", Device,
+        "nothing that holds data is behind the bridge";
+    "asmpatch::sense::parameters", Device,
+        "this firmware does not take these parameters; `asmpatch list` shows what runs on the unit";
+    "asmpatch::sense::past_end", Device,
+        "the address is past the end of the medium";
+    "asmpatch::sense::reset", Device,
+        "the unit was reset since the last command: run the command again";
+    "asmpatch::sense::starting", Device,
+        "the unit is still starting: wait a few seconds and run the command again";
+    "asmpatch::sense::unknown_command", Device,
+        "what runs on the unit does not know this command; `asmpatch list` shows what runs there";
+    "asmpatch::sense::xdata_length", Device,
+        "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
+    "asmpatch::serve::cut_off", Device,
+        "see why the peer ended; for the unit its cable was pulled, and an erase or write of its flash may be \
+         unfinished";
+    "asmpatch::serve::in_use", Refused,
+        "end that program, or name another path";
+    "asmpatch::serve::io", Device,
+        "see why the peer ended; for the unit its cable was pulled, and an erase or write of its flash may be \
+         unfinished";
+    "asmpatch::serve::listen", BadInput,
+        "the folder must exist and be writable; a socket's path has at most about 100 bytes";
+    "asmpatch::serve::no_sockets", Usage,
+        "run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+    "asmpatch::serve::not_a_socket", BadInput,
+        "name a path that does not exist yet";
+    "asmpatch::serve::pairs", Usage,
+        "give one --device for each --listen, in the same order";
+    "asmpatch::serve::protocol", Device,
+        "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
+    "asmpatch::serve::stuck", Device,
+        "see what the peer waits for; for the unit its cable was pulled, and an erase or write of its flash may be \
+         unfinished";
+    "asmpatch::serve::wait", Device,
+        "see the system log; start the server again";
+    "asmpatch::sram::length", Usage,
+        "split the read; nothing was sent";
+    "asmpatch::sram::no_completion", Device,
+        "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the \
+         bridge has to write the completion entry: without one, read the SRAM by E4";
+    "asmpatch::sram::not_initialised", Device,
+        "where no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
+    "asmpatch::sram::power", Device,
+        "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again";
+    "asmpatch::sram::queues", Device,
+        "nothing was started. Only image 240417 is known to do this; `asmpatch list` shows what runs on the unit";
+    "asmpatch::sram::short", Device,
+        "do not trust what arrived: read the SRAM by E4";
+    "asmpatch::sram::transport", Refused,
+        "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
+    "asmpatch::tiny_gpu::fault", Device,
+        "the card is newer than this version knows, or it hangs";
+    "asmpatch::tiny_gpu::job", Usage,
+        "nothing was sent";
+    "asmpatch::tiny_gpu::left_program", Device,
+        "the program needs a RET on every path; data memory is as the program left it";
+    "asmpatch::tiny_gpu::never_ends", Device,
+        "look for a branch that is always taken, or allow more cycles";
+    "asmpatch::tiny_gpu::no_address", Device,
+        "`asmpatch pcie --assign` gives it one";
+    "asmpatch::tiny_gpu::no_command", Device,
+        "let it wait at the bridge's NVMe submission queue, from 0x00820000 on";
+    "asmpatch::tiny_gpu::no_run", Device,
+        "something else wrote the job's registers: run the job again";
+    "asmpatch::tiny_gpu::no_source", Device,
+        "send from within the card's 16 MiB of memory";
+    "asmpatch::tiny_gpu::no_target", Device,
+        "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue";
+    "asmpatch::tiny_gpu::not_master", Device,
+        "open the card again: that sets Bus Master Enable";
+    "asmpatch::tiny_gpu::other_device", Device,
+        "another device has the same IDs: nothing was written to it";
+    "asmpatch::tiny_gpu::status", Device,
+        "the card hangs, or its link does: `asmpatch pcie reset` resets what is behind the bridge";
+    "asmpatch::usb::bad_status", Device,
+        "the unit breaks the Bulk-Only protocol; try another cable and port, then see what `asmpatch list` shows";
+    "asmpatch::usb::busy", Device,
+        "end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again";
+    "asmpatch::usb::descriptors", Device,
+        "nothing was sent to it; a broken cable does this, or firmware that is not for the ASM2464PD";
+    "asmpatch::usb::disconnected", Device,
+        "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::driver", Device,
+        "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how it gets it, and how to give it \
+         back";
+    "asmpatch::usb::gone", Device,
+        "plug it in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::io", Device,
+        "the system log (`dmesg` on Linux) has the host controller's messages";
+    "asmpatch::usb::open", Device,
+        "the system log (`dmesg` on Linux) has the host controller's messages";
+    "asmpatch::usb::other_protocol", Device,
+        "nothing was sent to it; `asmpatch list` shows what runs on each unit";
+    "asmpatch::usb::permission", Device,
+        "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
+         udevadm control --reload`, and plug the unit in again; on macOS only root may take a unit from the system's \
+         disk driver";
+    "asmpatch::usb::phase", Device,
+        "host and unit disagreed about the data; the unit was reset, so run the command again";
+    "asmpatch::usb::protocol", Device,
+        "the unit breaks the protocol; try another cable and port, or `--transport bot`";
+    "asmpatch::usb::stall", Device,
+        "unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::usb::tag", Device,
+        "host and unit are out of step; the unit was reset, so run the command again";
+    "asmpatch::usb::timeout", Device,
+        "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
+    "asmpatch::usb::unavailable", Device,
+        "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";
+    "asmpatch::virtual_bridge::absent", Device,
+        "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
+    "asmpatch::virtual_bridge::busy", Device,
+        "wait for the other command to end, or name another folder";
+    "asmpatch::virtual_bridge::factory", BadInput,
+        "the folder's disk may be full; delete flash.bin there and try again";
+    "asmpatch::virtual_bridge::file", BadInput,
+        "`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it";
+    "asmpatch::virtual_bridge::flash_size", BadInput,
+        "delete the file to start with a new unit, or name another folder";
+    "asmpatch::virtual_bridge::mute", Device,
+        "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
+         flash.bin for a new unit";
+    "asmpatch::virtual_bridge::not_replugged", Device,
+        "only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end";
+    "asmpatch::virtual_bridge::not_served", Refused,
+        "nothing to do: a unit that no server holds loses its power when a command ends, and has it again when the \
+         next begins";
+    "asmpatch::virtual_bridge::other_protocol", Device,
+        "nothing was sent to it; flash an image of the open firmware first";
+    "asmpatch::virtual_bridge::replug_file", BadInput,
+        "the request is a file in the unit's folder, which you must be able to write to";
+    "asmpatch::virtual_bridge::scenario", BadInput,
+        "docs/virtual-bridge.md lists what a scenario can say; without the file the defaults apply";
+];

@@ -112,21 +112,25 @@ pub(super) const NO_DEVICE: &str = "no device that completes";
 /// The most bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
 
-/// How READ(16) ends on this unit, as far as it is known.
+/// Who completes a READ(16) that goes by DMA, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     /// By the SSD behind the bridge.
     Drive,
-    /// By software: the patch read16-sram.
-    Software,
     /// This GPU writes the completion entry.
     Card(TinyGpu),
     /// Nobody completes it.
     Nobody,
 }
 
-/// Why a path is left out on this unit.
-fn left_out(path: Path, plan: &BenchPlan, kind: TransportKind, reads: Reads) -> Option<&'static str> {
+/// Why a path is left out on this unit. `read16_sram`: software answers READ(16), the patch read16-sram.
+fn left_out(
+    path: Path,
+    plan: &BenchPlan,
+    kind: TransportKind,
+    reads: Reads,
+    read16_sram: bool,
+) -> Option<&'static str> {
     let has_ssd = reads == Reads::Drive;
     match path {
         path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
@@ -144,7 +148,7 @@ fn left_out(path: Path, plan: &BenchPlan, kind: TransportKind, reads: Reads) -> 
         Path::E5Dma if has_ssd => Some("an SSD is behind the bridge, and its reads use the same DMA"),
         Path::E5Dma if kind != TransportKind::UasStreams => Some("it needs UAS with streams"),
         Path::E5Dma if !matches!(reads, Reads::Card(_)) => Some(NO_DEVICE),
-        Path::Read16 if reads == Reads::Nobody && !plan.reads_without_ssd => Some(NO_DEVICE),
+        Path::Read16 if reads == Reads::Nobody && !read16_sram && !plan.reads_without_ssd => Some(NO_DEVICE),
         _ => None,
     }
 }
@@ -180,13 +184,13 @@ pub fn run<T: Transport>(
     interrupt.check()?;
 
     let mut reads = if has_ssd { Reads::Drive } else { Reads::Nobody };
-    let may_run = |path: &Path| plan.paths.contains(path) && left_out(*path, plan, kind, reads).is_none();
+    let runs = |path, reads| plan.paths.contains(&path) && left_out(path, plan, kind, reads, false).is_none();
     let completes = has_no_medium
         && kind == TransportKind::UasStreams
-        && (plan.paths.contains(&Path::E5Dma) || may_run(&Path::Read16));
+        && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, reads));
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
     let pattern = Pattern::new(plan.seed);
-    let beyond = if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && may_run(path)) {
+    let beyond = if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
         let assigns = writes || completes;
         let beyond = beyond::look(&mut VendorTlp::new(bridge), assigns, completes, interrupt)?;
         if beyond.function.is_some() {
@@ -199,9 +203,8 @@ pub fn run<T: Transport>(
     if let Some(card) = beyond.as_ref().and_then(|beyond| beyond.card) {
         reads = Reads::Card(card);
     }
-    let runs = |path: &Path| plan.paths.contains(path) && left_out(*path, plan, kind, reads).is_none();
-    let initialises = !has_ssd && [Path::Write16, Path::Read16].iter().any(runs);
-    let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(&Path::TlpWrite));
+    let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
+    let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
     let (mut before, mut memory_outcome) = (None, None);
     if let Some(&memory) = memory {
         let engine = &mut VendorTlp::new(bridge);
@@ -223,15 +226,8 @@ pub fn run<T: Transport>(
     }
     let asks = initialises && plan.paths.contains(&Path::Read16);
     let read16_sram = asks && is_read_by_software(bridge, plan)?;
-    let dma_reads = reads;
-    if read16_sram {
-        reads = Reads::Software;
-    }
-    let reads_of = |path| if path == Path::E5Dma { dma_reads } else { reads };
-    let left_out = |path| left_out(path, plan, kind, reads_of(path));
-    let runs_now = |path: &Path| plan.paths.contains(path) && left_out(*path).is_none();
     let mut integrity =
-        if runs_now(&Path::Write16) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+        if runs(Path::Write16, reads) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
     if memory_outcome.is_some() {
         integrity.get_or_insert_default().memory = memory_outcome;
     }
@@ -246,7 +242,7 @@ pub fn run<T: Transport>(
     let mut wanted = plan.points(&Path::VENDOR, most, &[most], longest);
     wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
     // While a READ(16) is under way, nobody can be told to complete the next.
-    if matches!(reads, Reads::Card(_)) {
+    if matches!(reads, Reads::Card(_)) && !read16_sram {
         wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
         wanted.dedup();
     }
@@ -254,15 +250,17 @@ pub fn run<T: Transport>(
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
         progress(BenchEvent::Row { index, of: wanted.len(), point });
-        let obstacle = obstacle(point.path, left_out(point.path), beyond.as_ref(), integrity.as_ref(), &rows);
+        let left_out = left_out(point.path, plan, kind, reads, read16_sram);
+        let obstacle = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), &rows);
         let outcome = match obstacle {
             Some(outcome) => outcome,
             None => {
-                let outcome = match (&beyond, reads_of(point.path)) {
+                let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
+                let outcome = match (&beyond, reads) {
                     (Some(beyond), _) if point.path.is_tlp() => {
                         tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
                     }
-                    (_, Reads::Card(card)) if matches!(point.path, Path::Read16 | Path::E5Dma) => {
+                    (_, Reads::Card(card)) if by_dma => {
                         completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
                     }
                     _ => {

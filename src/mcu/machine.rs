@@ -128,11 +128,6 @@ impl<R: Registers> Machine<R> {
         self.bus.sfrs.get(at)
     }
 
-    /// Sets a special function register outside the CPU core.
-    pub fn set_sfr(&mut self, at: u8, value: u8) {
-        self.bus.sfrs.set(at, value);
-    }
-
     /// The highest SP that a routine may reach; 0xFF, the end of IDATA, until this is called.
     pub fn set_stack_limit(&mut self, limit: u8) {
         self.stack_limit = limit;

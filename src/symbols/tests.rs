@@ -1,3 +1,5 @@
+//! Symbol files of each kind, and what they name.
+
 use proptest::prelude::*;
 
 use super::*;

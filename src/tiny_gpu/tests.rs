@@ -1,3 +1,5 @@
+//! Programs on the small GPU: what they cost, how they end, and what is refused.
+
 use proptest::prelude::*;
 
 use super::kernels::{

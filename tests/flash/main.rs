@@ -6,6 +6,7 @@ mod cases;
 mod config;
 #[cfg(unix)]
 mod log;
+mod program;
 mod registers;
 #[path = "../schemas/mod.rs"]
 mod schemas;

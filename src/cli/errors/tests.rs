@@ -1,3 +1,5 @@
+//! The table of errors against the types that have them, and docs/errors.md against the table.
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,3 +1,5 @@
+//! The small GPU behind the bridge: its BARs, its results, what it refuses.
+
 use super::{Counted, Direct};
 use crate::chip::{DeviceSpec, Engine};
 use crate::pcie::{Bdf, DmaWrite, Entry, Job, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError};

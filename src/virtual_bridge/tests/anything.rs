@@ -1,3 +1,5 @@
+//! Whatever a host sends, a virtual unit neither panics nor hangs.
+
 use proptest::prelude::*;
 
 use super::unit;

@@ -1,3 +1,5 @@
+//! Bulk-Only on a virtual unit: commands, lengths, halts.
+
 use super::{SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, sense_of, unit};
 use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, Part};

@@ -1,3 +1,5 @@
+//! Each fault of a scenario, as the host meets it.
+
 use super::{UNITS, bulk_only, port, returned, unit};
 use crate::bridge::{CommandError, Endpoint, Port, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, BridgeState};

@@ -3,6 +3,7 @@
 mod anything;
 mod bulk_only;
 mod fault;
+mod folder;
 mod power;
 mod uas;
 

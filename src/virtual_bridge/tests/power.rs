@@ -1,5 +1,5 @@
-use std::fs;
-use std::sync::atomic::AtomicBool;
+//! What comes up with power, and what stays without: boots, resets, power losses.
+
 use std::time::Duration;
 
 use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, returned, sense_of, unit};
@@ -11,10 +11,9 @@ use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAd
 use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
-use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
+use crate::scsi::{Cdb, Command, ResetMode};
 use crate::virtual_bridge::{
-    BusEvent, InReply, OutReply, ReplugError, Scenario, SharedBridge, VirtualBridge, VirtualOpenError, VirtualPipes,
-    VirtualPort, replug,
+    BusEvent, InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort,
 };
 
 #[test]
@@ -229,43 +228,6 @@ fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_el
 }
 
 #[test]
-fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut first = bulk_only(VirtualBridge::open(dir.path(), None).unwrap());
-    let block = first.read_config(BlockIndex::Zero).unwrap();
-    let mut edited = ConfigBlock::parse(BlockIndex::Zero, &block).unwrap();
-    edited.set_number(ConfigField::VendorId, 0xADD1).unwrap();
-    edited.set_number(ConfigField::ProductId, 0x0001).unwrap();
-    let one = first.read_config(BlockIndex::One).unwrap();
-    first.write_config(BlockIndex::Zero, edited.bytes()).unwrap();
-    first.write_config(BlockIndex::One, &one).unwrap();
-    let file = practice::image().to_file();
-    for part in Part::ALL {
-        first.write_flash(part, part.of(&file)).unwrap();
-    }
-    first.xdata_write(XdataAddress::main(0x3000), 0x55).unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::Busy { .. })));
-    drop(first);
-
-    let second = VirtualBridge::open(dir.path(), None).unwrap();
-    assert_eq!(second.descriptors().identity.id, UsbId::PATCHED);
-    let mut bytes = [0xAA];
-    bulk_only(second).xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
-    assert_eq!(bytes, [0], "what is not flash is gone with the power");
-}
-
-#[test]
-fn a_folder_that_holds_no_unit_is_refused_by_name() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("flash.bin"), b"something else").unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::FlashSize { found: 14, .. })));
-    fs::write(dir.path().join("bridge.toml"), "colour = \"red\"").unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::Scenario { .. })));
-    let file = dir.path().join("flash.bin");
-    assert!(matches!(VirtualBridge::open(&file, None), Err(VirtualOpenError::File { .. })));
-}
-
-#[test]
 fn the_state_that_the_scenario_names_comes_up() {
     let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
@@ -404,54 +366,6 @@ fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
         assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
         assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
     }
-}
-
-#[test]
-fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is_said_so() {
-    let dir = tempfile::tempdir().unwrap();
-    drop(VirtualBridge::open(dir.path(), None).unwrap());
-    assert!(matches!(replug(dir.path(), Interrupt::never()), Err(ReplugError::NotServed { .. })));
-    let held = VirtualBridge::open(dir.path(), None).unwrap();
-    let stopped = AtomicBool::new(true);
-    let outcome = replug(dir.path(), Interrupt::watching(&stopped));
-    assert!(matches!(outcome, Err(ReplugError::Interrupted(_))), "{outcome:?}");
-    assert!(!dir.path().join("replug").exists(), "the request is taken back");
-    drop(held);
-    assert!(matches!(replug(&dir.path().join("nothing"), Interrupt::never()), Err(ReplugError::Open(_))));
-}
-
-#[cfg(unix)]
-#[test]
-fn a_units_files_are_never_links_or_pipes_and_never_get_shorter() {
-    let dir = tempfile::tempdir().unwrap();
-    let (target, ssd, flash) = (dir.path().join("precious"), dir.path().join("ssd.bin"), dir.path().join("flash.bin"));
-    fs::write(&target, b"mine").unwrap();
-    std::os::unix::fs::symlink(&target, &ssd).unwrap();
-    fs::write(dir.path().join("bridge.toml"), "behind = { ssd = { bytes = 1048576 } }\n").unwrap();
-    let opened = || VirtualBridge::open(dir.path(), None).map(drop);
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", path, .. }) if path == ssd));
-    assert_eq!(fs::read(&target).unwrap(), b"mine");
-
-    fs::remove_file(&ssd).unwrap();
-    let longer = (64 << 30) + 12345;
-    fs::File::create(&ssd).unwrap().set_len(longer).unwrap();
-    opened().unwrap();
-    assert_eq!(fs::metadata(&ssd).unwrap().len(), longer);
-
-    fs::rename(&flash, &target).unwrap();
-    std::os::unix::fs::symlink(&target, &flash).unwrap();
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
-    fs::remove_file(&flash).unwrap();
-    assert!(std::process::Command::new("mkfifo").arg(&flash).status().unwrap().success());
-    assert!(matches!(opened(), Err(VirtualOpenError::File { what: "open", .. })));
-}
-
-#[cfg(unix)]
-#[test]
-fn a_scenario_that_does_not_end_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::symlink("/dev/zero", dir.path().join("bridge.toml")).unwrap();
-    assert!(matches!(VirtualBridge::open(dir.path(), None), Err(VirtualOpenError::File { what: "read", .. })));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! UAS on a virtual unit: commands, tags, streams.
+
 use super::{SSD, UNITS, patched_unit, unit};
 use crate::bridge::Endpoint;
 use crate::scsi::runtime::INITIALISATION;

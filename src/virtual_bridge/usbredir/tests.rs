@@ -1,10 +1,14 @@
 //! What a guest sees of a unit, packet by packet.
 
+mod guest;
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
+
+use guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 
 use super::reply::OUTBOX_LIMIT;
 use super::server::ConnectionError;
@@ -16,103 +20,6 @@ use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, HostIu, Tag};
 use crate::scsi::{Cdb, Command, ResetMode};
 use crate::virtual_bridge::{Behind, Factory, Scenario, VirtualBridge, replug};
-
-mod kind {
-    pub(super) const HELLO: u32 = 0;
-    pub(super) const DEVICE_CONNECT: u32 = 1;
-    pub(super) const DEVICE_DISCONNECT: u32 = 2;
-    pub(super) const RESET: u32 = 3;
-    pub(super) const INTERFACE_INFO: u32 = 4;
-    pub(super) const EP_INFO: u32 = 5;
-    pub(super) const SET_CONFIGURATION: u32 = 6;
-    pub(super) const SET_ALT_SETTING: u32 = 9;
-    pub(super) const ALT_SETTING_STATUS: u32 = 11;
-    pub(super) const CANCEL: u32 = 21;
-    pub(super) const DISCONNECT_ACK: u32 = 24;
-    pub(super) const CONTROL: u32 = 100;
-    pub(super) const BULK: u32 = 101;
-}
-
-/// A packet: type, id, body.
-type Packet = (u32, u64, Vec<u8>);
-
-fn packet(kind: u32, id: u64, body: &[u8]) -> Vec<u8> {
-    let mut bytes = [kind.to_le_bytes(), (body.len() as u32).to_le_bytes()].concat();
-    bytes.extend(id.to_le_bytes());
-    bytes.extend(body);
-    bytes
-}
-
-fn hello() -> Vec<u8> {
-    let mut bytes = [kind::HELLO.to_le_bytes(), 68u32.to_le_bytes(), [0; 4]].concat();
-    bytes.extend([0; 64]);
-    bytes.extend(Capabilities::OURS.word().to_le_bytes());
-    bytes
-}
-
-fn bulk(id: u64, endpoint: u8, stream: u32, length: u32, data: &[u8]) -> Vec<u8> {
-    let [b0, b1, b2, b3] = length.to_le_bytes();
-    let mut body = vec![endpoint, 0, b0, b1];
-    body.extend(stream.to_le_bytes());
-    body.extend([b2, b3]);
-    body.extend(data);
-    packet(kind::BULK, id, &body)
-}
-
-/// What is in a bulk answer: status, length, data.
-fn bulk_parts((kind, _, body): &Packet) -> (u8, u32, &[u8]) {
-    assert_eq!(*kind, kind::BULK);
-    (body[1], u32::from_le_bytes([body[2], body[3], body[8], body[9]]), &body[10..])
-}
-
-fn packets(mut bytes: &[u8]) -> Vec<Packet> {
-    let mut found = Vec::new();
-    while !bytes.is_empty() {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let header = if word(0) == kind::HELLO { 12 } else { 16 };
-        let id = if header == 12 { word(8).into() } else { u64::from(word(8)) | u64::from(word(12)) << 32 };
-        let end = header + word(4) as usize;
-        found.push((word(0), id, bytes[header..end].to_vec()));
-        bytes = &bytes[end..];
-    }
-    found
-}
-
-/// A guest that has the unit's session at its fingertips.
-struct Guest<'u> {
-    session: Session<'u>,
-    out: Outbox,
-    events: Vec<GuestEvent>,
-}
-
-impl<'u> Guest<'u> {
-    /// Connected, and what that brought.
-    fn connect(unit: &'u mut VirtualBridge) -> (Self, Vec<Packet>) {
-        let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
-        let answers = guest.send(&hello());
-        (guest, answers)
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> Vec<Packet> {
-        let events = &mut self.events;
-        let used = self.session.receive(bytes, &mut self.out, &mut |event| events.push(event)).unwrap();
-        assert_eq!(used, bytes.len());
-        let answers = packets(self.out.unsent());
-        self.out.advance(self.out.unsent().len());
-        answers
-    }
-
-    /// Sets the configuration, as a guest does before it speaks to an interface.
-    fn configure(&mut self) {
-        self.send(&packet(kind::SET_CONFIGURATION, 1, &[1]));
-    }
-
-    fn use_uas(&mut self) {
-        self.configure();
-        let answers = self.send(&packet(kind::SET_ALT_SETTING, 1, &[0, 1]));
-        assert_eq!(answers.last(), Some(&(kind::ALT_SETTING_STATUS, 1, vec![0, 0, 1])));
-    }
-}
 
 fn unit(behind: Behind) -> VirtualBridge {
     let scenario = Scenario { behind, ..Scenario::default() };

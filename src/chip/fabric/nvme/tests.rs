@@ -1,3 +1,5 @@
+//! The NVMe drive: queues, commands, errors.
+
 use super::*;
 
 const LEN: usize = 0x20_0000;

@@ -3,19 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
+#[path = "../chip_images/mod.rs"]
 mod chip_images;
+#[path = "../chip_wire/mod.rs"]
 mod chip_wire;
+mod code;
 
 use asmpatch::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, CodeSpace, Machine, Registers, XdataMemory, listing};
+use asmpatch::firmware::Image;
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::scsi::runtime::INITIALISATION;
-use asmpatch::symbols::Symbols;
 use chip_images::{patched, powered_on, vendor};
-use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, pattern};
+use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
 
 const SECTOR: usize = 512;
 /// The most of one command.
@@ -415,100 +416,5 @@ fn a_read_leaves_no_trace_but_its_reply() {
         assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");
         let found = unit.driver.chip.stack_high_water();
         assert!(found <= depth, "{wire:?} {speed:?}: the stack, {found:#x} and {depth:#x}");
-    }
-}
-
-struct Plain;
-
-impl Registers for Plain {
-    fn hooks(&self, _block: u8) -> bool {
-        false
-    }
-
-    fn read(&mut self, _addr: u16, stored: u8) -> u8 {
-        stored
-    }
-
-    fn write(&mut self, _addr: u16, _value: u8, _memory: &mut XdataMemory) {}
-}
-
-/// The routine for the next packet, with other commands' replies: all accesses in order, memory, IDATA, stack.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_packets_of_all_other_replies_are_copied_as_before() {
-    let next_packet: CodeAddress = "c:0x4013".parse().unwrap();
-    for (opcode, kind) in [(0x12, 0), (0x12, 1), (0x12, 2), (0xE6, 1), (0x88, 0), (0x88, 2), (0x8A, 1), (0x28, 1)] {
-        for (packet, offset, left) in
-            [(0x400u16, 0u16, 4096u16), (0x200, 0xE00, 1025), (0x40, 0x40, 96), (0x400, 0xC00, 1024)]
-        {
-            let ends = [patched(), with(&["read16-sram"])].map(|image| {
-                let mut machine = Machine::new(CodeSpace::new(&image), Plain);
-                machine.xdata_mut().record(|_, _| true);
-                let page = machine.xdata_mut().memory_mut().main_mut();
-                page.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at));
-                page[0x0002] = opcode;
-                page[0x0AF9] = kind;
-                page[0x0AFA..0x0AFC].copy_from_slice(&packet.to_be_bytes());
-                page[0x0AFC..0x0AFE].copy_from_slice(&offset.to_be_bytes());
-                page[0x0AFE] = 2;
-                machine.idata_mut()[0x09..0x0D].copy_from_slice(&u32::from(left).to_be_bytes());
-                let outcome = machine.call(next_packet, 100_000).unwrap();
-                let accesses: Vec<_> = machine
-                    .xdata_mut()
-                    .take_accesses()
-                    .into_iter()
-                    // Whether it is ours is all that is asked beside.
-                    .filter(|access| access.kind == AccessKind::Write || ![0x0002, 0x0AF9].contains(&access.at.addr))
-                    .map(|access| format!("{access:?}"))
-                    .collect();
-                let idata = machine.idata()[..0x6A].to_vec();
-                (outcome.r7, outcome.stack_high_water, idata, machine.xdata().memory().main().to_vec(), accesses)
-            });
-            assert!(ends[0] == ends[1], "{opcode:#04x} {kind} {packet:#x} {offset:#x} {left}");
-        }
-    }
-}
-
-fn places_of(image: &Image, bytes: &[u8]) -> Vec<String> {
-    let at = |(offset, _)| BodyOffset(offset as u32).code_address().unwrap().to_string();
-    image.body().windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes).map(at).collect()
-}
-
-fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
-    listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
-}
-
-/// 0x33 at XDATA 0x0000 is the runtime's alone: the firmware writes 0 and 1 there. 0x0AFF is written by the start-up of an
-/// SSD, and read elsewhere.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn no_code_of_the_firmwares_makes_the_condition_true() {
-    let image = vendor();
-    assert_eq!(
-        places_of(&image, &[0x90, 0x00, 0x00]),
-        ["c:0x39E9", "b0:0xA0DF", "b1:0xBDB5", "b1:0xBE20", "b1:0xDE1B", "b1:0xDE37"]
-    );
-    // A is 0; a constant; read; read; 1; 0.
-    assert_eq!(texts(&image, "c:0x39E4", 4), ["clr a", "mov dptr, #0x044B", "movx @dptr, a", "mov dptr, #0x0000"]);
-    assert_eq!(texts(&image, "b0:0xA0E2", 3)[2], "mov a, dph");
-    for read in ["b1:0xBDB8", "b1:0xBE23"] {
-        assert_eq!(texts(&image, read, 1), ["movx a, @dptr"], "{read}");
-    }
-    assert_eq!(texts(&image, "b1:0xDE1B", 3), ["mov dptr, #0x0000", "mov a, #0x01", "movx @dptr, a"]);
-    assert_eq!(texts(&image, "b1:0xDE36", 3), ["clr a", "mov dptr, #0x0000", "movx @dptr, a"]);
-    assert_eq!(places_of(&image, &[0x90, 0x0A, 0xFF]), ["c:0x2CFE", "c:0x348D", "b1:0x8AC2", "b1:0x8C5E"]);
-}
-
-/// Each hook stands where one way leads, and no jump into the middle of what it replaces.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn nothing_jumps_into_what_the_hooks_replace() {
-    let image = vendor();
-    assert_eq!(places_of(&image, &[0x12, 0x2B, 0xEA]), ["c:0x3908"]);
-    assert_eq!(texts(&image, "c:0x3CEE", 3), ["cjne a, #0x88, 0x3CF5", "mov r7, #0x02", "sjmp 0x3CFE"]);
-    assert_eq!(texts(&image, "c:0x40AF", 3), ["clr a", "mov r7, a", "mov r6, a"]);
-    let inside = ["0x3CF2", "0x3CF3", "0x3CF4", "0x3909", "0x390A", "0x40B0", "0x40B1"];
-    for line in listing(&image, &Symbols::default(), "c:0x0000".parse().unwrap(), usize::MAX) {
-        assert!(!inside.iter().any(|at| line.text.ends_with(at)), "{line}");
     }
 }

@@ -1,0 +1,108 @@
+//! The memory of transfers: pages mapped from the kernel, or the heap. [`super`] says what keeps it safe.
+
+use std::ffi::{c_int, c_uchar};
+use std::ptr::NonNull;
+
+use libusb1_sys as ffi;
+
+/// Buffers from this size on have pages of their own; smaller ones share some.
+const PAGES_OF_ITS_OWN_FROM: usize = 4096;
+/// What small buffers share: 31 commands with their status and 255 bytes of data are half of it.
+const SHARED_LEN: usize = 128 << 10;
+/// Small buffers share no line of any cache, so that none is written while the host controller fills its neighbour
+/// (Linux's `ARCH_DMA_MINALIGN` is 128 on arm64, the largest).
+const SHARED_ALIGN: usize = 128;
+
+unsafe extern "system" {
+    // libusb 1.0.21 has these; libusb1-sys 0.7 does not declare them.
+    fn libusb_dev_mem_alloc(handle: *mut ffi::libusb_device_handle, length: usize) -> *mut c_uchar;
+    fn libusb_dev_mem_free(handle: *mut ffi::libusb_device_handle, buffer: *mut c_uchar, length: usize) -> c_int;
+}
+
+/// A transfer's memory. Where the system lets the host controller reach it itself, the kernel neither copies it nor
+/// allocates and clears a copy for each transfer.
+pub(super) enum Buffer {
+    /// Pages of its own, mapped from the kernel.
+    Mapped { start: NonNull<u8>, len: usize },
+    /// A part of the pages that small buffers share.
+    Shared { start: NonNull<u8>, len: usize },
+    /// On the heap: the kernel copies.
+    Heap(NonNull<[u8]>),
+}
+
+/// Pages mapped from the kernel, given out bit by bit. What was given out is not taken back before the whole is freed.
+pub(super) struct SharedPages {
+    pages: Buffer,
+    used: usize,
+}
+
+impl SharedPages {
+    pub(super) fn new(handle: *mut ffi::libusb_device_handle) -> Option<Self> {
+        Buffer::mapped(handle, SHARED_LEN).map(|pages| Self { pages, used: 0 })
+    }
+
+    /// # Safety
+    /// As [`Buffer::free`], for all that was taken.
+    pub(super) unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
+        // SAFETY: the caller's.
+        unsafe { self.pages.free(handle) };
+    }
+
+    fn take(&mut self, len: usize) -> Option<Buffer> {
+        let used = self.used.checked_add(len.next_multiple_of(SHARED_ALIGN))?;
+        if used > self.pages.len() {
+            return None;
+        }
+        // SAFETY: `self.used + len` is within the pages.
+        let start = unsafe { self.pages.start().add(self.used) };
+        self.used = used;
+        Some(Buffer::Shared { start: NonNull::new(start)?, len })
+    }
+}
+
+impl Buffer {
+    /// `shared` are the pages for small buffers, where the system gives any.
+    pub(super) fn new(handle: *mut ffi::libusb_device_handle, shared: Option<&mut SharedPages>, len: usize) -> Self {
+        let mapped = if len >= PAGES_OF_ITS_OWN_FROM {
+            Self::mapped(handle, len)
+        } else {
+            shared.and_then(|pages| pages.take(len))
+        };
+        // A raw pointer, not a Box: while the transfer is out the kernel writes behind it.
+        mapped.unwrap_or_else(|| Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice()))))
+    }
+
+    fn mapped(handle: *mut ffi::libusb_device_handle, len: usize) -> Option<Self> {
+        // SAFETY: `handle` is the open handle that `Transfers` owns.
+        let start = unsafe { libusb_dev_mem_alloc(handle, len) };
+        NonNull::new(start).map(|start| Self::Mapped { start, len })
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        match self {
+            Self::Mapped { len, .. } | Self::Shared { len, .. } => *len,
+            Self::Heap(bytes) => bytes.len(),
+        }
+    }
+
+    pub(super) const fn start(&self) -> *mut u8 {
+        match self {
+            Self::Mapped { start, .. } | Self::Shared { start, .. } => start.as_ptr(),
+            Self::Heap(bytes) => bytes.as_ptr().cast(),
+        }
+    }
+
+    /// # Safety
+    /// No transfer that uses it is out, `handle` is the one that it was made with, and it is not used again.
+    pub(super) unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
+        match self {
+            Self::Mapped { start, len } => {
+                // SAFETY: it came from `libusb_dev_mem_alloc` with this handle and length; the caller frees it once.
+                unsafe { libusb_dev_mem_free(handle, start.as_ptr(), *len) };
+            }
+            Self::Shared { .. } => {}
+            // SAFETY: it came from `Box::leak`; the caller frees it once.
+            Self::Heap(bytes) => drop(unsafe { Box::from_raw(bytes.as_ptr()) }),
+        }
+    }
+}

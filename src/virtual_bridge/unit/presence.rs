@@ -1,0 +1,229 @@
+//! A unit's presence on the bus: power, unplugging, what takes it off the bus and what brings it back.
+
+use std::time::{Duration, Instant};
+
+use super::{BusEvent, VirtualBridge};
+use crate::firmware::Image;
+use crate::practice;
+use crate::scsi::ResetMode;
+use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
+use crate::virtual_bridge::nor::NorFlash;
+use crate::virtual_bridge::power_on::{PowerOn, power_on, restart};
+use crate::virtual_bridge::replug::Requests;
+use crate::virtual_bridge::reply::After;
+use crate::virtual_bridge::scenario::CpuReset;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    Attached,
+    Away { back: Option<Back> },
+}
+
+/// When a unit that is away comes back, and by what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Back {
+    at: Instant,
+    by: Boot,
+}
+
+/// What starts the chip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Boot {
+    /// Power.
+    Power,
+    /// E8 with mode 0x50.
+    CpuReset,
+}
+
+/// The least time that a replugged unit is away: what leaves and comes back at once, a guest's hub does not see leave.
+const REPLUG_MS: u64 = 500;
+
+impl VirtualBridge {
+    /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
+    /// back in this call.
+    pub fn poll_event(&mut self) -> Option<BusEvent> {
+        self.unplug_when_told();
+        if self.is_attached() {
+            self.follow_chip();
+        }
+        if let Presence::Away { back: Some(Back { at, by }) } = self.presence
+            && at <= Instant::now()
+        {
+            match by {
+                Boot::Power => self.plug_in(),
+                Boot::CpuReset => self.start_over(),
+            }
+        }
+        self.events.pop_front()
+    }
+
+    /// How long until something that is silent or away now can change by itself; `None` where nothing will.
+    ///
+    /// Asked *before* transfers are offered again: a moment that passes in between then costs one more round, not an
+    /// answer.
+    pub fn wake_in(&self) -> Option<Duration> {
+        let ready_at = match self.presence {
+            Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
+            Presence::Attached => match &self.chip {
+                Some(chip) => chip.ready_at(),
+                None => self.native.ready_at(),
+            },
+        };
+        // What is busy until after it is unplugged is answered never.
+        let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
+        ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
+    }
+
+    /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`]. What its flash is
+    /// busy with (the scenario's timing) stays unfinished.
+    pub fn unplug(&mut self) {
+        self.lose_power();
+        self.leave(None);
+    }
+
+    /// Gives the unit its power back: it comes up as its flash says.
+    pub fn plug_in(&mut self) {
+        if self.is_attached() {
+            return;
+        }
+        self.stop_chip();
+        let flash = self.native.flash_mut();
+        if flash.power_is_lost() {
+            flash.lose_power_after(None);
+        }
+        let came_up = power_on(flash, self.scenario.state, self.scenario.speed);
+        self.come_up(came_up);
+    }
+
+    /// Unplugs the unit and plugs it in again a moment later.
+    pub fn replug(&mut self) {
+        self.lose_power();
+        let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
+        self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
+    }
+
+    /// Whether another process has asked for a replug since the last call.
+    pub fn takes_replug_request(&mut self) -> bool {
+        self.requests.as_mut().is_some_and(Requests::take)
+    }
+
+    pub(in crate::virtual_bridge) fn listen_to(&mut self, requests: Requests) {
+        self.requests = Some(requests);
+    }
+
+    /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
+    pub(super) fn start_over(&mut self) {
+        self.stop_chip();
+        let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
+        let flash = self.native.flash_mut();
+        let came_up = match (self.running.take(), self.scenario.cpu_reset) {
+            (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
+            _ => power_on(flash, self.scenario.state, speed),
+        };
+        self.come_up(came_up);
+    }
+
+    /// Where the firmware has taken the unit.
+    pub(super) fn follow_chip(&mut self) {
+        let Some(chip) = &mut self.chip else { return };
+        let course = chip.course();
+        if chip.flash_mut().power_is_lost() {
+            self.stop_chip();
+            return self.follow(After::Nothing);
+        }
+        match course {
+            Course::On => {}
+            Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
+            Course::Off => self.follow(After::Leave(ResetMode::Halt)),
+            Course::Vanished => self.follow(After::Vanish),
+        }
+    }
+
+    /// Takes the flash back from the chip.
+    fn stop_chip(&mut self) {
+        if let Some(chip) = self.chip.take() {
+            *self.native.flash_mut() = chip.power_off();
+        }
+    }
+
+    pub(super) fn follow(&mut self, after: After) {
+        let back = |by: Boot| move |at| Back { at, by };
+        if self.native.flash_mut().power_is_lost() || after == After::Vanish {
+            self.lose_power();
+            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
+            return;
+        }
+        match after {
+            After::Leave(ResetMode::CpuReset) => {
+                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(Boot::CpuReset)));
+            }
+            After::Leave(ResetMode::Halt) => self.leave(None),
+            After::Nothing | After::Vanish => {}
+        }
+    }
+
+    /// Unplugs the unit where the scenario's moment has come.
+    pub(super) fn unplug_when_told(&mut self) {
+        if self.is_attached()
+            && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
+        {
+            self.lose_power_at(at);
+            let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
+            self.leave(self.scenario.back_after_ms.map(back));
+        }
+    }
+
+    fn lose_power(&mut self) {
+        self.lose_power_at(Instant::now());
+    }
+
+    fn lose_power_at(&mut self, at: Instant) {
+        self.stop_chip();
+        // A file that can't be written has what the flash was busy with: as if the power had gone later.
+        let _ = self.native.flash_mut().cut_power(at);
+    }
+
+    fn leave(&mut self, back: Option<Back>) {
+        if self.is_attached() {
+            self.events.push_back(BusEvent::Detached);
+        }
+        self.presence = Presence::Away { back };
+        self.native.forget();
+    }
+
+    pub(super) fn come_up(&mut self, came_up: PowerOn) {
+        let PowerOn { image, mut descriptors } = came_up;
+        self.is_mute = false;
+        let disk = self.native.disk().cloned();
+        if let Some(image) = image.as_ref().filter(|image| disk.is_none() || !practice::is_practice(image)) {
+            let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
+            let command_time = Duration::from_micros(self.scenario.timing.command_us);
+            let mut fabric = self.scenario.fabric();
+            if let Some(disk) = disk {
+                fabric.put_store(Box::new(disk));
+            }
+            let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
+            let Some(told) = chip.descriptors() else {
+                // A host sees no device.
+                *self.native.flash_mut() = chip.power_off();
+                self.is_mute = true;
+                self.presence = Presence::Away { back: None };
+                return;
+            };
+            descriptors = told.clone();
+            self.chip = Some(Box::new(chip));
+        } else {
+            self.native.power_on(&descriptors, image.as_ref().map(Image::version));
+        }
+        self.running = image;
+        self.descriptors = descriptors;
+        self.alternate = 0;
+        self.attachments += 1;
+        self.presence = Presence::Attached;
+        self.events.push_back(BusEvent::Attached);
+    }
+}
+
+fn in_ms(ms: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(ms))
+}

@@ -1,0 +1,215 @@
+//! What can go wrong under the flash through registers: power, requests, cells, protection.
+
+use super::*;
+
+/// After every page and every sector: what the unit starts then, and that the printed way out works.
+#[test]
+fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
+    let (wanted, before) = (with_patches(), Rig::new("factory = 'open'\nserial = 'DOCK7'\n").cells());
+    let goal = wanted.slot(&before);
+    // All of it is some 98 KiB: dense at both ends, where the first sector and its header are.
+    let ends = [1, 2, 3, 5, 11].into_iter().chain((96_500..98_700).step_by(440));
+    for after in ends.chain((1_000..96_000).step_by(23_500)) {
+        let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
+        assert!(rig.cells() == before);
+        rig.tell(&format!("power-loss-after = {after}\n"));
+        let outcome = flash(&rig, &wanted);
+        rig.tell("");
+        let Err(stopped) = outcome else {
+            assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
+            continue;
+        };
+        assert!(matches!(stopped.left, Left::Incomplete | Left::Complete), "{after}: {stopped:?}");
+        let backup = stopped.report.backup.unwrap();
+        let found = state(&rig);
+        assert!(matches!(found, BridgeState::BootLoader | BridgeState::OpenFirmware), "{after}: {found}");
+        if found == BridgeState::OpenFirmware {
+            assert!(rig.cells() == before, "{after}: the old image, whole");
+        }
+        flash_told(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
+        assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
+    }
+}
+
+#[test]
+fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
+    for fault in
+        ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"]
+    {
+        // So late that the first sectors are being written: reading all of it twice takes some 5,000 requests.
+        for nth in [3_000, 4_300] {
+            let rig = Rig::new("factory = 'open'\n");
+            let before = rig.cells();
+            rig.tell(&format!("[[fault]]\n{fault}\nnth = {nth}\n"));
+            let mut port = rig.port();
+            let attached = port.attached().unwrap();
+            let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+            let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+            let outcome = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never());
+            drop(port);
+            match outcome {
+                Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault} {nth}"),
+                Err(stopped) => {
+                    assert_eq!(stopped.left, Left::Untouched, "{fault} {nth}: {stopped:?}");
+                    assert!(rig.cells() == before);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
+    type IsExpected = fn(&RegisterError) -> bool;
+    let cases: [(&str, IsExpected, Left); 4] = [
+        ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), Left::Untouched),
+        ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), Left::Untouched),
+        ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
+        ("stuck-sector = 0x1000", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
+    ];
+    for (trouble, is_expected, left) in cases {
+        let rig = Rig::new("factory = 'open'\n");
+        rig.cells();
+        flash(&rig, &long_open()).unwrap();
+        let before = rig.cells();
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        drop(port);
+        rig.tell(&format!("[flash]\n{trouble}\n"));
+        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let mut port = rig.port();
+        let stopped = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap_err();
+        drop(port);
+        let FlashError::Registers(error) = &stopped.error else { panic!("{trouble}: {stopped:?}") };
+        assert!(is_expected(error), "{trouble}: {error:?}");
+        assert_eq!(stopped.left, left, "{trouble}");
+        rig.tell("");
+        let found = state(&rig);
+        let expected = if left == Left::Untouched { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
+        assert_eq!(found, expected, "{trouble}");
+        if left == Left::Untouched {
+            assert!(rig.cells() == before, "{trouble}");
+        }
+    }
+}
+
+/// What a sector that does not erase held belongs to the old firmware.
+#[test]
+fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
+    let rig = Rig::new("factory = 'open'\n");
+    flash(&rig, &long_open()).unwrap();
+    let before = rig.cells();
+    rig.tell("[flash]\nstuck-sector = 0x1000\n");
+    for keeps_power in [true, false] {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = FlashPlan::flash(attached.clone(), blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let stopped = run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap_err();
+        assert_eq!(stopped.left, Left::Incomplete);
+        let saved = stopped.report.backup.clone().unwrap();
+
+        let origin = Origin::Restore { folder: "other".into(), backup: Vec::new() };
+        let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
+        let failure = FlashFailure::new(*stopped, &origin, &carried);
+        let help = failure.help().unwrap().to_string();
+        assert!(help.contains("The sector holds what it held"), "{help}");
+        let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };
+        assert_eq!((back.purpose, on.purpose), ("go back to what it was", "or go on"));
+        assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
+
+        if keeps_power {
+            // The same port: the unit has not lost its power, and its old firmware still runs.
+            let backup = backup_folder::load(&saved).unwrap();
+            let plan = FlashPlan::restore(attached, blocks, &backup, &backup.firmware().unwrap());
+            run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
+            drop(port);
+        } else {
+            drop(port);
+            assert_eq!(state(&rig), BridgeState::BootLoader);
+            rig.restore(&saved, false).unwrap();
+        }
+        assert!(rig.cells() == before, "keeps its power: {keeps_power}");
+        assert_eq!(state(&rig), BridgeState::OpenFirmware);
+    }
+}
+
+/// Waits, once sectors are written, until the run's time is over.
+struct Lingers(Duration);
+
+impl FlashObserver for Lingers {
+    fn event(&mut self, event: FlashEvent<'_>) {
+        if matches!(event, FlashEvent::Begin(FlashStep::WriteSectors)) {
+            std::thread::sleep(self.0);
+        }
+    }
+}
+
+#[test]
+fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_there() {
+    let rig = Rig::new("factory = 'open'\n");
+    let before = rig.cells();
+    let tried = |budget: Duration| {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
+        run(&mut port, &plan, &options, &mut Lingers(budget), Interrupt::never())
+    };
+    let stopped = tried(Duration::ZERO).unwrap_err();
+    assert_eq!(stopped.left, Left::Untouched);
+    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
+    assert!(rig.cells() == before);
+
+    // Long enough for what comes before on a machine that is busy with other tests.
+    let stopped = tried(Duration::from_secs(8)).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
+    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WriteSectors));
+    let again = stopped.report.steps.iter().filter(|step| !step.done).count();
+    assert_eq!(again, 0, "nothing is tried again: {stopped:?}");
+    assert_eq!(state(&rig), BridgeState::BootLoader);
+    flash_told(&rig, &stock(), Some(&stopped.report.backup.unwrap()), &mut (), &AtomicBool::new(false)).unwrap();
+    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
+}
+
+/// Before the first change a fault costs a reading, and no more: two of three are enough.
+#[test]
+fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_does_changes_nothing() {
+    for fault in ["stall", "short-data"] {
+        for (times, is_written) in [(1, true), (100_000, false)] {
+            let rig = Rig::new("factory = 'open'\n");
+            let before = rig.cells();
+            // In the middle of the backup, which takes some 1,200 E4.
+            rig.tell(&format!("[[fault]]\nkind = '{fault}'\nopcode = 0xE4\nnth = 600\ntimes = {times}\n"));
+            let outcome = flash(&rig, &stock());
+            rig.tell("");
+            assert_eq!(outcome.is_ok(), is_written, "{fault}: {outcome:?}");
+            match outcome {
+                Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault}"),
+                Err(stopped) => {
+                    assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup), "{stopped:?}");
+                    let FlashError::Registers(RegisterError::Control(error)) = &stopped.error else {
+                        panic!("{stopped:?}")
+                    };
+                    let is_told = match fault {
+                        "stall" => matches!(error, ControlError::Stalled { .. }),
+                        _ => matches!(error, ControlError::Short { .. }),
+                    };
+                    assert!(is_told, "{error:?}");
+                    assert!(rig.cells() == before);
+                    assert_eq!(state(&rig), BridgeState::OpenFirmware);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn block_protection_that_can_be_cleared_is_cleared() {
+    let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
+    let before = rig.cells();
+    flash(&rig, &stock()).unwrap();
+    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
+}

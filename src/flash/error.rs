@@ -12,7 +12,7 @@ use crate::bridge::CommandError;
 use crate::failure::{AnyFailure, Panicked};
 use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
 
-/// Why a backup or a write stopped. What state the unit is in, and what to do, [`super::recovery`] tells.
+/// Why a backup or a write stopped.
 #[derive(Debug, Error, Diagnostic)]
 pub enum FlashError {
     /// The unit can't be opened or found.

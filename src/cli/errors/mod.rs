@@ -1,6 +1,6 @@
 //! What an error's code means to the command line: the exit status, and the help line.
 //!
-//! An error says what happened and where, and carries a stable code. [`files`] and [`units`] hold one entry for each code.
+//! An error says what happened and where, and carries a stable code. `files` and `units` hold one entry for each code.
 //! docs/errors.md is generated from them.
 
 use miette::Diagnostic;

@@ -46,7 +46,8 @@ fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
     rust_files(&root, &mut paths);
-    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+    let tests = Path::new("tests.rs");
+    let is_test = |path: &Path| path.ends_with(tests) || path.iter().any(|part| Some(part) == tests.file_stem());
     paths.retain(|path| !is_test(path) && !path.starts_with(root.join("cli/errors")));
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
     paths.into_iter().map(|path| (path.clone(), without_tests(fs::read_to_string(path).unwrap()))).collect()

@@ -213,6 +213,7 @@ impl Manifest {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     use std::fs;
 
     use super::*;

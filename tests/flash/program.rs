@@ -1,9 +1,11 @@
 //! `asmpatch flash` and `backup` as processes: what they print, their signals, their folders.
 
 use std::fs;
+#[cfg(unix)]
 use std::time::Duration;
 
 use asmpatch::bridge::Port as _;
+#[cfg(unix)]
 use asmpatch::firmware::UsbId;
 use asmpatch::patch::Patched;
 use asmpatch::practice;

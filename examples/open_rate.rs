@@ -23,8 +23,6 @@ use asmpatch::unit::{self, Selector};
 const GPU_BUS: u8 = 1;
 const BAR0: u16 = 0x10;
 const BAR: u64 = 0x1000_0000;
-/// What E4 sees of the SRAM.
-const WINDOW: XdataAddress = XdataAddress::main(0xF000);
 const WINDOW_LEN: usize = 0x1000;
 /// The most that one F2 moves.
 const SRAM_LEN: usize = 0x8_0000;
@@ -134,7 +132,7 @@ impl Rate<'_> {
                 let mut window = vec![0; bytes.min(WINDOW_LEN)];
                 began = Instant::now();
                 for _ in 0..bytes.div_ceil(WINDOW_LEN) {
-                    bridge.xdata_read(WINDOW, &mut window)?;
+                    bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut window)?;
                 }
                 (began.elapsed(), data[..window.len()].to_vec(), window)
             }
@@ -188,6 +186,6 @@ impl Rate<'_> {
 
 fn window(bridge: &mut OpenBridge, len: usize) -> Result<Vec<u8>, ControlError> {
     let mut found = vec![0; len];
-    bridge.xdata_read(WINDOW, &mut found)?;
+    bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut found)?;
     Ok(found)
 }

@@ -25,7 +25,7 @@ const MAX_TEXT: usize = 500;
 
 /// What is known of one USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KnownDevice {
     /// VID:PID.

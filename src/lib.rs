@@ -128,6 +128,8 @@ pub mod pcie;
 pub mod practice;
 pub mod profile;
 pub mod prometheus;
+#[cfg(test)]
+mod schema_types;
 pub mod scsi;
 pub mod shell;
 pub mod symbols;

@@ -8,7 +8,7 @@ use asmpatch::chip::{Data, Driver, MemoryFunction, Place, Speed, Unanswered};
 use asmpatch::firmware::Image;
 use asmpatch::mcu::MemoryFlash;
 use asmpatch::scsi::XdataAddress;
-use chip_images::{patched, powered_on, vendor};
+use chip_images::{cdb16, patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 /// What the GPU runtime writes first. Source: usbgpu.md, "Controller Initialization".
@@ -79,14 +79,6 @@ impl Uas {
             }
         }
     }
-}
-
-fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    cdb[0] = opcode;
-    cdb[6..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&sectors.to_be_bytes());
-    cdb
 }
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {

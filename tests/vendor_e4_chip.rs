@@ -134,9 +134,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
             (512, 1000, 512, 0),
             (1, 4096, 1, 0),
         ] {
-            let reply = unit.command(&read(0x50, 0xF000, len), host);
-            let expected = Reply { data: sram(0, came), good: true, residue };
-            assert!(reply == expected, "{speed:?}: {host} for {len}: {} {}", reply.data.len(), reply.residue);
+            unit.leaves(&read(0x50, 0xF000, len), host, came, residue);
             assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{speed:?}: after {host} for {len}");
         }
         let reply = unit.command(&read(0x50, 0xF000, 4096), 0);

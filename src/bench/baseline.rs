@@ -11,7 +11,7 @@ use super::report::{BenchReport, Row, SCHEMA};
 
 /// One row beside its twin of the earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
     /// The path.
     pub path: Path,

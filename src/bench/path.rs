@@ -15,7 +15,7 @@ const READ_REACH: usize = 0x8_0000;
 
 /// A way for data through the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Path {
     /// WRITE(16): host to data buffer by hardware DMA. What a GPU runtime sends with to the vendor's firmware.
     #[serde(rename = "write16")]

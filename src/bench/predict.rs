@@ -11,7 +11,7 @@ pub const ROUND_TRIP_US: f64 = 1.02;
 const WIRE_MB_PER_S: f64 = 1_180.0;
 
 /// A command on silicon, as far as the model tells.
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The CPU's clock in MHz.

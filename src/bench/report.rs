@@ -10,7 +10,7 @@ pub const SCHEMA: u32 = 2;
 
 /// All that a bench found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchReport {
     /// The version of asmpatch.
     pub tool: String,
@@ -31,7 +31,7 @@ pub struct BenchReport {
 
 /// One path's best row against what a GPU runtime sees today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchVerdict {
     /// The path.
     pub path: Path,
@@ -47,7 +47,7 @@ pub struct BenchVerdict {
 
 /// The unit that was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
@@ -68,7 +68,7 @@ pub struct BenchUnit {
 
 /// What became of the pattern on each way. `None` is: not tried, because an earlier step failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Integrity {
     /// Writing it.
     pub write16: Option<Outcome>,
@@ -108,7 +108,7 @@ impl Integrity {
 
 /// How a path ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// Integrity: every byte came back the same.
@@ -161,7 +161,7 @@ impl Outcome {
 
 /// One path at one size and depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The path.
     pub path: Path,
@@ -200,7 +200,7 @@ impl Row {
 
 /// What was measured, over all repetitions. MB are 10^6 bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Throughput, a repetition each.
     pub mb_per_s: Spread,
@@ -227,7 +227,7 @@ pub struct Figures {
 
 /// Median and range over the repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The median.
     pub median: f64,

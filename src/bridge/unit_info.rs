@@ -13,7 +13,7 @@ use crate::firmware::{BridgeState, UsbId};
 ///
 /// It stays the same while a unit leaves the bus and comes back, whatever it then says it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(into = "String")]
 pub struct PortPath {
     bus: u8,
@@ -82,7 +82,7 @@ impl From<PortPath> for String {
 
 /// Where a unit is: what finds it again after it left the bus.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Location {
     /// A port of this machine.
@@ -102,7 +102,7 @@ impl fmt::Display for Location {
 
 /// The bus speed that a unit has negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Speed {
     /// The system does not say.
@@ -148,7 +148,7 @@ impl fmt::Display for Speed {
 
 /// A unit as its descriptors show it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnitInfo {
     /// Where it is.
     pub location: Location,

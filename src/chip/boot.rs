@@ -26,7 +26,7 @@ const E2_LEN: u32 = 2_600;
 
 /// The transport on which a check was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Wire {
     /// Control requests.

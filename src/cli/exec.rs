@@ -148,9 +148,9 @@ fn cdb_lengths(opcode: u8) -> std::ops::RangeInclusive<usize> {
         0x20..=0x5F => 10..=10,
         0x80..=0x9F => 16..=16,
         0xA0..=0xBF => 12..=12,
-        0xE0 | 0xE1 => 3..=16,
-        0xE2..=0xE5 => 6..=16,
-        0xE6 | 0xE8 => 2..=16,
+        opcode::CONFIG_READ | opcode::CONFIG_WRITE => 3..=16,
+        opcode::FLASH_READ..=opcode::XDATA_WRITE => 6..=16,
+        opcode::NVME_ADMIN | opcode::RESET => 2..=16,
         _ => 1..=16,
     }
 }

@@ -4,13 +4,12 @@
 //! difference before committing it. A key that goes away, or changes its type or its meaning, takes a new
 //! [`Document::VERSION`], and with it a new file.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::print::Document;
@@ -19,56 +18,6 @@ use super::{
     unpatch, verify, wrap,
 };
 use crate::devices::KnownDevice;
-use crate::digest::{Md5Digest, Sha256Digest};
-use crate::firmware::{FirmwareVersion, UsbId};
-use crate::mcu::{Keys, Line};
-use crate::patch::ConfigEdits;
-use crate::pcie::Bdf;
-
-/// A type that is printed as text of a certain form.
-macro_rules! text {
-    ($type:ident, $pattern:literal, $description:literal) => {
-        impl JsonSchema for $type {
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": $pattern, "description": $description })
-            }
-        }
-    };
-}
-
-text!(Sha256Digest, "^[0-9a-f]{64}$", "A SHA-256 in hexadecimal.");
-text!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
-text!(UsbId, "^[0-9A-F]{4}:[0-9A-F]{4}$", "idVendor and idProduct in hexadecimal.");
-text!(FirmwareVersion, r"^[0-9a-f]{6}(\.[0-9a-f]{2}){3}$", "A firmware's version: its date, then its line.");
-text!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
-
-impl JsonSchema for Line {
-    fn schema_name() -> Cow<'static, str> {
-        Keys::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Keys::json_schema(generator)
-    }
-}
-
-impl JsonSchema for ConfigEdits {
-    fn schema_name() -> Cow<'static, str> {
-        "ConfigEdits".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "object",
-            "additionalProperties": { "type": ["string", "integer"] },
-            "description": "Fields of configuration block 0 by name: texts, numbers, bytes in hexadecimal."
-        })
-    }
-}
 
 /// The schema of one document: `text` says what prints it.
 fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {

@@ -22,7 +22,7 @@ const POWER: &str = "power: unplug the unit and its supply, wait five seconds, p
 
 /// How it stands with one thing, from the best to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// As it should be.
@@ -52,7 +52,7 @@ impl Verdict {
 
 /// One line of the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
     /// What was looked at.
     pub topic: &'static str,
@@ -67,7 +67,7 @@ pub struct Line {
 
 /// The page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diagnosis {
     /// Line by line.
     pub lines: Vec<Line>,

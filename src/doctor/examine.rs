@@ -43,7 +43,7 @@ pub struct DoctorOptions {
 
 /// Something that went wrong, as its error tells it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The error's code.
     pub code: String,
@@ -64,7 +64,7 @@ impl Problem {
 
 /// What the bulk pipes do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PipeState {
     /// Data moved.
@@ -82,7 +82,7 @@ pub enum PipeState {
 
 /// How long requests of one kind took, one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timing {
     /// The request, in words.
     pub what: String,

@@ -32,7 +32,7 @@ const AFTER_WRITE: [(u16, usize); 4] = [(0x0517, 3), (0xCE40, 4), (0xCE60, 1), (
 
 /// An experiment, the more harmless first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
     /// What a WRITE(16) leaves in the allocator and in the counters.
@@ -51,7 +51,7 @@ pub enum Experiment {
 
 /// How it went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// Yes.
@@ -68,7 +68,7 @@ pub enum Answer {
 
 /// What an experiment showed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
     /// Which.
     pub experiment: Experiment,

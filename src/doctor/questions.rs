@@ -68,19 +68,19 @@ impl fmt::Display for Question {
 
 /// A question, the unit's answer, and the chip model's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Exchange {
     /// The question, in words.
     pub question: String,
     /// The unit's answer.
     #[serde(serialize_with = "answer")]
-    #[cfg_attr(all(test, feature = "cli"), schemars(with = "String"))]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub unit: Result<Vec<u8>, String>,
     /// How long it took, in microseconds.
     pub micros: u64,
     /// What the same firmware answers on the chip model; `None` where it is not known, so that nothing could be booted.
     #[serde(serialize_with = "model")]
-    #[cfg_attr(all(test, feature = "cli"), schemars(with = "Option<String>"))]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub model: Option<Result<Vec<u8>, String>>,
 }
 

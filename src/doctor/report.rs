@@ -22,7 +22,7 @@ const SHORTEST_SERIAL: usize = 4;
 
 /// The report.
 #[derive(Debug, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorReport {
     /// [`SCHEMA`].
     schema: u32,
@@ -49,7 +49,7 @@ pub struct DoctorReport {
 }
 
 #[derive(Debug, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ReportedUnit {
     usb_id: String,
     state: BridgeState,

@@ -13,7 +13,7 @@ use super::image::{Image, ImageError, MIN_BODY_LEN};
 
 /// The form of a file with code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeFormat {
     /// The bytes of the code from address 0 on.

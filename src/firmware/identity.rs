@@ -98,7 +98,7 @@ pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
 /// VID:PID tells nothing of it: the boot loader shows the identity of the configuration block where that is whole, and
 /// stock, patched and open firmware run under each other's identities. Source: openpilot's flasher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BridgeState {
     /// The vendor's firmware, patched or not.

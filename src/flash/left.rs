@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// What state a unit is in after a run stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
     /// Nothing was written.

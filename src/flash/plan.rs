@@ -27,7 +27,7 @@ pub const fn is_readable(state: BridgeState) -> bool {
 
 /// Where the bytes of a planned configuration block come from, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockSource {
     /// Read from the unit.
@@ -40,7 +40,7 @@ pub enum BlockSource {
 
 /// A field whose value changes, in words.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FieldChange {
     /// The field's name, as in patch files.
     pub field: &'static str,

@@ -100,7 +100,7 @@ impl FlashObserver for () {
 
 /// A step and how it ended, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepReport {
     /// The step, in words.
     pub step: String,

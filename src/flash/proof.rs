@@ -126,7 +126,7 @@ impl fmt::Display for Behaviour {
 
 /// Whether a unit runs what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Runs {
     /// It does.

@@ -15,7 +15,7 @@ use crate::symbols::Symbols;
 
 /// What one line of a listing holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LineKind {
     /// An instruction.
@@ -62,8 +62,8 @@ impl fmt::Display for Line {
 
 /// The keys of a line in `--json`.
 #[derive(Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
-#[cfg_attr(all(test, feature = "cli"), schemars(rename = "Line"))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "Line"))]
 pub(crate) struct Keys<'a> {
     /// Where it stands: area or bank, and the CPU's address.
     address: String,

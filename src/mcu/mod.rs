@@ -23,7 +23,7 @@ mod xdata;
 pub(crate) use bus::Bus;
 pub use chip_registers::ChipRegisters;
 pub use code_space::CodeSpace;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 pub(crate) use disasm::Keys;
 pub use disasm::{Line, LineKind, disassemble, disassemble_in, listing};
 pub use error::RunError;

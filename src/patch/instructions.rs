@@ -9,7 +9,7 @@ const LONGEST: usize = 3;
 
 /// The instructions that a hunk changes, before and after.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Instructions {
     /// In the unpatched image.
     pub before: Vec<Line>,

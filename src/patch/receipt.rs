@@ -91,7 +91,7 @@ impl From<Format> for u32 {
 
 /// One of a receipt's two images.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReceiptImage {
     /// The file's digest.

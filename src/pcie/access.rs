@@ -50,7 +50,7 @@ impl Patience for NoTime {
 
 /// The link between the bridge and what is behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// XDATA 0xB450: the LTSSM's state.
     pub ltssm: u8,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// What a BAR asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BarKind {
     /// I/O ports, which the bridge's engine has no requests for.
@@ -17,7 +17,7 @@ pub enum BarKind {
 
 /// A base address register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Bar {
     /// Its number: 0 is the register at 0x10. The one behind a 64-bit BAR's belongs to it.
     pub index: u8,

@@ -11,7 +11,7 @@ const END: u16 = 0x1000;
 
 /// A link's speed and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LinkRate {
     /// The generation: 1 is 2.5 GT/s.
     pub generation: u8,
@@ -54,7 +54,7 @@ impl fmt::Display for LinkRate {
 
 /// The PCI Express capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExpressCapability {
     /// Device/port type: 0 endpoint, 4 root port, 5 and 6 a switch's upstream and downstream port.
     pub port_type: u8,
@@ -91,7 +91,7 @@ impl ExpressCapability {
 
 /// What a capability says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CapabilityKind {
     /// Power management: the state D0 to D3.
@@ -121,7 +121,7 @@ pub enum CapabilityKind {
 
 /// A capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Capability {
     /// Where it stands.
     pub offset: u16,
@@ -136,7 +136,7 @@ pub struct Capability {
 
 /// A list that does not end as it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CapabilityFault {
     /// It comes back to where it was.
@@ -149,7 +149,7 @@ pub enum CapabilityFault {
 
 /// Both lists of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Capabilities {
     /// The capabilities, in the order of the lists.
     pub list: Vec<Capability>,

@@ -23,7 +23,7 @@ pub(super) const CAPABILITIES: usize = 0x34;
 
 /// A bridge's bus numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Buses {
     /// The bus above it.
     pub primary: u8,
@@ -35,7 +35,7 @@ pub struct Buses {
 
 /// A bridge's window: what addresses it forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Window {
     /// First address.
     pub base: u64,
@@ -45,7 +45,7 @@ pub struct Window {
 
 /// What a header's type decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Header {
     /// Type 0.
@@ -73,7 +73,7 @@ pub enum Header {
 
 /// A function, as its configuration space tells.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
     /// Its place.
     pub at: Bdf,

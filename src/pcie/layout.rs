@@ -30,7 +30,7 @@ enum Space {
 
 /// A BAR that has to go without an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoRoom {
     /// The function: its index in the survey.
     pub function: usize,

@@ -11,7 +11,7 @@ use super::survey::FUNCTIONS_MAX;
 
 /// Something that was written and stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Change {
     /// A bridge's bus numbers.
@@ -43,7 +43,7 @@ pub enum Change {
 
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Note {
     /// A function that never became ready.

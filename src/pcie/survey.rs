@@ -45,7 +45,7 @@ impl Scope {
 
 /// What a survey found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(test, feature = "cli"), derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Survey {
     /// The link below the bridge.
     pub link: Link,

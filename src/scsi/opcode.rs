@@ -28,6 +28,8 @@ pub const WRITE_16: u8 = 0x8A;
 pub const SYNCHRONIZE_CACHE_16: u8 = 0x91;
 /// SBC-3: SERVICE ACTION IN(16). Service action 0x10 is READ CAPACITY(16).
 pub const SERVICE_ACTION_IN_16: u8 = 0x9E;
+/// SPC-4.
+pub const REPORT_LUNS: u8 = 0xA0;
 /// E0: reads a configuration block.
 pub const CONFIG_READ: u8 = 0xE0;
 /// E1: writes a configuration block. Of block 0 it erases the slot's header first.

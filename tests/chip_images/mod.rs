@@ -29,6 +29,15 @@ pub fn open() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_IMAGE")).unwrap()
 }
 
+/// A CDB of 16 bytes with an LBA and a length in sectors, as READ(16) has it.
+pub fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[6..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&sectors.to_be_bytes());
+    cdb
+}
+
 /// The flash of a unit with this image, and the configuration blocks that the GPU runtime's tools write.
 pub fn flash_with(image: &Image) -> MemoryFlash {
     let mut flash = MemoryFlash::erased();

@@ -97,6 +97,14 @@ impl Unit {
         self.attempt(cdb, host_len).unwrap()
     }
 
+    /// Sends a command of which the host expects `host_len` bytes: it brings the SRAM's first `came`, and leaves a residue.
+    pub fn leaves(&mut self, cdb: &[u8], host_len: usize, came: usize, residue: u32) {
+        let reply = self.command(cdb, host_len);
+        let expected = Reply { data: sram(0, came), good: true, residue };
+        let speed = self.driver.chip.speed();
+        assert!(reply == expected, "{speed:?}: {host_len} for {cdb:02x?}: {} {}", reply.data.len(), reply.residue);
+    }
+
     /// Sends a command whose answer the host expects to have `host_len` bytes, and takes so many packets of it.
     pub fn begin(&mut self, cdb: &[u8], host_len: u32, packets: usize) -> Vec<u8> {
         let stream = match self.wire {

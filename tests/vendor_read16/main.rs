@@ -15,7 +15,7 @@ use asmpatch::firmware::Image;
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::scsi::runtime::INITIALISATION;
-use chip_images::{patched, powered_on, vendor};
+use chip_images::{cdb16, patched, powered_on, vendor};
 use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
 
 const SECTOR: usize = 512;
@@ -36,14 +36,6 @@ fn sram(len: usize) -> Vec<u8> {
 
 fn read16(sectors: u32) -> [u8; 16] {
     cdb16(0x88, 7, sectors)
-}
-
-fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    cdb[0] = opcode;
-    cdb[6..10].copy_from_slice(&lba.to_be_bytes());
-    cdb[10..14].copy_from_slice(&sectors.to_be_bytes());
-    cdb
 }
 
 fn initialised(image: &Image, wire: Wire, speed: Speed) -> Unit {
@@ -150,9 +142,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
             (4095, 8, 4095, 0),
             (512, 2, 512, 0),
         ] {
-            let reply = unit.command(&read16(sectors), host);
-            let expected = Reply { data: sram(came), good: true, residue };
-            assert!(reply == expected, "{speed:?}: {host} for {sectors}: {} {}", reply.data.len(), reply.residue);
+            unit.leaves(&read16(sectors), host, came, residue);
             unit.works("after another length");
         }
         let reply = unit.command(&read16(8), 0);

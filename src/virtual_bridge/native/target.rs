@@ -9,7 +9,7 @@ use super::pages;
 use super::vendor::{Reply, Vendor};
 use crate::firmware::BridgeState;
 use crate::scsi::bot::Direction;
-use crate::scsi::{Sense, SenseKey};
+use crate::scsi::{Sense, SenseKey, opcode};
 use crate::virtual_bridge::descriptors::Identity;
 
 pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
@@ -18,7 +18,14 @@ const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x0
 
 /// What the boot loader answers: TEST UNIT READY, REQUEST SENSE, INQUIRY, and the vendor commands that flash a unit.
 /// Source: cyrozap's notes, openpilot's flasher.
-const BOOT_LOADER_COMMANDS: [u8; 6] = [0x00, 0x03, 0x12, 0xE1, 0xE3, 0xE8];
+const BOOT_LOADER_COMMANDS: [u8; 6] = [
+    opcode::TEST_UNIT_READY,
+    opcode::REQUEST_SENSE,
+    opcode::INQUIRY,
+    opcode::CONFIG_WRITE,
+    opcode::FLASH_WRITE,
+    opcode::RESET,
+];
 
 /// The unit behind its transports.
 #[derive(Debug)]
@@ -70,20 +77,22 @@ impl Target {
     fn command(&mut self, cdb: &[u8; 16], lun: u8, data: &mut Vec<u8>) -> (DataPlan, Ending) {
         let sense = std::mem::replace(&mut self.sense, Sense::NONE);
         let opcode = cdb[0];
-        if lun != 0 && !matches!(opcode, 0x03 | 0x12 | 0xA0) {
+        if lun != 0 && !matches!(opcode, opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::REPORT_LUNS) {
             return check(LUN_NOT_SUPPORTED);
         }
         if self.state == BridgeState::BootLoader && !BOOT_LOADER_COMMANDS.contains(&opcode) {
             return check(Sense::INVALID_OPCODE);
         }
         match opcode {
-            0x03 => give(data, &sense.to_fixed(), usize::from(cdb[4])),
-            0x12 => match pages::inquiry(cdb, lun, &self.identity, data) {
+            opcode::REQUEST_SENSE => give(data, &sense.to_fixed(), usize::from(cdb[4])),
+            opcode::INQUIRY => match pages::inquiry(cdb, lun, &self.identity, data) {
                 true => cut(data, usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))),
                 false => check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xA0 => give(data, &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], big_endian(&cdb[6..10]) as usize),
-            0x1A => match pages::mode(cdb[2], data, false) {
+            opcode::REPORT_LUNS => {
+                give(data, &[0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], big_endian(&cdb[6..10]) as usize)
+            }
+            opcode::MODE_SENSE_6 => match pages::mode(cdb[2], data, false) {
                 true => cut(data, usize::from(cdb[4])),
                 false => check(Sense::INVALID_FIELD_IN_CDB),
             },
@@ -93,21 +102,29 @@ impl Target {
             },
             0x1B | 0x1E => (DataPlan::None, Ending::Good),
             // The boot loader has no driver for an SSD.
-            0x00 if self.disk.is_some() && self.state != BridgeState::BootLoader => (DataPlan::None, Ending::Good),
-            0x35 | 0x91 if self.disk.is_some() => match self.disk.as_mut().map(Disk::sync) {
-                Some(Err(_)) => check(WRITE_FAULT),
-                _ => (DataPlan::None, Ending::Good),
-            },
-            0x00 | 0x35 | 0x91 => check(Sense::MEDIUM_NOT_PRESENT),
-            0x25 | 0x9E => self.capacity(cdb, data),
+            opcode::TEST_UNIT_READY if self.disk.is_some() && self.state != BridgeState::BootLoader => {
+                (DataPlan::None, Ending::Good)
+            }
+            opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 if self.disk.is_some() => {
+                match self.disk.as_mut().map(Disk::sync) {
+                    Some(Err(_)) => check(WRITE_FAULT),
+                    _ => (DataPlan::None, Ending::Good),
+                }
+            }
+            opcode::TEST_UNIT_READY | opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 => {
+                check(Sense::MEDIUM_NOT_PRESENT)
+            }
+            opcode::READ_CAPACITY_10 | opcode::SERVICE_ACTION_IN_16 => self.capacity(cdb, data),
             // RDPROTECT and WRPROTECT: the unit is formatted without protection information (SBC-4, READ and WRITE).
-            0x28 | 0x2A | 0x88 | 0x8A if cdb[1] & 0xE0 != 0 => check(Sense::INVALID_FIELD_IN_CDB),
-            0x28 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x2A => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            0x88 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            0x8A => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            0xE6 => self.nvme_admin(cdb, data),
-            0xE0..=0xE8 => {
+            opcode::READ_10 | opcode::WRITE_10 | opcode::READ_16 | opcode::WRITE_16 if cdb[1] & 0xE0 != 0 => {
+                check(Sense::INVALID_FIELD_IN_CDB)
+            }
+            opcode::READ_10 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            opcode::WRITE_10 => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            opcode::READ_16 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            opcode::WRITE_16 => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            opcode::NVME_ADMIN => self.nvme_admin(cdb, data),
+            opcode::CONFIG_READ..=opcode::RESET => {
                 let reply = self.vendor.begin(cdb, data);
                 match reply {
                     Reply::DataIn => (DataPlan::In, Ending::Good),
@@ -123,12 +140,12 @@ impl Target {
     }
 
     fn capacity(&self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
-        if cdb[0] == 0x9E && cdb[1] & 0x1F != 0x10 {
+        if cdb[0] == opcode::SERVICE_ACTION_IN_16 && cdb[1] & 0x1F != 0x10 {
             return check(Sense::INVALID_FIELD_IN_CDB);
         }
         let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
         let last = disk.blocks() - 1;
-        if cdb[0] == 0x25 {
+        if cdb[0] == opcode::READ_CAPACITY_10 {
             data.extend(u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes());
             data.extend((BLOCK_LEN as u32).to_be_bytes());
             (DataPlan::In, Ending::Good)

@@ -4,7 +4,7 @@
 use super::target::WRITE_FAULT;
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use crate::mcu::XdataMemory;
-use crate::scsi::{ResetMode, Sense, XdataPage};
+use crate::scsi::{ResetMode, Sense, XdataPage, opcode};
 use crate::virtual_bridge::nor::{FlashFault, NorFlash, SECTOR_LEN};
 
 /// The most that E2 reads in one command.
@@ -55,23 +55,23 @@ impl Vendor {
     /// Starts a vendor command (E0 and up). `cdb` is padded with zeros. Data in goes into `data`, which is empty.
     pub(super) fn begin(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> Reply {
         match cdb[0] {
-            0xE0 => match config_block(cdb) {
+            opcode::CONFIG_READ => match config_block(cdb) {
                 Some((_, at)) => read_flash(&self.flash, at, CONFIG_BLOCK_LEN, data),
                 None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE1 => match config_block(cdb) {
+            opcode::CONFIG_WRITE => match config_block(cdb) {
                 Some(_) => Reply::DataOut(CONFIG_BLOCK_LEN as u32),
                 None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE2 => match part_address(cdb) {
+            opcode::FLASH_READ => match part_address(cdb) {
                 Some((_, at, len)) if len <= MAX_FLASH_READ => read_flash(&self.flash, at, len as usize, data),
                 _ => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE3 => match part_address(cdb) {
+            opcode::FLASH_WRITE => match part_address(cdb) {
                 Some((part, _, len)) if len as usize <= part.max_len() => Reply::DataOut(len),
                 _ => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE4 => match xdata_page(cdb) {
+            opcode::XDATA_READ => match xdata_page(cdb) {
                 Some(page) => {
                     let first = u16::from_be_bytes([cdb[3], cdb[4]]);
                     let page = self.xdata.page(page);
@@ -80,14 +80,14 @@ impl Vendor {
                 }
                 None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE5 => match xdata_page(cdb) {
+            opcode::XDATA_WRITE => match xdata_page(cdb) {
                 Some(page) => {
                     self.xdata.page_mut(page)[usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))] = cdb[1];
                     Reply::Good
                 }
                 None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0xE8 => match cdb[1] {
+            opcode::RESET => match cdb[1] {
                 0x50 => Reply::Reset(ResetMode::CpuReset),
                 0x51 => Reply::Reset(ResetMode::Halt),
                 _ => Reply::Check(Sense::INVALID_OPCODE),
@@ -105,12 +105,12 @@ impl Vendor {
         let flash = &mut self.flash;
         let erases = state == BridgeState::BootLoader;
         let written = match cdb[0] {
-            0xE1 => config_block(cdb).map(|(index, at)| match index {
+            opcode::CONFIG_WRITE => config_block(cdb).map(|(index, at)| match index {
                 _ if erases => rewrite_sector(flash, at, data),
                 BlockIndex::Zero => erase_slot(flash, at).and_then(|()| flash.program(at, data)),
                 BlockIndex::One => flash.program(at, data),
             }),
-            0xE3 => part_address(cdb).map(|(_, at, _)| match erases {
+            opcode::FLASH_WRITE => part_address(cdb).map(|(_, at, _)| match erases {
                 true => write_part(flash, at, data),
                 false => flash.program(at, data),
             }),

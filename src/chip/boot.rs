@@ -1,7 +1,7 @@
-//! What an image does from power-on: it boots, enumerates, answers, takes new firmware and restarts.
+//! Checks that an image works from power-on: it boots, enumerates, answers, takes new firmware and restarts.
 //!
-//! The proof that a unit which gets the image can be written again. Which commands an image must answer follows from
-//! the interface that it enumerates with: SCSI for the vendor's kind, control requests for the open firmware's.
+//! A unit with an image that passes can be written again. The interface that the image enumerates with determines which
+//! commands it must answer: SCSI for the vendor's kind, control requests for the open firmware's.
 
 mod open;
 
@@ -21,7 +21,7 @@ use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
 
 /// Where running firmware keeps its version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
-/// Bytes that E2 is asked for: more than one packet, and no whole number of them.
+/// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
 
 /// The transport on which a check was made.
@@ -47,17 +47,17 @@ impl fmt::Display for Wire {
     }
 }
 
-/// Why a check failed.
+/// Reasons a check failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// No answer came.
+    /// The image did not answer.
     Hung {
         /// How the run ended.
         outcome: Outcome,
         /// Where the CPU is.
         at: Option<CodeAddress>,
     },
-    /// The answer was wrong.
+    /// The image gave a wrong answer.
     Wrong(String),
 }
 
@@ -82,23 +82,23 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One check.
+/// One check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// On which transport.
+    /// Transport of the check.
     pub wire: Wire,
     /// What was checked.
     pub what: &'static str,
-    /// What came of it.
+    /// What the image returned, or why the check failed.
     pub outcome: Result<String, Fault>,
-    /// Instructions executed since power-on, at its end.
+    /// Instructions executed from power-on to the end of the check.
     pub instructions: u64,
 }
 
 /// What an image enumerates as, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Enumerated {
-    /// What its interface tells.
+    /// The unit's state, by its interface.
     pub state: BridgeState,
     /// idVendor and idProduct.
     pub usb_id: UsbId,
@@ -106,22 +106,22 @@ pub struct Enumerated {
     pub product: String,
 }
 
-/// What an image did.
+/// Result of booting an image and checking it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootReport {
-    /// What it enumerated as; `None` where it did not.
+    /// What the image enumerated as; `None` if it did not enumerate.
     pub enumerated: Option<Enumerated>,
-    /// The checks, in order. After one that failed on a transport, no more are made on it.
+    /// The checks, in order. After a failed check on a transport, no more are made on that transport.
     pub checks: Vec<Check>,
 }
 
 impl BootReport {
-    /// What its interface tells; `None` where it did not enumerate.
+    /// The unit's state, by its interface; `None` if the image did not enumerate.
     pub fn state(&self) -> Option<BridgeState> {
         self.enumerated.as_ref().map(|enumerated| enumerated.state)
     }
 
-    /// Whether the image did all that it must.
+    /// Whether the image passed every required check.
     pub fn holds(&self) -> bool {
         self.state().is_some_and(|state| state != BridgeState::BootLoader)
             && self.checks.iter().all(|check| check.outcome.is_ok())
@@ -133,12 +133,12 @@ impl BootReport {
     }
 }
 
-/// Boots `image` on a chip of its own and makes every check.
+/// Boots `image` on a new chip and makes every check.
 pub fn check(image: &Image) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
     let Some(mut unit) = Unit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
     report.enumerated = Some(unit.enumerated.clone());
-    // Which checks are made on a transport ends with the first that fails: its fault is in the report.
+    // The checks on a transport end with the first that fails. Its fault is in the report.
     match unit.enumerated.state {
         BridgeState::OpenFirmware => {
             let _ = unit.open_firmware();
@@ -153,12 +153,12 @@ pub fn check(image: &Image) -> BootReport {
     report
 }
 
-/// What `image` enumerates as, without any other check; `None` where it does not.
+/// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
     Unit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
-/// A check failed, and is in the report.
+/// A check failed. The report holds the fault.
 struct Failed;
 
 struct Unit<'a> {
@@ -172,7 +172,7 @@ struct Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
-    /// A chip with the image and two configuration blocks in its flash, booted and enumerated.
+    /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
         let driver = Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&blocks, image), Speed::Super));
@@ -257,10 +257,10 @@ impl<'a> Unit<'a> {
         self.restart()
     }
 
-    /// E1 and E3 of another block 0 and the image itself, then everything in the flash.
+    /// Writes another block 0 and the image itself with E1 and E3, then compares the whole flash.
     fn rewrite(&mut self, file: &[u8]) -> Result<(), Failed> {
         let mut blocks = self.blocks;
-        // Another serial number: what was there before must be gone.
+        // Use another serial number, so that the check sees whether the old bytes are gone.
         let _ = blocks[0].set_text(ConfigField::Serial, "BOOTCHECK");
         for block in &blocks {
             let written = self.data_out(Command::ConfigWrite(block.index()).cdb(), block.bytes());
@@ -281,11 +281,11 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
-    /// E8 in mode 0x50, and the boot of what was written.
+    /// Restarts with E8 in mode 0x50, and checks that the written image boots.
     fn restart(&mut self) -> Result<(), Failed> {
         let asked = self.command(Command::Reset(ResetMode::CpuReset).cdb(), Data::None).map(drop);
         let outcome = match asked {
-            // The reset may come before the status.
+            // The reset may arrive before the status.
             Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
                 Outcome::Reset => Ok("the CPU was reset".to_owned()),
                 other => Err(Fault::Hung { outcome: other, at: self.at() }),
@@ -310,7 +310,7 @@ impl<'a> Unit<'a> {
         self.command(cdb, Data::Out(data)).map(|_| format!("{} bytes", data.len()))
     }
 
-    /// Runs a command; its data where it ended well.
+    /// Runs a command. Returns its data if it succeeded.
     fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, Fault> {
         if self.wire == Wire::BulkOnly {
             let reply = self.driver.bulk_only(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
@@ -352,10 +352,10 @@ impl<'a> Unit<'a> {
     }
 }
 
-/// Both 64 KiB blocks of the first slot: what E1 of block 0 erases.
+/// Bytes of both 64 KiB blocks of the first slot, which E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
 
-/// A flash with configuration blocks and an image in its first slot.
+/// Builds a flash with configuration blocks and an image in its first slot.
 pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {
     let mut flash = MemoryFlash::erased();
     let mut put = |at: FlashAddress, bytes: &[u8]| {

@@ -9,15 +9,15 @@ const IN_LENGTH: u16 = 0x9007;
 /// 0x900C:0x900D: the stream of IN data. 0x900E:0x900F: the stream of OUT data. Source: c:0x3D3C.
 const IN_STREAM: u16 = 0x900C;
 const OUT_STREAM: u16 = 0x900E;
-/// 0x9093, write 1 clears: .3 the IN packet is gone, .1 an OUT packet came; .0 and .2 are aborts, which never happen
-/// here. Source: c:0x0FCD.
+/// 0x9093, write 1 clears: .3 the IN packet was sent, .1 an OUT packet arrived; .0 and .2 are aborts, which never
+/// happen here. Source: c:0x0FCD.
 pub(super) const EVENTS: u16 = 0x9093;
 /// 0x9094: .1 arm IN, .4 arm OUT, .0 drop IN, .3 drop OUT. Source: c:0x5216, 0x3267; open firmware.
 const ARM: u16 = 0x9094;
 /// 0x910D:0x910E: bytes of the OUT packet, big-endian. Source: c:0x3181; open firmware.
 const OUT_LENGTH: u16 = 0x910D;
 
-/// 0x8000: the data buffer, where an IN packet is taken from.
+/// 0x8000: the data buffer, the source of IN packets.
 const DATA_BUFFER: usize = 0x8000;
 /// 0x7000: where an OUT packet goes.
 const DROP_IN: u8 = 0x01;
@@ -27,8 +27,8 @@ const ARM_OUT: u8 = 0x10;
 const OUT_CAME: u8 = 0x02;
 const IN_GONE: u8 = 0x08;
 
-/// Instructions from the moment when a host takes an IN packet until 0x9093.3 tells (chosen). c:0x106E clears that bit
-/// some 12 instructions after its handler has armed the next packet: sooner, and the event would be lost.
+/// Instructions from the host's taking an IN packet to 0x9093.3 (chosen). c:0x106E clears that bit some 12 instructions
+/// after its handler has armed the next packet: an earlier event would be lost.
 const IN_DELAY: u64 = 200;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -67,7 +67,7 @@ impl Bulk {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &XdataMemory) -> bool {
         match addr {
             EVENTS => {
@@ -99,19 +99,19 @@ impl Bulk {
         }
     }
 
-    /// The packet that waits for the host, where it asks for its stream; any stream for `None`.
+    /// Takes the armed IN packet if it is for this stream; `None` stands for any stream.
     pub(super) fn take_in(&mut self, stream: Option<u16>, now: u64) -> Option<Vec<u8>> {
         let packet = self.waiting.take_if(|packet| stream.is_none_or(|stream| stream == packet.stream))?;
         self.gone_at = Some(now + IN_DELAY);
         Some(packet.bytes)
     }
 
-    /// Whether an OUT packet may come; `stream` as in [`Bulk::take_in`].
+    /// Whether an OUT packet may arrive; `stream` as in [`Bulk::take_in`].
     pub(super) fn wants_out(&self, stream: Option<u16>, memory: &XdataMemory) -> bool {
         self.out_armed && stream.is_none_or(|stream| stream == word(memory, OUT_STREAM))
     }
 
-    /// An OUT packet has come; its bytes are in the buffer.
+    /// Records that an OUT packet has arrived. Its bytes are in the buffer.
     pub(super) fn out_came(&mut self, len: usize, memory: &mut XdataMemory) {
         let at = usize::from(OUT_LENGTH);
         memory.main_mut()[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());

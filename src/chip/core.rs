@@ -17,29 +17,29 @@ use crate::firmware::CodeAddress;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 use crate::scsi::XdataAddress;
 
-/// Why [`Chip::run`] came back.
+/// Reasons [`Chip::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The firmware waits for the host: until that does something, nothing changes. Running on costs nothing.
+    /// The firmware waits for the host. Nothing changes until the host acts, so further runs cost nothing.
     Parked,
-    /// There is something new for the host: a packet, room for one, the end of a control transfer.
+    /// There is something new for the host: a packet, room for one, or the end of a control transfer.
     Attention,
     /// The budget is used up.
     Budget,
     /// The firmware has reset the chip (CC31.0). Nothing runs until [`Chip::restart`].
     Reset,
-    /// The firmware has stopped for good: a jump to itself with interrupts off. Only the power helps.
+    /// The firmware has stopped for good: a jump to itself with interrupts off. Only a power cycle helps.
     Halted,
-    /// The flash lost its power under an erase or a program. Nothing runs any more.
+    /// The flash lost its power during an erase or a program. Nothing runs any more.
     FlashGone,
 }
 
-/// Timers that a firmware without news from the host may wait for in one run. One that starts a timer whenever one is
-/// over would go on for ever.
+/// Maximum number of timers that a firmware without news from the host may wait for in one run. A firmware that
+/// restarts each expired timer would otherwise run forever.
 const TIMERS_A_RUN: u32 = 1_000;
 
-/// An ASM2464PD. It gets its power when it is made, runs in [`Chip::run`], and meets the host in
-/// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and their like.
+/// An ASM2464PD. It is powered on when it is created, runs in [`Chip::run`], and meets the host in
+/// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and similar methods.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
     pub(super) bus: Bus<Xdata<F>>,
@@ -47,13 +47,13 @@ pub struct Chip<F> {
     pub(super) is_parked: bool,
     is_halted: bool,
     idle: Schedule,
-    /// Time that passed with no instruction executed.
+    /// Simulated time that passed without executing instructions.
     skipped: u64,
-    /// Clock cycles of what was executed, without idling.
+    /// Clock cycles of the executed instructions, without idling.
     cycles: u64,
-    /// Instructions executed while idling, before it was found out.
+    /// Instructions executed in idle loops before the loops were recognised.
     idled: u64,
-    /// Until when they are told apart.
+    /// Time at which the cycles and `idled` were last separated.
     worked_until: u64,
     stack_high_water: u8,
 }
@@ -78,8 +78,8 @@ impl<F> Chip<F> {
 }
 
 impl<F: SpiFlash> Chip<F> {
-    /// A chip that gets its power, with this code already in place of the ROM's loading, and this flash. It is on the
-    /// bus at `speed` as soon as its firmware answers.
+    /// Powers on a chip with this flash, and with `code` already loaded as the ROM would. The chip is on the bus at
+    /// `speed` as soon as its firmware answers.
     pub fn power_on(code: CodeSpace, flash: F, speed: Speed) -> Self {
         let xdata = Xdata::new(Peripherals::new(flash, speed));
         Self {
@@ -96,8 +96,8 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// Starts over with this code: after [`Outcome::Reset`], or when the power comes back. All but the flash, what is
-    /// behind the bridge, the speed and the watch is as at power-on.
+    /// Restarts with this code, after [`Outcome::Reset`] or when the power returns. Everything is as at power-on except
+    /// the flash, the devices behind the bridge, the speed and the watch.
     #[must_use]
     pub fn restart(self, code: CodeSpace) -> Self {
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
@@ -107,7 +107,7 @@ impl<F: SpiFlash> Chip<F> {
         chip
     }
 
-    /// The power goes: the flash is left.
+    /// Powers off the chip and returns its flash.
     pub fn power_off(self) -> F {
         self.bus.xdata.into_peripherals().flash.into_flash()
     }
@@ -117,8 +117,8 @@ impl<F: SpiFlash> Chip<F> {
         self.run_observed(budget, &mut ())
     }
 
-    /// [`Chip::run`], with each instruction shown to an observer first. Instructions of an idle loop that nothing can
-    /// change are left out.
+    /// Runs as [`Chip::run`] does, and shows each instruction to an observer before it is executed. Skips instructions
+    /// of an idle loop that nothing can change.
     pub fn run_observed<O: Observer>(&mut self, budget: u64, observer: &mut O) -> Outcome {
         let executed = self.instructions();
         let ends = executed.saturating_add(budget);
@@ -164,7 +164,7 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// Executes until something else than the CPU has to be looked after.
+    /// Executes until something other than the CPU needs attention.
     #[inline(always)]
     fn execute<O: Observer>(&mut self, observer: &mut O) {
         loop {
@@ -189,7 +189,7 @@ impl<F: SpiFlash> Chip<F> {
         }
         let pc = self.cpu.pc;
         let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
-        // A fetch outside code finds zeros, NOPs, and is shown to nobody.
+        // A fetch outside code reads zeros, which are NOPs, and is not shown to the observer.
         if let Some(at) = CodeAddress::fetched(bank, pc) {
             let opcode = self.bus.code.byte(bank, pc);
             self.cycles += cycles(opcode);
@@ -209,7 +209,7 @@ impl<F: SpiFlash> Chip<F> {
         self.stack_high_water = self.stack_high_water.max(self.cpu.sp());
     }
 
-    /// `SJMP $`: the end, or a wait for an interrupt.
+    /// Handles `SJMP $`: the end of the run, or a wait for an interrupt.
     #[cold]
     fn jumped_to_itself(&mut self) {
         if self.cpu.ie() & IE_EA == 0 {
@@ -218,7 +218,7 @@ impl<F: SpiFlash> Chip<F> {
         self.is_parked = true;
     }
 
-    /// Reasons why nothing can run.
+    /// Returns the reason why nothing can run, if there is one.
     fn stopped(&mut self) -> Option<Outcome> {
         let peripherals = self.bus.xdata.peripherals_mut();
         if peripherals.flash.is_gone() {
@@ -240,13 +240,13 @@ impl<F: SpiFlash> Chip<F> {
         self.wake();
     }
 
-    /// Something has happened that the firmware may react to.
+    /// Wakes the firmware after something that it may react to.
     pub(super) fn wake(&mut self) {
         self.is_parked = false;
         self.idle.news(self.bus.xdata.peripherals_mut().now);
     }
 
-    /// Finds out whether the firmware idles: whether it comes back to where it is with everything as it is now.
+    /// Checks whether the firmware idles: whether it returns to the same instruction with the same state.
     #[cold]
     fn probe<O: Observer>(&mut self, observer: &mut O) {
         let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
@@ -256,7 +256,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.begin_journal();
         let peripherals = self.bus.xdata.peripherals_mut();
         let (begin, changes) = (peripherals.now, peripherals.changes);
-        // Events, news and the end of the run end the look too.
+        // Events, news and the end of the run also end the check.
         let ends = (begin + reach).min(peripherals.stop_at);
         let idles = loop {
             self.step(observer);
@@ -283,8 +283,8 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// The firmware idles in a loop of `len` instructions and so many cycles, and has done so since the last change: what
-    /// it came round meanwhile is no work.
+    /// Records that the firmware idles in a loop of `len` instructions and `cycles` clock cycles. The rounds since the
+    /// last change do not count as work.
     fn forget_idling(&mut self, len: u64, cycles: u64) {
         let peripherals = self.bus.xdata.peripherals_mut();
         let idled = peripherals.now - peripherals.changed_at.max(self.worked_until);
@@ -293,19 +293,19 @@ impl<F: SpiFlash> Chip<F> {
         self.cycles -= (idled * cycles / len.max(1)).min(self.cycles);
     }
 
-    /// Instructions executed since power-on. What was left out while the firmware idled is not counted.
+    /// Instructions executed since power-on, without those skipped in idle loops.
     pub fn instructions(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().now - self.skipped
     }
 
-    /// What it has done since power-on.
+    /// The chip's work since power-on.
     pub fn work(&mut self) -> Work {
         let instructions = self.instructions() - self.idled;
         let Peripherals { fabric, dma, .. } = self.bus.xdata.peripherals_mut();
         Work { instructions, cycles: self.cycles, round_trips: fabric.round_trips(), dma_bytes: dma.moved() }
     }
 
-    /// Simulated time since power-on, in instructions: those executed, and those that an idle firmware would have
+    /// Simulated time since power-on, in instructions: the executed ones, and those that an idle firmware would have
     /// spent waiting for its timers.
     pub fn now(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().now
@@ -326,17 +326,17 @@ impl<F: SpiFlash> Chip<F> {
         &self.cpu
     }
 
-    /// Code.
+    /// The code memory.
     pub fn code(&self) -> &CodeSpace {
         &self.bus.code
     }
 
-    /// XDATA's memory, both pages: not the registers' state, and not the SRAM behind its window.
+    /// Both pages of XDATA's memory, without the registers' state and without the SRAM behind its window.
     pub fn memory(&self) -> &XdataMemory {
         self.bus.xdata.memory()
     }
 
-    /// A byte of XDATA as the CPU would read it, with no trace left.
+    /// Reads a byte of XDATA as the CPU would, without side effects.
     pub fn peek(&self, at: XdataAddress) -> u8 {
         self.bus.xdata.peek(at)
     }
@@ -346,7 +346,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().sram.bytes()
     }
 
-    /// The SRAM, to change: what the PCIe side writes at 0x00200000.
+    /// The SRAM, mutable. PCIe devices reach it at 0x00200000.
     pub fn sram_mut(&mut self) -> &mut [u8] {
         self.wake();
         self.bus.xdata.peripherals_mut().sram.bytes_mut()
@@ -357,29 +357,29 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().flash.flash()
     }
 
-    /// The flash, to change.
+    /// The flash, mutable.
     pub fn flash_mut(&mut self) -> &mut F {
         self.bus.xdata.peripherals_mut().flash.flash_mut()
     }
 
-    /// What is behind the bridge.
+    /// The devices behind the bridge.
     pub fn fabric_mut(&mut self) -> &mut Fabric {
         self.wake();
         &mut self.bus.xdata.peripherals_mut().fabric
     }
 
-    /// What the firmware has sent on its serial port since this was last asked. Of a flood, the first 64 KiB are kept;
+    /// Takes the bytes that the firmware has sent on its serial port since the last call, at most the first 64 KiB.
     /// [`Chip::uart_lost`] counts the rest.
     pub fn take_uart(&mut self) -> Vec<u8> {
         self.bus.xdata.peripherals_mut().uart.take()
     }
 
-    /// Bytes that the serial port sent and nobody took in time.
+    /// Number of serial port bytes that were dropped because nobody took them in time.
     pub fn uart_lost(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().uart.lost()
     }
 
-    /// The registers that the firmware touched and that are not modelled, in the order of their first access.
+    /// The unmodelled registers that the firmware touched, in the order of their first access.
     pub fn unknown_registers(&mut self) -> &[UnknownAccess] {
         self.bus.xdata.peripherals_mut().unknown.list()
     }

@@ -1,4 +1,4 @@
-//! What a command costs on the whole chip.
+//! The cost of a command on the whole chip.
 
 use super::core::Chip;
 use super::driver::{Data, Driver};
@@ -7,11 +7,11 @@ use crate::firmware::Image;
 use crate::mcu::{CodeSpace, MemoryFlash, Wire};
 use crate::scsi::{Cdb, Command, INQUIRY_LEN};
 
-/// Instructions of a command that brings data to the host, or none: from its arrival to its status, at SuperSpeed, all
-/// interrupts and the waiting for packets included. The image boots from reset with an erased flash, is enumerated, and
-/// has answered INQUIRY, since 240417 brings up PCIe with its first command.
+/// Counts the instructions of a command that returns data or none, from its arrival to its status at SuperSpeed. All
+/// interrupts and the wait for packets are included. The image boots from reset with an erased flash, is enumerated,
+/// and first answers an INQUIRY, because 240417 brings up PCIe with its first command.
 ///
-/// `None` where the image does not get that far, or gives no status within `budget` instructions.
+/// Returns `None` if the image does not get that far, or gives no status within `budget` instructions.
 pub fn instructions(image: &Image, wire: Wire, cdb: &Cdb, budget: u64) -> Option<u64> {
     let mut host = Driver::new(Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), Speed::Super));
     host.enumerate().ok()?;

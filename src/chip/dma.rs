@@ -1,7 +1,7 @@
-//! The SRAM DMA: moves bulk data between the bus and the SRAM without the CPU. And the allocator of its slots.
+//! The SRAM DMA, which moves bulk data between the bus and the SRAM without the CPU, and the allocator of its slots.
 //!
-//! Data to the host waits until a completion entry is written from the PCIe side. Source: open firmware's README and
-//! `test_sram_verify.py`; how the vendor ends a READ is read out of c:0x2608 and c:0x3E81.
+//! Data to the host waits until the PCIe side writes a completion entry. Source: open firmware's README and
+//! `test_sram_verify.py`. How the vendor's firmware ends a READ: c:0x2608 and c:0x3E81.
 
 use std::collections::VecDeque;
 
@@ -9,8 +9,8 @@ use super::map::Register;
 use super::sram::Sram;
 use crate::mcu::XdataMemory;
 
-/// 0xC401.1, set around the start: a drain. What the host still sends of its command's data is dropped. Source:
-/// c:0x0152-0x0184, case 9 of Bulk-Only's thirteen; c:0x4784 ends it. How much that is, the CBW's length says (chosen).
+/// 0xC401.1, set around the start: a drain, which drops the data that the host still sends for its command. Source:
+/// c:0x0152-0x0184, case 9 of Bulk-Only's thirteen; c:0x4784 ends it. The CBW's length gives the amount (chosen).
 const DRAIN: u16 = 0xC401;
 /// The CBW's dCBWDataTransferLength, little-endian.
 const HOST_LENGTH: usize = 0x9123;
@@ -35,12 +35,12 @@ const DRAINED: u16 = 0xC42C;
 /// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
 const BUSY: u16 = 0xC450;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
-/// WRITE, takes it for the command's length right after it has written the sectors.
+/// WRITE, uses it as the command's length right after it has written the sectors.
 const LENGTH: u16 = 0xC4CC;
 /// 0xC508: slot; the engine sends a good status for it. Source: c:0x3E81-0x3EED.
 pub(super) const SEND_GOOD: u16 = 0xC508;
-/// 0xC512: the SRAM slot of the transfer that 0xC516 tells of; any write takes the event. 0xC51A: the same of 0xC51E.
-/// Source: c:0x3EED, c:0x488F; Bulk-Only puts a READ's next part into the slot that it reads here (c:0x49E9, 0x4A53).
+/// 0xC512: the SRAM slot of the transfer in 0xC516; any write takes the event. 0xC51A: the same for 0xC51E. Source:
+/// c:0x3EED, c:0x488F; Bulk-Only puts a READ's next part into the slot that it reads here (c:0x49E9, 0x4A53).
 const TAKE_IN: u16 = 0xC512;
 const TAKE_OUT: u16 = 0xC51A;
 /// 0xC516: queue slot of the oldest finished transfer to the host, 3F for none. 0xC51E: from the host.
@@ -51,14 +51,14 @@ const EVENTS: u16 = 0xC520;
 
 /// 0xCE40-0xCE43: bitmap of used slots, 0xCE43 has slots 0-7. Source: c:0x129E-0x14E0; the roles are chosen.
 const USED: u16 = 0xCE40;
-/// 0xCE5C: bit k, slots 16k to 16k+15 are free; 0xCE5D, 0xCE5F: the same of groups of 8, 4. Source: c:0x5260, 0x5373,
-/// 0x52C7 and the masks that they take. 0xCE60: first free slot, 40 for none; 0xCE65, 0xCE66, 0xCE67: first free group of 2, 4, 8; the roles are
-/// chosen (c:0x45D0-0x466A).
+/// 0xCE5C: bit k, slots 16k to 16k+15 are free; 0xCE5D, 0xCE5F: the same for groups of 8, 4. 0xCE60: first free slot,
+/// 40 for none; 0xCE65, 0xCE66, 0xCE67: first free group of 2, 4, 8. Source: c:0x5260, 0x5373, 0x52C7 and their masks;
+/// the roles are chosen (c:0x45D0-0x466A).
 const FREE_16: u16 = 0xCE5C;
 const FREE_1: u16 = 0xCE60;
 const FREE_2: u16 = 0xCE65;
-/// 0xCE95: from which group of 2 on 0xCE65 looks. Source: c:0x533D. 0xCE96: a slot; then 0xCE97 tells how many are free from it on.
-/// Source: c:0x163A.
+/// 0xCE95: the group of 2 at which 0xCE65 starts its search. Source: c:0x533D. 0xCE96: a slot; 0xCE97 then holds the
+/// number of free slots from it on. Source: c:0x163A.
 const FROM_2: u16 = 0xCE95;
 const FROM: u16 = 0xCE96;
 const IN_A_ROW: u16 = 0xCE97;
@@ -66,10 +66,10 @@ const IN_A_ROW: u16 = 0xCE97;
 const TAKE: u16 = 0xCE6E;
 const FREE: u16 = 0xCE6F;
 
-/// Bytes of a slot. Slot n stands at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
+/// Bytes of a slot. Slot n is at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
 pub(super) const SLOT_LEN: usize = 0x4000;
 const NO_QUEUE_SLOT: u8 = 0x3F;
-/// Transfers kept at once: one a queue slot.
+/// Maximum number of transfers: one for each queue slot.
 const MOST: usize = 64;
 /// Instructions from the last byte to the event (chosen).
 const EVENT_DELAY: u64 = 200;
@@ -106,7 +106,7 @@ pub(super) struct Transfer {
     stream: u16,
     at: usize,
     left: usize,
-    /// To the host: a completion entry has come.
+    /// For data to the host: the completion entry has arrived.
     is_released: bool,
     is_drain: bool,
 }
@@ -116,7 +116,7 @@ impl Transfer {
         DmaEvent::Ended { to_host, queue_slot: self.queue_slot, stream: self.stream }
     }
 
-    /// A part of a READ or WRITE: it stands in the SRAM from its slot on.
+    /// Builds the transfer of one part of a READ or WRITE, at its SRAM slot.
     pub(super) fn part(queue_slot: u8, sram_slot: u8, stream: u16, len: usize) -> Self {
         let at = usize::from(sram_slot) * SLOT_LEN;
         Self { queue_slot, sram_slot, stream, at, left: len, is_released: false, is_drain: false }
@@ -134,39 +134,39 @@ struct Done {
     sram_slot: u8,
 }
 
-/// What the DMA begins and ends.
+/// A transfer of the DMA began or ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaEvent {
-    /// A transfer began: it waits for packets, or for its release.
+    /// A transfer began: it waits for packets or for its release.
     Started {
-        /// Which way.
+        /// Direction: `true` to the host.
         to_host: bool,
-        /// The command's slot.
+        /// The command's queue slot.
         queue_slot: u8,
         /// Its stream.
         stream: u16,
-        /// Where in the SRAM.
+        /// Offset in the SRAM, in bytes.
         sram: usize,
-        /// Bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// Its last byte has moved, or it was forgotten.
+    /// A transfer ended: its last byte has moved, or it was dropped.
     Ended {
-        /// Which way.
+        /// Direction: `true` to the host.
         to_host: bool,
-        /// The command's slot.
+        /// The command's queue slot.
         queue_slot: u8,
         /// Its stream.
         stream: u16,
     },
 }
 
-/// What there is to tell the firmware.
+/// An event for the firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Notice {
-    /// A transfer to the host is finished.
+    /// A transfer to the host has finished.
     In(Done),
-    /// One from the host.
+    /// A transfer from the host has finished.
     Out(Done),
     Drained,
 }
@@ -175,7 +175,7 @@ enum Notice {
 pub(super) struct Dma {
     from_host: Vec<Transfer>,
     to_host: Vec<Transfer>,
-    /// Events to come, and when.
+    /// Pending events, each with its time.
     due: VecDeque<(u64, Notice)>,
     done_in: VecDeque<Done>,
     done_out: VecDeque<Done>,
@@ -183,7 +183,7 @@ pub(super) struct Dma {
     used: u32,
     /// Bytes moved.
     moved: u64,
-    /// What began and ended since it was last asked for.
+    /// Transfers that began or ended since the last call of `take_news`.
     news: Vec<DmaEvent>,
 }
 
@@ -201,7 +201,7 @@ impl Dma {
         *self = Self { used: self.used, moved: self.moved, news, ..Self::default() };
     }
 
-    /// What began and ended.
+    /// Takes the transfers that began or ended since the last call.
     pub(super) fn take_news(&mut self) -> std::vec::Drain<'_, DmaEvent> {
         self.news.drain(..)
     }
@@ -211,7 +211,7 @@ impl Dma {
         self.moved
     }
 
-    /// Whether all of a group of `len` slots, less than 32, are free.
+    /// Whether all slots of a group of `len` slots are free. `len` is less than 32.
     fn is_free(&self, len: u32, group: u32) -> bool {
         (self.used >> (group * len)) & ((1 << len) - 1) == 0
     }
@@ -220,7 +220,7 @@ impl Dma {
         (0..32 / len).find(|group| self.is_free(len, *group)).map(|group| group as u8)
     }
 
-    /// Bit k: group k is free.
+    /// Bitmap of free groups of `len` slots: bit k is group k.
     fn free_groups(&self, len: u32) -> u8 {
         (0..32 / len).fold(0, |map, group| map | u8::from(self.is_free(len, group)) << group)
     }
@@ -257,7 +257,7 @@ impl Dma {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, memory: &XdataMemory, now: u64) -> bool {
         let used = self.used;
         match addr {
@@ -288,7 +288,7 @@ impl Dma {
         let page = memory.main();
         let byte = |at: u16| page[usize::from(at)];
         let word = |at: u16| usize::from(word(memory, at));
-        // The runtime supplies 0x0200; without it, 512 all the same (chosen).
+        // The runtime supplies 0x0200. Without it the length is 512 all the same (chosen).
         let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
         let is_drain = byte(DRAIN) & 0x02 != 0;
         let host_length = u32::from_le_bytes([0, 1, 2, 3].map(|offset| page[HOST_LENGTH + offset]));
@@ -311,7 +311,7 @@ impl Dma {
         }
     }
 
-    /// Starts a transfer behind those that are under way.
+    /// Starts a transfer behind those in progress.
     pub(super) fn begin(&mut self, is_from_host: bool, transfer: Transfer) {
         let list = if is_from_host { &mut self.from_host } else { &mut self.to_host };
         if list.len() == MOST {
@@ -327,12 +327,12 @@ impl Dma {
         self.first_free(1)
     }
 
-    /// The transfer from the host that takes a packet on this stream; on any for `None`.
+    /// Whether a transfer from the host takes a packet on this stream; `None` stands for any stream.
     pub(super) fn wants_out(&self, stream: Option<u16>) -> bool {
         self.from_host.iter().any(|transfer| stream.is_none_or(|stream| stream == transfer.stream))
     }
 
-    /// A packet from the host. What is longer than the transfer is lost.
+    /// Takes a packet from the host. Drops bytes beyond the transfer's end.
     pub(super) fn out_came(&mut self, stream: Option<u16>, packet: &[u8], sram: &mut Sram, now: u64) {
         let wanted = |transfer: &Transfer| stream.is_none_or(|stream| stream == transfer.stream);
         let Some(index) = self.from_host.iter().position(wanted) else { return };
@@ -351,7 +351,7 @@ impl Dma {
         }
     }
 
-    /// A completion entry has come: the transfer to the host of this SRAM slot may go.
+    /// Releases the transfer to the host of this SRAM slot: its completion entry has arrived.
     pub(super) fn release(&mut self, sram_slot: u8) {
         let wanted = |transfer: &&mut Transfer| transfer.sram_slot == sram_slot & 0x1F && !transfer.is_released;
         if let Some(transfer) = self.to_host.iter_mut().find(wanted) {
@@ -359,7 +359,7 @@ impl Dma {
         }
     }
 
-    /// The next packet to the host on this stream; on any for `None`.
+    /// Takes the next packet to the host on this stream; `None` stands for any stream.
     pub(super) fn take_in(&mut self, stream: Option<u16>, most: usize, sram: &Sram, now: u64) -> Option<Vec<u8>> {
         let wanted =
             |transfer: &Transfer| transfer.is_released && stream.is_none_or(|stream| stream == transfer.stream);

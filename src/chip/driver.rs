@@ -1,7 +1,7 @@
 //! A small host for a chip: enumerates it and sends it commands, packet by packet, as fast as it answers.
 //!
-//! It serves tests, benchmarks and checks before a flash. It forgives what a host's drivers forgive: a CSW in place of
-//! data is taken for what it is.
+//! Tests, benchmarks and checks before a flash use it. It tolerates what a host's drivers tolerate: it recognises a CSW
+//! that arrives instead of data.
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
@@ -9,18 +9,18 @@ use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
 use crate::mcu::SpiFlash;
 use crate::scsi::bot::CSW_LEN;
 
-/// Instructions that an answer may take, unless [`Driver::set_budget`] says otherwise.
+/// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;
 const CSW_SIGNATURE: &[u8] = b"USBS";
 
-/// Why an exchange did not end well.
+/// Reasons an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unanswered {
     /// A control request was stalled.
     Stall,
     /// An endpoint is halted.
     Halted(u8),
-    /// No answer came; how the run ended.
+    /// The chip did not answer; holds how the run ended.
     Silent(Outcome),
 }
 
@@ -35,10 +35,10 @@ pub enum Data<'a> {
     Out(&'a [u8]),
 }
 
-/// The answer to a Bulk-Only command.
+/// Answer to a Bulk-Only command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkOnlyReply {
-    /// The data that came.
+    /// Received data.
     pub data: Vec<u8>,
     /// bCSWStatus.
     pub status: u8,
@@ -46,12 +46,12 @@ pub struct BulkOnlyReply {
     pub residue: u32,
 }
 
-/// The answer to a UAS command.
+/// Answer to a UAS command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UasReply {
-    /// The data that came on the command's stream.
+    /// Data received on the command's stream.
     pub data: Vec<u8>,
-    /// The unit that ended the command: sense or response.
+    /// The information unit that ended the command: sense or response.
     pub status: Vec<u8>,
 }
 
@@ -68,26 +68,26 @@ pub struct Driver<F> {
 }
 
 impl<F: SpiFlash + 'static> Driver<F> {
-    /// A host for this chip.
+    /// Connects a host to this chip.
     pub fn new(chip: Chip<F>) -> Self {
         Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0 }
     }
 
-    /// Sets how many instructions an answer may take.
+    /// Sets the maximum number of instructions for an answer.
     pub fn set_budget(&mut self, instructions: u64) {
         self.budget = instructions;
     }
 
-    /// Runs the chip by `runner` from now on, so that what it executes can be observed, or stopped by
+    /// Runs the chip through `runner` from now on. A runner can observe the instructions, or stop the run with
     /// [`Outcome::Budget`].
     pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> Outcome + 'static) {
         self.runner = Box::new(runner);
     }
 
-    /// Runs the chip until `look` finds what it looks for.
+    /// Runs the chip until `look` returns a value.
     ///
     /// # Errors
-    /// How the run ended, where it found nothing by then.
+    /// How the run ended, if `look` returned none by then.
     pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, Outcome> {
         let ends = self.chip.instructions().saturating_add(self.budget);
         loop {
@@ -110,7 +110,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// A control transfer. `data` is what a write sends.
+    /// Makes a control transfer. `data` is the data of a write.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -123,7 +123,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// GET_DESCRIPTOR of `len` bytes.
+    /// Reads `len` bytes of a descriptor with GET_DESCRIPTOR.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -133,7 +133,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.control([0x80, 6, index, kind, language[0], language[1], low, high], &[])
     }
 
-    /// Lets the firmware boot, and takes the unit to its first configuration, as a host does.
+    /// Lets the firmware boot, and configures the unit as a host does.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -146,7 +146,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         Ok(())
     }
 
-    /// SET_INTERFACE: 0 is Bulk-Only, 1 UAS in the vendor's firmware.
+    /// Selects an alternate setting with SET_INTERFACE: in the vendor's firmware 0 is Bulk-Only and 1 is UAS.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -174,7 +174,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         Ok(())
     }
 
-    /// The next packet of an endpoint.
+    /// Receives the next packet of an endpoint.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -190,7 +190,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -198,7 +198,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.control([0x02, 1, 0, 0, endpoint, 0, 0, 0], &[]).map(drop)
     }
 
-    /// A command over Bulk-Only.
+    /// Runs a command over Bulk-Only.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -217,7 +217,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         cbw.resize(31, 0);
         self.send(DATA_OUT, 0, &cbw)?;
         let mut came = Vec::new();
-        // The firmware may end the command without all of its data: the CSW tells.
+        // The firmware may end the command before it has all of its data. The CSW says so.
         if let Data::Out(data) = data
             && let Err(Unanswered::Halted(endpoint)) = self.send(DATA_OUT, 0, data)
         {
@@ -237,7 +237,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// A command over UAS. `out` is its data from the host.
+    /// Runs a command over UAS. `out` is its data from the host.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -246,7 +246,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.finish_uas(tag, out)
     }
 
-    /// Sends a command unit, and no more.
+    /// Sends a command unit without waiting for its answer.
     ///
     /// # Errors
     /// [`Unanswered`].

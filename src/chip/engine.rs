@@ -1,5 +1,5 @@
-//! The I/O engine: takes READ and WRITE apart, says how many parts a transfer has, and for each part builds the NVMe
-//! command and starts the DMA between the bus and the SRAM. Which of both, and when, the firmware says.
+//! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command and starts the DMA
+//! between the bus and the SRAM. The firmware decides which of the two it does, and when.
 
 use super::dma::{Dma, SLOT_LEN, Transfer};
 use super::map::Register;
@@ -8,34 +8,39 @@ use super::uas::{self, Uas};
 use crate::mcu::XdataMemory;
 
 /// 0xCE00: .0 starts the DMA of a part, .1 builds its NVMe command; reads 0 when done. Source: 3 for a READ, and for a
-/// WRITE over Bulk-Only (c:0x34EF, 0x2F6E, 0x4ED2); over UAS a WRITE gets 1 (c:0x2E04, 0x2EE1), and 2 when its data
-/// have come (c:0x4B73).
+/// WRITE over Bulk-Only (c:0x34EF, 0x2F6E, 0x4ED2); over UAS a WRITE gets 1 (c:0x2E04, 0x2EE1), and 2 when its data has
+/// arrived (c:0x4B73).
 const START: u16 = 0xCE00;
-/// 0xCE01 bits 5:0: the entry of the I/O submission queue. Source: c:0x34CB, 0x2F6A, 0x4B6F; the doorbell gets the next.
+/// 0xCE01 bits 5:0: index of the I/O submission queue entry. Source: c:0x34CB, 0x2F6A, 0x4B6F; the doorbell gets the
+/// next.
 const ENTRY: u16 = 0xCE01;
-/// 0xCE36: the SRAM slot of a transfer's first part. 0xCE3A: bits 4:0 the slot of this part, 7:5 how often the transfer has
-/// come round the 32 slots. The difference, in slots, is the part's place in the transfer. A command that is chosen by
-/// 0xCE88 finds the first free slot in both. Source: Bulk-Only begins at slot 0 (c:0x34B2) and counts slots (c:0x34D5-0x34EE); it adds 20 when
-/// they wrap (c:0x4EC9, 0x4EEF); over UAS, the first is 0x0474 (c:0x2EA5) or what 0xCE3A said (c:0x2DD3, 0x4B48-0x4B63).
+/// 0xCE36: the SRAM slot of a transfer's first part. 0xCE3A: bits 4:0 the slot of this part, 7:5 the number of times
+/// that the transfer has gone round the 32 slots. Their difference, in slots, is the part's position in the transfer.
+/// Choosing a command by 0xCE88 puts the first free slot into both. Source: Bulk-Only begins at slot 0 (c:0x34B2),
+/// counts slots (c:0x34D5-0x34EE), and adds 20 when they wrap (c:0x4EC9, 0x4EEF); over UAS, the first is 0x0474
+/// (c:0x2EA5) or the value of 0xCE3A (c:0x2DD3, 0x4B48-0x4B63).
 const FIRST_SLOT: u16 = 0xCE36;
 const SLOT: u16 = 0xCE3A;
-/// 0xCE44 bits 3:0: a block is 512 bytes << this; 7:4: a part is 4 KiB << this. Source: c:0x36D5-0x36F6 writes LBADS - 9
-/// and the drive's MDTS, at most 4.
+/// 0xCE44 bits 3:0: a block is 512 bytes << this; 7:4: a part is 4 KiB << this. Source: c:0x36D5-0x36F6 writes LBADS -
+/// 9 and the drive's MDTS, at most 4.
 const SIZES: u16 = 0xCE44;
-/// 0xCE51: SRAM slots that the chosen command's data takes. 0xCE55: its parts. Source: c:0x11AA, 0x11BA, 0x3477.
+/// 0xCE51: number of SRAM slots that the chosen command's data takes. 0xCE55: number of its parts. Source: c:0x11AA,
+/// 0x11BA, 0x3477.
 const SLOTS: u16 = 0xCE51;
 const PARTS: u16 = 0xCE55;
-/// 0xCE6C.7: one SRAM slot is enough for the chosen command, and one is free. Source: c:0x1883, 0x2DC9 then take 0xCE3A's.
+/// 0xCE6C.7: the chosen command needs only one SRAM slot, and one is free. Source: c:0x1883, 0x2DC9 then take 0xCE3A's.
 const FITS: u16 = 0xCE6C;
-/// 0xCE70: the namespace. 0xCE75-0xCE79: its blocks, big-endian. Source: c:0x36FF-0x371D writes them out of Identify.
+/// 0xCE70: the namespace. 0xCE75-0xCE79: its number of blocks, big-endian. Source: c:0x36FF-0x371D copies them from
+/// Identify.
 const NAMESPACE: u16 = 0xCE70;
 const BLOCKS: u16 = 0xCE75;
-/// 0xCE86.4: the chosen command is for software. Source: c:0x345D. That this is so where its blocks do not exist follows from the engine's being told how many there are; where its
-/// length is not the CBW's, from the short way's asking for none of the thirteen cases (c:0x3464-0x3561).
+/// 0xCE86.4: software has to handle the chosen command. Source: c:0x345D. It is set for blocks that do not exist,
+/// because the firmware tells the engine how many there are; and for a length other than the CBW's, because the short
+/// path checks none of the thirteen cases (c:0x3464-0x3561).
 const REFUSED: u16 = 0xCE86;
-/// 0xCE88: a command slot (Bulk-Only 0); then 0xCE89 tells of its command: .0 ready, .1 no READ or WRITE, .2 a WRITE. The
-/// last two are read off the CDB's first byte: 28, 2A, 88, 8A (chosen). Source: c:0x3445, 0x1835; c:0x3507. Over UAS,
-/// nobody looks at 0xCE86 (c:0x1883-0x1896): what it would refuse has .1 (chosen).
+/// 0xCE88: a command slot (Bulk-Only 0); 0xCE89 then describes its command: .0 ready, .1 neither READ nor WRITE, .2 a
+/// WRITE. The last two follow from the CDB's first byte: 28, 2A, 88, 8A (chosen). Source: c:0x3445, 0x1835; c:0x3507.
+/// Over UAS no code reads 0xCE86 (c:0x1883-0x1896), so a command that it would refuse sets .1 (chosen).
 pub(super) const COMMAND: u16 = 0xCE88;
 const STATE: u16 = 0xCE89;
 /// 0xCE8A: .2 is on for the parts that a command begins with over Bulk-Only, and off for later ones; no effect here.
@@ -73,7 +78,7 @@ struct Io {
     blocks: u32,
 }
 
-/// The command that is chosen.
+/// The chosen command.
 struct Chosen<'a> {
     page: &'a [u8],
     is_uas: bool,
@@ -102,7 +107,7 @@ impl Chosen<'_> {
         512 << (self.byte(SIZES) & 0x0F)
     }
 
-    /// Blocks in a part.
+    /// Number of blocks in a part.
     fn part_blocks(&self) -> u32 {
         ((PAGE_LEN << (self.byte(SIZES) >> 4)) / self.block_len()).max(1)
     }
@@ -111,7 +116,8 @@ impl Chosen<'_> {
         (SLOT_LEN as u32 / self.block_len()).max(1)
     }
 
-    /// Whether the firmware has to look at it: a drive is there, and the command is not one that just goes through.
+    /// Whether the firmware has to handle the command: there is a drive, and the engine can't carry the command out by
+    /// itself.
     fn is_refused(&self, io: Io) -> bool {
         let capacity = (BLOCKS..BLOCKS + 5).fold(0, |blocks, at| blocks << 8 | u64::from(self.byte(at)));
         let exists = io.first.checked_add(u64::from(io.blocks)).is_some_and(|end| end <= capacity);
@@ -147,7 +153,7 @@ pub(super) fn read(addr: u16, stored: u8, memory: &XdataMemory, is_uas: bool, dm
     }
 }
 
-/// `true` where the write did something.
+/// Handles a write by the CPU. Returns `true` if it did something.
 pub(super) fn write(
     addr: u16,
     value: u8,
@@ -170,7 +176,7 @@ pub(super) fn write(
     }
 }
 
-/// Starts what the firmware asks for of one part; `None` where there is no such part.
+/// Starts the requested steps of one part; `None` if there is no such part.
 fn start(value: u8, chosen: &Chosen<'_>, uas: &Uas, dma: &mut Dma, nvme: &mut Nvme) -> Option<()> {
     let io = chosen.io()?;
     let slots = chosen.byte(SLOT).wrapping_sub(chosen.byte(FIRST_SLOT));

@@ -1,4 +1,4 @@
-//! The control endpoint: SETUP, data stage, status stage. The firmware says what the answer is.
+//! The control endpoint: SETUP, data stage, status stage. The firmware supplies the answers.
 
 use super::map::Register;
 use super::usb::Speed;
@@ -8,13 +8,13 @@ use crate::mcu::XdataMemory;
 const NOTES: u16 = 0x9002;
 /// 0x9003:0x9004: bytes of the next IN packet, big-endian. Source: b0:0xBA27.
 const LENGTH: u16 = 0x9003;
-/// 0x9090: .6:0 address, .7 configured. Source: b0:0xA732. Memory: the host's side needs neither.
+/// 0x9090: .6:0 address, .7 configured. Source: b0:0xA732. Plain memory: the host's side needs neither.
 const ADDRESS: u16 = 0x9090;
-/// 0x9091, write 1 clears: .0 a SETUP came; .1 an OUT packet is offered; .2 it has been taken; .3 IN data is wanted;
-/// .4 status stage of a write, or of a request without data. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware.
+/// 0x9091, write 1 clears: .0 a SETUP arrived; .1 the host offers an OUT packet; .2 it was taken; .3 the host wants IN
+/// data; .4 status stage of a write, or of a request without data. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware.
 pub(super) const EVENTS: u16 = 0x9091;
 /// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
-/// stage. Reads 0 when done, which is at once here. Source: b0:0xA714, 0xBA31.
+/// stage. Reads 0 when done, here at once. Source: b0:0xA714, 0xBA31.
 const COMMAND: u16 = 0x9092;
 /// 0x9104-0x910B: the SETUP packet. Source: b0:0xA784.
 const SETUP: u16 = 0x9104;
@@ -45,13 +45,13 @@ pub(super) const REGISTERS: &[Register] = &[
 /// How a control transfer ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlReply {
-    /// It went through. The data of a read; nothing for a write.
+    /// It succeeded. Holds the data of a read; empty for a write.
     Done(Vec<u8>),
     /// The firmware stalled it.
     Stall,
 }
 
-/// Where a control transfer stands.
+/// Stage of a control transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
@@ -60,7 +60,7 @@ enum Stage {
     DataOut,
     /// The host's zero-length OUT packet that ends a read.
     StatusOut,
-    /// The unit's zero-length IN packet that ends all else.
+    /// The unit's zero-length IN packet that ends every other request.
     StatusIn,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Ep0 {
     events: u8,
     stage: Stage,
     setup: [u8; 8],
-    /// A read's data so far, or what is left of a write's.
+    /// A read's data so far, or the rest of a write's data.
     data: Vec<u8>,
     reply: Option<ControlReply>,
 }
@@ -83,7 +83,7 @@ impl Ep0 {
         self.events
     }
 
-    /// A SETUP packet from the host, with the data of a write. It ends a transfer that is under way.
+    /// Begins a control transfer with a SETUP packet and the data of a write. Ends a transfer in progress.
     pub(super) fn begin(&mut self, setup: [u8; 8], data: &[u8], memory: &mut XdataMemory) {
         let start = usize::from(SETUP);
         memory.main_mut()[start..start + 8].copy_from_slice(&setup);
@@ -97,7 +97,7 @@ impl Ep0 {
         self.events = SETUP_CAME;
     }
 
-    /// Ends what is under way, without a reply.
+    /// Ends the transfer in progress without a reply.
     pub(super) fn abandon(&mut self) {
         (self.stage, self.events, self.reply) = (Stage::Idle, 0, None);
     }
@@ -114,7 +114,7 @@ impl Ep0 {
         self.setup[0] & 0x80 != 0 && self.wanted() > 0
     }
 
-    /// wLength.
+    /// The request's wLength.
     fn wanted(&self) -> usize {
         usize::from(u16::from_le_bytes([self.setup[6], self.setup[7]]))
     }
@@ -127,7 +127,7 @@ impl Ep0 {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &mut XdataMemory) -> bool {
         match addr {
             EVENTS => self.acknowledge(value),
@@ -157,7 +157,7 @@ impl Ep0 {
                     self.events |= OUT_OFFERED;
                 }
             }
-            // A packet of full size went, and more is to come.
+            // A packet of full size was sent, and more data follows.
             Stage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
             Stage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
             Stage::StatusIn if value & STATUS != 0 => self.finish(),
@@ -197,7 +197,7 @@ impl Ep0 {
             let len = usize::from(u16::from_be_bytes([page[at], page[at + 1]])).min(BUFFER_LEN);
             let left = self.wanted() - self.data.len();
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
-            // More than a packet goes as several (chosen): both firmwares send one at a time.
+            // Data longer than a packet goes as several packets (chosen): both firmwares send one at a time.
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
                 self.stage = Stage::StatusOut;
                 self.events = (self.events & !IN_WANTED) | OUT_OFFERED;

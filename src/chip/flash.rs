@@ -1,8 +1,8 @@
 //! The SPI flash controller, and the buffer at 0x7000 that it shares with the USB controller.
 //!
-//! Two things are chosen, since no code shows them: a command is over at once, and reading or writing the status
-//! register, or reading the ID, does not disturb what else the buffer holds. E1 would program other bytes than the host
-//! sent if it did: both go through 0x7000 between the data-out and the program.
+//! Two behaviours are chosen because no code shows them: a command completes at once; and reading or writing the status
+//! register, or reading the ID, does not change the rest of the buffer. Otherwise E1 would program other bytes than the
+//! host sent: both go through 0x7000 between the data-out and the program.
 
 use super::map::Register;
 use super::sram::load_around;
@@ -15,7 +15,8 @@ pub(super) const BUFFER_LEN: usize = 0x1000;
 /// 0x8000-0x8FFF: the USB data buffer.
 const DATA_BUFFER: u16 = 0x8000;
 
-/// 0xC805 bits 2:1: 0 puts what is read into 0x8000 too, 1 into 0x7000 alone. Source: E0, E2 clear them, then send.
+/// 0xC805 bits 2:1: 0 copies what is read to 0x8000 too, 1 puts it only into 0x7000. Source: E0, E2 clear them, then
+/// send.
 const BUFFER_MODE: u16 = 0xC805;
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high: the flash address. Source: b0:0xBE02; open flashers.
 const ADDRESS_LOW: u16 = 0xC8A1;
@@ -28,9 +29,10 @@ const START: u16 = 0xC8A9;
 /// 0xC8AA: the SPI command. Source: b0:0xBE02.
 const COMMAND: u16 = 0xC8AA;
 const ADDRESS_HIGH: u16 = 0xC8AB;
-/// 0xC8AC: 4 without, 7 with an address. 0xC8AD: .0 direction. No effect here: the command tells. Source: open flashers.
+/// 0xC8AC: 4 without, 7 with an address. 0xC8AD: .0 direction. No effect here: the command implies both. Source: open
+/// flashers.
 const FRAME: u16 = 0xC8AC;
-/// 0xC8AE:0xC8AF: where in the buffer, big-endian. Source: b0:0xBE44.
+/// 0xC8AE:0xC8AF: offset in the buffer, big-endian. Source: b0:0xBE44.
 const OFFSET: u16 = 0xC8AE;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -59,9 +61,10 @@ const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 #[derive(Debug)]
 pub(super) struct FlashController<F> {
     flash: F,
-    /// What a program takes: the buffer without status and ID.
+    /// The bytes that a program takes: the buffer without status and ID.
     buffer: Box<[u8; BUFFER_LEN]>,
-    /// What the CPU has overwritten there since the last transfer: the status register's new value is to leave no trace.
+    /// Bytes that the CPU has overwritten there since the last transfer. The status register's new value must leave no
+    /// trace.
     overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
     is_gone: bool,
@@ -85,7 +88,7 @@ impl<F: SpiFlash> FlashController<F> {
         self.flash
     }
 
-    /// Whether the flash lost its power under a command.
+    /// Whether the flash lost its power during a command.
     pub(super) fn is_gone(&self) -> bool {
         self.is_gone
     }
@@ -104,7 +107,7 @@ impl<F: SpiFlash> FlashController<F> {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
         match addr {
             BUFFER..=0x7FFF => {
@@ -123,7 +126,7 @@ impl<F: SpiFlash> FlashController<F> {
         }
     }
 
-    /// The command in the registers, where a write to `addr` starts it: with address and length.
+    /// Returns the command in the registers, with address and length, if a write to `addr` starts it.
     pub(super) fn started(addr: u16, value: u8, memory: &XdataMemory) -> Option<(u8, FlashAddress, usize)> {
         (addr == START && value & 0x01 != 0).then(|| asked(memory))
     }
@@ -134,13 +137,13 @@ impl<F: SpiFlash> FlashController<F> {
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
-        // A part that is busy takes no command but the question whether it still is.
+        // A busy part only accepts the status read.
         let status = self.flash.status();
         if status & BUSY != 0 && command != 0x05 {
             return;
         }
         match command {
-            // Reads: plain, fast, dual and quad differ in clocks alone.
+            // Plain, fast, dual and quad reads differ only in clocks.
             0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB => {
                 let data = &mut bytes[..length];
                 self.flash.read(FlashAddress(address), data);
@@ -176,12 +179,13 @@ impl<F: SpiFlash> FlashController<F> {
             0x20 => self.erase(address, 0x1000),
             0x52 => self.erase(address, 0x8000),
             0xD8 => self.erase(address, 0x1_0000),
-            // A part ignores what it does not know.
+            // A part ignores unknown commands.
             _ => {}
         }
     }
 
-    /// A program wraps inside its page, as SPI NOR parts do. Of more than a page, the last 256 bytes count.
+    /// Programs bytes. A program wraps inside its page, as in SPI NOR parts. Of more than a page, only the last 256
+    /// bytes count.
     fn program(&mut self, address: u32, bytes: &[u8]) -> Result<(), FlashGone> {
         if !self.may_write() {
             return Ok(());
@@ -196,7 +200,8 @@ impl<F: SpiFlash> FlashController<F> {
         if wrapped.is_empty() { Ok(()) } else { self.flash.program(FlashAddress(page), wrapped) }
     }
 
-    /// Which of the protected blocks are protected depends on the part: here all of them are.
+    /// Whether the flash may be written. Which blocks the protection bits protect depends on the part; here they
+    /// protect all.
     fn may_write(&self) -> bool {
         self.write_enabled && self.flash.status() & PROTECTION == 0
     }
@@ -212,7 +217,7 @@ impl<F: SpiFlash> FlashController<F> {
     }
 }
 
-/// Command, address and length in the registers.
+/// Reads command, address and length from the registers.
 fn asked(memory: &XdataMemory) -> (u8, FlashAddress, usize) {
     let byte = |at: u16| memory.main()[usize::from(at)];
     let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
@@ -220,7 +225,7 @@ fn asked(memory: &XdataMemory) -> (u8, FlashAddress, usize) {
     (byte(COMMAND), FlashAddress(address), length)
 }
 
-/// What the CPU sees in a buffer.
+/// Copies bytes into a buffer that the CPU sees.
 fn show(buffer: u16, offset: usize, data: &[u8], memory: &mut XdataMemory) {
     let start = usize::from(buffer);
     load_around(&mut memory.main_mut()[start..start + BUFFER_LEN], offset, data);

@@ -1,8 +1,8 @@
-//! The host's side of the chip: control transfers, bulk packets, what happens on the bus.
+//! The host's side of the chip: control transfers, bulk packets and bus events.
 //!
-//! All of it is packets at the endpoints. Descriptors, CBW, CSW, units, sense and stalls are the firmware's own. No
-//! method here runs the CPU but [`Chip::control`]: after one, call [`Chip::run`], and try again what was answered with
-//! NAK whenever that comes back with [`Outcome::Attention`].
+//! Everything is packets at the endpoints. Descriptors, CBW, CSW, information units, sense and stalls come from the
+//! firmware. Only [`Chip::control`] runs the CPU. After any other method, call [`Chip::run`]. Whenever it returns
+//! [`Outcome::Attention`], retry the packets that were answered with NAK.
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
@@ -18,8 +18,8 @@ const CBW_LEN: usize = 31;
 const CBW_SIGNATURE: &[u8] = b"USBC";
 
 impl<F: SpiFlash> Chip<F> {
-    /// Begins a control transfer: a SETUP packet, and all of a write's data. One that is under way ends without a
-    /// reply. `data` past wLength is left out. Nothing gets through a suspended link: there is no reply, either.
+    /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a
+    /// reply. Ignores `data` beyond wLength. Nothing passes a suspended link, so there is no reply either.
     pub fn begin_control(&mut self, setup: [u8; 8], data: &[u8]) {
         let (peripherals, memory) = self.bus.xdata.parts();
         if peripherals.link.is_suspended() {
@@ -30,7 +30,7 @@ impl<F: SpiFlash> Chip<F> {
         self.changed();
     }
 
-    /// How the control transfer ended; `None` until it has. Each end is told once.
+    /// Takes the result of the control transfer; `None` until it has ended. Each result is returned once.
     pub fn take_control_reply(&mut self) -> Option<ControlReply> {
         let peripherals = self.bus.xdata.peripherals_mut();
         let reply = peripherals.ep0.take_reply()?;
@@ -41,8 +41,8 @@ impl<F: SpiFlash> Chip<F> {
         Some(reply)
     }
 
-    /// A whole control transfer: runs the firmware until it has answered. `None` where it does not within `budget`
-    /// instructions, or where it waits for something else.
+    /// Makes a whole control transfer: runs the firmware until it has answered. Returns `None` if it does not answer
+    /// within `budget` instructions, or if it waits for something else.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8], budget: u64) -> Option<ControlReply> {
         self.begin_control(setup, data);
         let ends = self.instructions().saturating_add(budget);
@@ -58,8 +58,8 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// A packet from the host to 0x02 or 0x04. `stream` is 0 where there are no streams. A packet is at most
-    /// [`Speed::bulk_packet`] bytes long: what is longer is refused for good, as no host can send it.
+    /// Sends a packet from the host to 0x02 or 0x04. `stream` is 0 without streams. A packet longer than
+    /// [`Speed::bulk_packet`] is stalled for good, because no host can send it.
     pub fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> OutReply {
         let now = self.bus.xdata.peripherals_mut().now;
         let is_on_bus = self.is_on_bus();
@@ -76,7 +76,7 @@ impl<F: SpiFlash> Chip<F> {
         let wanted = (peripherals.msc.is_uas() && stream != 0).then_some(stream);
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
-                // One command at a time waits for the firmware, and one unit without a slot.
+                // Only one command at a time waits for the firmware, and one unit without a slot.
                 if peripherals.uas.waits() || peripherals.msc.came() != 0 {
                     return OutReply::Nak;
                 }
@@ -95,7 +95,7 @@ impl<F: SpiFlash> Chip<F> {
                 peripherals.flash.deposit(0, packet, memory);
                 peripherals.bulk.out_came(packet.len(), memory);
             }
-            // What is no CBW is the firmware's to refuse.
+            // The firmware rejects a packet that is no CBW.
             DATA_OUT if !peripherals.msc.is_uas() && peripherals.msc.wants_cbw() => {
                 peripherals.msc.take(packet, memory);
             }
@@ -106,7 +106,7 @@ impl<F: SpiFlash> Chip<F> {
         OutReply::Accepted
     }
 
-    /// The host asks 0x81 or 0x83 for a packet. `stream` is 0 where there are no streams.
+    /// Asks 0x81 or 0x83 for a packet. `stream` is 0 without streams.
     pub fn bulk_in(&mut self, endpoint: u8, stream: u16) -> InReply {
         let is_on_bus = self.is_on_bus();
         let (peripherals, memory) = self.bus.xdata.parts();
@@ -124,7 +124,7 @@ impl<F: SpiFlash> Chip<F> {
             DATA_IN => {
                 let data = peripherals.bulk.take_in(wanted, now);
                 let data = data.or_else(|| peripherals.dma.take_in(wanted, most, &peripherals.sram, now));
-                // Bulk-Only sends its CSW where its data goes.
+                // Bulk-Only sends its CSW on the data endpoint.
                 data.or_else(|| if is_uas { None } else { peripherals.take_status(None) })
             }
             STATUS_IN if is_uas => peripherals.take_status(wanted),
@@ -137,8 +137,8 @@ impl<F: SpiFlash> Chip<F> {
         InReply::Packet(packet)
     }
 
-    /// What the PCIe side writes into the bridge: SRAM from 0x00200000 on, or the NVMe completion queue. `false` where it
-    /// has no place.
+    /// Writes into the bridge from the PCIe side: SRAM from 0x00200000 on, or the NVMe completion queue. Returns
+    /// `false` for any other address.
     pub fn pcie_write(&mut self, addr: u64, data: &[u8]) -> bool {
         let Peripherals { sram, nvme, dma, .. } = self.bus.xdata.peripherals_mut();
         let is_taken = Targets { sram, nvme, dma, is_written: false }.write(addr, data);
@@ -146,8 +146,8 @@ impl<F: SpiFlash> Chip<F> {
         is_taken
     }
 
-    /// The host resets the port: a hot reset at SuperSpeed. The link comes up at `speed` again. A control transfer that
-    /// is under way ends without a reply; what else is forgotten, the firmware decides.
+    /// Resets the port: a hot reset at SuperSpeed. The link comes up again at `speed`. A control transfer in progress
+    /// ends without a reply; the firmware decides what else it forgets.
     pub fn bus_reset(&mut self, speed: Speed) {
         let peripherals = self.bus.xdata.peripherals_mut();
         peripherals.link.reset_port(speed);
@@ -155,8 +155,8 @@ impl<F: SpiFlash> Chip<F> {
         self.changed();
     }
 
-    /// The host suspends the link: to U3 at SuperSpeed. Nothing moves until it resumes it, or resets the port: packets are
-    /// answered with NAK. What was under way goes on then.
+    /// Suspends the link: to U3 at SuperSpeed. Until the host resumes the link or resets the port, packets get NAK.
+    /// Transfers in progress continue then.
     pub fn suspend(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
         if peripherals.link.suspend() {
@@ -165,7 +165,7 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// The host resumes the link.
+    /// Resumes the link.
     pub fn resume(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
         if peripherals.link.resume() {
@@ -179,7 +179,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().link.speed()
     }
 
-    /// Something came from outside: the firmware is to see it.
+    /// Tells the firmware that something from outside has changed.
     pub(super) fn changed(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
         peripherals.changed();

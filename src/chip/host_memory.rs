@@ -1,20 +1,20 @@
-//! What devices behind the bridge reach as bus masters: the SRAM, and the NVMe queues.
+//! Memory that devices behind the bridge reach as bus masters: the SRAM and the NVMe queues.
 
 use super::dma::Dma;
 use super::fabric::HostMemory;
 use super::nvme::{self, Came, Nvme};
 use super::sram::Sram;
 
-/// The blocks that answer the PCIe side.
+/// The blocks that answer requests from the PCIe side.
 pub(super) struct Targets<'a> {
     pub(super) sram: &'a mut Sram,
     pub(super) nvme: &'a mut Nvme,
     pub(super) dma: &'a mut Dma,
-    /// A write came.
+    /// A write has arrived.
     pub(super) is_written: bool,
 }
 
-/// Where the SRAM has an address.
+/// Offset of an address in the SRAM.
 fn in_sram(address: u64, len: usize) -> Option<usize> {
     let at = usize::try_from(address.checked_sub(nvme::SRAM)?).ok()?;
     at.checked_add(len).filter(|end| *end <= super::SRAM_LEN).map(|_| at)

@@ -1,25 +1,25 @@
-//! Whether the firmware idles: a loop that ends where it began, with everything as it was, goes on for ever unless
-//! something comes from outside.
+//! Detects idle firmware: a loop that ends where it began, with the state unchanged, runs forever unless something
+//! comes from outside.
 
 use i8051::{Cpu, Register};
 
 use crate::mcu::Sfrs;
 
-/// Instructions from news to the first look, and from one look to the next.
+/// Instructions from news to the first check, and from one check to the next.
 const PAUSE: u64 = 512;
-/// The most between two looks that are long and find nothing.
+/// Maximum pause between two long checks that find nothing.
 const LONGEST_PAUSE: u64 = 1 << 16;
-/// Instructions that one pass through a loop may have: a main loop (image 240417's has some 700), and a wait for a
-/// register, anywhere.
+/// Maximum number of instructions in one pass through a loop: a main loop (image 240417's has some 700), and a wait for
+/// a register anywhere.
 const MAIN_LOOP: u64 = 4_096;
 const WAIT_LOOP: u64 = 64;
-/// Bytes on the stack that tell a main loop's subroutines from an interrupt's handler.
+/// Stack depth in bytes up to which code counts as a main loop's subroutine and not as an interrupt handler.
 const SUBROUTINES: u8 = 8;
 
-/// When to look whether the firmware idles, and how far. A look costs more than running on: a long one is made only
-/// where the stack is about as low as it was in the main loop.
+/// Decides when to check whether the firmware idles, and how far. A check costs more than running on, so a long one is
+/// made only if the stack is about as low as in the main loop.
 pub(super) struct Schedule {
-    /// When to look next.
+    /// Time of the next check.
     pub(super) at: u64,
     pause: u64,
     /// SP where the firmware was last found in its main loop.
@@ -31,24 +31,24 @@ impl Schedule {
         Self { at: PAUSE, pause: PAUSE, main_sp: u8::MAX }
     }
 
-    /// Something has happened: what follows is not idle for a while.
+    /// Postpones the check: after news, firmware is not idle for a while.
     pub(super) fn news(&mut self, now: u64) {
         (self.at, self.pause) = (now + PAUSE, PAUSE);
     }
 
-    /// How many instructions to look at, with the stack at `sp`.
+    /// Number of instructions to check, with the stack at `sp`.
     pub(super) fn reach(&self, sp: u8) -> u64 {
         if sp <= self.main_sp.saturating_add(SUBROUTINES) { MAIN_LOOP } else { WAIT_LOOP }
     }
 
-    /// The firmware idles, in a loop of `len` instructions with the stack at `sp`.
+    /// Records that the firmware idles in a loop of `len` instructions with the stack at `sp`.
     pub(super) fn found(&mut self, len: u64, sp: u8) {
         if len > WAIT_LOOP {
             self.main_sp = sp;
         }
     }
 
-    /// It does not, as far as `reach` instructions tell.
+    /// Records that a check of `reach` instructions found no idle loop.
     pub(super) fn not_found(&mut self, reach: u64, now: u64) {
         self.at = now + self.pause;
         if reach == MAIN_LOOP {
@@ -57,8 +57,8 @@ impl Schedule {
     }
 }
 
-/// The CPU's state at a moment. Memory and blocks are watched apart from it: by the journal of writes, and by the count
-/// of changes.
+/// The CPU's state at a moment. Memory and blocks are watched separately: by the journal of writes and by the count of
+/// changes.
 pub(super) struct Snapshot {
     pc: u16,
     registers: [u16; 8],

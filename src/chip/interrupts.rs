@@ -1,16 +1,17 @@
-//! Interrupt sources. INT0 is a level: while a source is on, the CPU enters 0x0003 as soon as it may.
+//! Interrupt sources. INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are
+//! enabled.
 
 use super::map::Register;
 
-/// 0xC800: which bits of 0xC802 interrupt. Source: the vendor's start-up switches .2 and .0 on (c:0x4C15, c:0x541D); open
-/// firmware .0 alone, and never takes the DMA's events, which would interrupt it for ever. 05 at power-on (chosen). Of
-/// 0xC806, .5 interrupts while .2 is on here (chosen: open firmware never takes that event either).
+/// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
+/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 05 at power-on (chosen). Here .2
+/// also enables 0xC806.5 (chosen: open firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
-/// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 while one
-/// that 0xC800 lets through is on. Source: c:0x0E78, c:0x110D; open firmware's INT0.
+/// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 is active while a
+/// bit that 0xC800 enables is set. Source: c:0x0E78, c:0x110D; open firmware's INT0.
 pub(super) const SOURCES: u16 = 0xC802;
-/// 0xC806, read-only: .5 the NVMe completion queue, INT0; .0 and .4 INT1. Source: c:0x10E0 (.5), c:0x4486 (.0, .4).
-/// .0 and .4 are never on here: what raises them is not known.
+/// 0xC806, read-only: .5 the NVMe completion queue, INT0; .0 and .4 INT1. Source: c:0x10E0 (.5), c:0x4486 (.0, .4). .0
+/// and .4 are never set here: their source is not known.
 pub(super) const MORE_SOURCES: u16 = 0xC806;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -22,7 +23,7 @@ pub(super) const REGISTERS: &[Register] = &[
 const USB: u8 = 0x01;
 const COMMAND_OR_DMA: u8 = 0x04;
 
-/// What the interrupt block sees of the other blocks.
+/// Inputs of the interrupt block from the other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Lines {
     pub(super) enables: u8,
@@ -50,7 +51,7 @@ impl Lines {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8) -> bool {
         addr == ENABLES && std::mem::replace(&mut self.enables, value) != value
     }

@@ -1,4 +1,4 @@
-//! Power and link: the speed, what happens on the bus, the way off it, resets.
+//! Power and link: the speed, bus events, leaving the bus, resets.
 
 use super::map::Register;
 use super::usb::Speed;
@@ -6,24 +6,24 @@ use super::usb::Speed;
 /// 0x9100 bits 1:0, read-only: 0 full, 1 high, 2 super speed. Source: c:0x328A.
 const SPEED: u16 = 0x9100;
 /// 0x9101, read-only: .0 0x91D1, .1 0x9091, .2 0x9093, .3 0x9301.7:6 or 0x9302.7, .4 0x9300 or 0x9302.5:0, .5
-/// 0x9096-0x909E, .6 0x90E2; each set while what it names is not 0. Source: c:0x0E82-0x10DA; open firmware.
+/// 0x9096-0x909E, .6 0x90E2; each bit is set while its register is not 0. Source: c:0x0E82-0x10DA; open firmware.
 pub(super) const USB_EVENTS: u16 = 0x9101;
 /// 0x91C0.1: off the bus. Source: E8 in mode 0x51 sets it (b0:0xD916 on); b0:0xC671 and c:0x3031 test it.
 const CONTROL: u16 = 0x91C0;
 /// 0x91D1, write 1 clears: .0 hot reset (b0:0xC66A resets all USB state), .1 suspended (b0:0xE94D), .2 resumed
-/// (b0:0xE925). Source: c:0x0F79-0x0FB3; open firmware prints them as "RST". Which is which is chosen by what the
-/// vendor's handlers do. .3 (b0:0x9C2B) is never on here.
+/// (b0:0xE925). Source: c:0x0F79-0x0FB3; open firmware prints them as "RST". The assignment is chosen by what the
+/// vendor's handlers do. .3 (b0:0x9C2B) is never set here.
 const LINK_EVENTS: u16 = 0x91D1;
 /// 0x9300, 0x9301, 0x9302, write 1 clears: 0x9301.7 reset (b0:0xE969), 0x9302.2 suspended (b0:0xE952), 0x9302.5 resumed
 /// (b0:0xE92C), all of USB 2 (chosen, by the handlers). 0x9300.2 is "USB2 fallback" to open firmware and a failed try
 /// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
-/// 0x9303-0x9305: a bit that is on keeps the same bit of 0x9300-0x9302 from 0x9101. Source: the vendor's start-up
-/// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test what is left. At
-/// power-on 00, 00 and FF (chosen): open firmware writes the first alone, and never acknowledges an event of 0x9302.
+/// 0x9303-0x9305: a set bit keeps the same bit of 0x9300-0x9302 out of 0x9101. Source: the vendor's start-up
+/// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 00, 00 and
+/// FF at power-on (chosen): open firmware writes only the first, and never acknowledges an event of 0x9302.
 const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. Always 02 (chosen): with 02 or 80 the vendor's hot reset (b0:0xC674) resets
-/// all USB state and stays; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits for ever.
+/// all USB state and stays on the bus; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits forever.
 const LINK_STATE: u16 = 0x92FB;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
 const PCIE_STATE: u16 = 0xB450;
@@ -33,7 +33,7 @@ const START_UP: u16 = 0xC6B3;
 const RESET: u16 = 0xCC31;
 /// 0xE712.1:0: the wait at b0:0x9C7D ends with both.
 const PHY_READY: u16 = 0xE712;
-/// 0xE765.1: PCIe is there. Source: open firmware prints it as "UP".
+/// 0xE765.1: a PCIe device is there. Source: open firmware prints it as "UP".
 const PCIE_THERE: u16 = 0xE765;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -51,15 +51,15 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(PCIE_THERE, "PCIE_THERE"),
 ];
 
-/// Something that happens on the bus: a register of events and a bit.
+/// A bus event: an event register and a bit.
 #[derive(Debug, Clone, Copy)]
 struct BusEvent(u16, u8);
 
 const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
 const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
 const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
-/// SuperSpeed did not train: at USB 2 it is on when the power comes (chosen). Open firmware needs it to know its speed;
-/// the vendor's start-up clears it unseen (b0:0xB1DF) and reads 0x9100.
+/// SuperSpeed did not train: set at power-on at USB 2 (chosen). Open firmware needs it to know its speed; the vendor's
+/// start-up clears it unread (b0:0xB1DF) and reads 0x9100.
 const USB2_FALLBACK: BusEvent = BusEvent(EVENTS_0, 0x04);
 const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
 const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
@@ -99,19 +99,19 @@ impl Link {
         self.is_reset
     }
 
-    /// Whether the host has suspended the link: U3 at SuperSpeed. Nothing moves on it then.
+    /// Whether the host has suspended the link: U3 at SuperSpeed. Nothing moves on a suspended link.
     pub(super) fn is_suspended(&self) -> bool {
         self.is_suspended
     }
 
-    /// The host resets the port, which comes up at `speed`.
+    /// Resets the port, which comes up at `speed`.
     pub(super) fn reset_port(&mut self, speed: Speed) {
         self.speed = speed;
         self.is_suspended = false;
         self.raise(if speed == Speed::Super { HOT_RESET } else { USB2_RESET });
     }
 
-    /// The host suspends the link. `false` where it is suspended.
+    /// Suspends the link. Returns `false` if it is already suspended.
     pub(super) fn suspend(&mut self) -> bool {
         if std::mem::replace(&mut self.is_suspended, true) {
             return false;
@@ -120,7 +120,7 @@ impl Link {
         true
     }
 
-    /// The host resumes the link. `false` where it isn't suspended.
+    /// Resumes the link. Returns `false` if it isn't suspended.
     pub(super) fn resume(&mut self) -> bool {
         if !std::mem::take(&mut self.is_suspended) {
             return false;
@@ -162,7 +162,7 @@ impl Link {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8) -> bool {
         let before = (self.link_events, self.events, self.masks, self.is_off_bus, self.is_reset);
         match addr {

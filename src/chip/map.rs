@@ -1,4 +1,4 @@
-//! The register map as a table: which block owns an XDATA address, and what the register is called.
+//! The register map as a table: the block that owns an XDATA address, and the register's name.
 
 use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
 
@@ -8,9 +8,9 @@ const PAGE: usize = 0x1_0000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Block {
-    /// Memory, and nothing else.
+    /// Plain memory.
     Ram,
-    /// A register that no block models: it holds what was written. Its first read and write are recorded.
+    /// A register that no block models. It holds what was written, and its first read and write are recorded.
     Unknown,
     /// Interrupt sources.
     Interrupts,
@@ -44,7 +44,7 @@ pub enum Block {
     Link,
 }
 
-/// Which of the CPU's accesses find memory and nothing else, though a block owns the register.
+/// Accesses of the CPU that only reach memory, although a block owns the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plain {
     Neither,
@@ -59,7 +59,7 @@ pub struct Register {
     pub first: u16,
     /// Last address.
     pub last: u16,
-    /// The project's name for it. The vendor's names are not known.
+    /// The project's name for the register. The vendor's names are not known.
     pub name: &'static str,
     pub(super) plain: Plain,
 }
@@ -73,12 +73,12 @@ impl Register {
         Self { first, last, name, plain: Plain::Neither }
     }
 
-    /// The same, where the CPU's reads bring what it holds.
+    /// Marks a register whose reads return what its memory holds.
     pub(super) const fn plain_to_reads(self) -> Self {
         Self { plain: Plain::Reads, ..self }
     }
 
-    /// The same, where its writes do no more than put it there, too.
+    /// Marks a register whose reads return what its memory holds and whose writes only store.
     pub(super) const fn plain(self) -> Self {
         Self { plain: Plain::Both, ..self }
     }
@@ -102,12 +102,12 @@ const BLOCKS: [(Block, &[Register]); 15] = [
     (Block::Link, link::REGISTERS),
 ];
 
-/// The registers that the model knows, with the block that owns each.
+/// The modelled registers, each with the block that owns it.
 pub fn registers() -> impl Iterator<Item = (Block, &'static Register)> {
     BLOCKS.iter().flat_map(|(block, registers)| registers.iter().map(move |register| (*block, register)))
 }
 
-/// The name of the register at an address of the main page; `None` for memory and for what is not known.
+/// Name of the register at an address of the main page; `None` for memory and unmodelled registers.
 pub fn register_name(addr: u16) -> Option<&'static str> {
     let found = registers().find(|(_, register)| (register.first..=register.last).contains(&addr));
     found.map(|(_, register)| register.name)
@@ -123,7 +123,7 @@ pub(super) fn owners() -> Box<[Block]> {
             owners[addr] = Block::Unknown;
         }
     }
-    // The other page holds PHY and link settings: registers by every source, none of them known.
+    // The other page holds PHY and link settings: registers by every source, none of them modelled.
     owners[PAGE..].fill(Block::Unknown);
     for (block, register) in registers() {
         owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
@@ -131,8 +131,7 @@ pub(super) fn owners() -> Box<[Block]> {
     owners
 }
 
-/// Who has to be asked for a read and for a write of each address, as long as nobody watches: memory by itself where a
-/// register is no more than that.
+/// The block to call for a read and for a write of each address while nobody watches. Plain memory needs no call.
 pub(super) fn asked(owners: &[Block]) -> [Box<[Block]>; 2] {
     [[Plain::Reads, Plain::Both].as_slice(), &[Plain::Both]].map(|plain| {
         let mut asked: Box<[Block]> = owners.into();

@@ -1,15 +1,16 @@
-//! The ASM2464PD as a whole: firmware boots on it from the reset vector and does everything itself.
+//! A model of the whole ASM2464PD: firmware boots on it from the reset vector and runs unmodified.
 //!
-//! [`Chip`] is the 8051 with its memories and the blocks around it. Each block owns its registers and says in their
-//! comments where their meaning is known from: addresses are those of the vendor's 240417 (`c:` common code, `b0:` and
-//! `b1:` the banks), "open firmware" is tinygrad's, "chosen" is what no source shows. docs/chip.md has all of it, and
-//! what nobody knows. A register that no block owns is memory; [`Chip::unknown_registers`] lists what was touched.
+//! [`Chip`] is the 8051 with its memories and the blocks around it. Each block owns its registers, and their comments
+//! cite the source of each meaning: addresses are those of the vendor's 240417 (`c:` common code, `b0:` and `b1:` the
+//! banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has the whole list,
+//! and the open questions. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that were
+//! touched.
 //!
 //! # The host's side
-//! The seam is packets at the endpoints, and it is synchronous. [`Chip::control`] or [`Chip::begin_control`] and
+//! The host exchanges packets with the endpoints, synchronously: [`Chip::control`], or [`Chip::begin_control`] and
 //! [`Chip::take_control_reply`]; [`Chip::bulk_out`] and [`Chip::bulk_in`], which answer NAK while the firmware has not
-//! armed the endpoint; [`Chip::bus_reset`] and its like. In between, [`Chip::run`] lets the firmware work: until there
-//! is something new for the host ([`Outcome::Attention`]), until nothing can happen any more without the host
+//! armed the endpoint; [`Chip::bus_reset`] and similar methods. In between, [`Chip::run`] lets the firmware work until
+//! there is something new for the host ([`Outcome::Attention`]), until nothing can happen without the host
 //! ([`Outcome::Parked`]), or until the budget is used up.
 //!
 //! ```text
@@ -19,7 +20,7 @@
 //! }
 //! ```
 //!
-//! Time is simulated: an instruction is the unit. Where the firmware waits for a timer, the time until then is skipped.
+//! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped.
 
 pub mod boot;
 mod bulk;

@@ -1,4 +1,4 @@
-//! The mass storage engine: takes CBWs apart, and sends the status of every command, a CSW or a UAS unit.
+//! The mass storage engine: parses CBWs, and sends the status of every command, a CSW or a UAS unit.
 
 use std::collections::VecDeque;
 
@@ -12,27 +12,27 @@ const LENGTHS: u16 = 0x901A;
 /// 0x905A: bytes of a status without a slot; 0x905B:0x905C: its tag. Source: c:0x02C4.
 const LOOSE_LENGTH: u16 = 0x905A;
 const LOOSE_TAG: u16 = 0x905B;
-/// 0x9096-0x909D, write 1 clears: bit n of byte k, slot 8k + n's status is gone. 0x909E.0: the one without a slot.
-/// Source: c:0x0E99, 0x0EFB.
+/// 0x9096-0x909D, write 1 clears: bit n of byte k, the status of slot 8k + n was sent. 0x909E.0: the status without a
+/// slot. Source: c:0x0E99, 0x0EFB.
 pub(super) const SENT: u16 = 0x9096;
-/// 0x90A0 = 1 goes with 0x90E3 = 1. Source: b0:0xA6C4.
+/// 0x90A0 = 1 is written together with 0x90E3 = 1. Source: b0:0xA6C4.
 const RESTART: u16 = 0x90A0;
 /// 0x90A1+n, write 1: sends slot n's status, from 0xD800. Source: c:0x02E9, 0x3221 (n = 0: the CSW).
 const SENDS: u16 = 0x90A1;
 /// 0x90E1, write 1: sends the status without a slot. Source: c:0x02D4.
 const SEND_LOOSE: u16 = 0x90E1;
-/// 0x90E2, write 1 clears: .0 a CBW came, or under UAS a unit that has no slot. Source: c:0x1016-0x104B.
+/// 0x90E2, write 1 clears: .0 a CBW arrived, or under UAS a unit that has no slot. Source: c:0x1016-0x104B.
 pub(super) const CBW_CAME: u16 = 0x90E2;
 /// 0x90E3: .0 start over; .1 take the next CBW, or unit without a slot. Source: b0:0xA6BB, c:0x52AE, 0x0F14.
 const CONTROL: u16 = 0x90E3;
 /// 0x9118, read-only: bit k, byte k of 0x9096-0x909D is not 0. Source: c:0x0E99.
 const SENT_BYTES: u16 = 0x9118;
-/// 0x9119:0x911A: length of what came, big-endian; its bytes from 0x911B on. Source: c:0x51EF.
+/// 0x9119:0x911A: length of the received packet, big-endian; its bytes from 0x911B on. Source: c:0x51EF.
 const CAME_LENGTH: u16 = 0x9119;
 const CAME: u16 = 0x911B;
 /// 0xD800: the status block.
 const STATUS: usize = 0xD800;
-/// Bytes of what came that are kept: as far as 0x9139, a CBW and one more.
+/// Bytes of a received packet that are kept: up to 0x9139, a CBW and one more.
 const CAME_LEN: usize = 32;
 /// 0x909E.0 and 0x90E1 as a slot number.
 const LOOSE: usize = 64;
@@ -52,19 +52,19 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(CAME_LENGTH, CAME + CAME_LEN as u16 - 1, "CBW"),
 ];
 
-/// What a write to the engine asks of the other blocks.
+/// Effect of a write to the engine on the other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
     /// Its own state changed.
     Changed,
-    /// The slots are to be forgotten.
+    /// All slots have to be forgotten.
     StartOver,
 }
 
 #[derive(Debug)]
 struct Status {
-    /// `None` for what tells the firmware nothing when it is gone.
+    /// The slot; `None` if the firmware is not told when the status was sent.
     slot: Option<usize>,
     tag: u16,
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ impl Msc {
         self.cbw_wanted
     }
 
-    /// A CBW, or a unit without a slot.
+    /// Takes a CBW, or a unit without a slot.
     pub(super) fn take(&mut self, packet: &[u8], memory: &mut XdataMemory) {
         let page = memory.main_mut();
         let at = usize::from(CAME_LENGTH);
@@ -159,7 +159,7 @@ impl Msc {
                 if value & 0x02 != 0 {
                     self.cbw_wanted = true;
                 }
-                // What .1 has asked for before stays asked for: b0:0xA73E writes 2, b0:0xA6C0 then 1.
+                // A write of .0 does not cancel an earlier request by .1: b0:0xA73E writes 2, b0:0xA6C0 then 1.
                 if value & 0x01 != 0 {
                     self.waiting.clear();
                     return Effect::StartOver;
@@ -171,7 +171,7 @@ impl Msc {
         if did { Effect::Changed } else { Effect::None }
     }
 
-    /// Queues a status for the host. A slot has one at a time: a later one takes the place of an earlier one.
+    /// Queues a status for the host. A slot has one status at a time: a later one replaces an earlier one.
     pub(super) fn send(&mut self, slot: Option<usize>, tag: u16, bytes: &[u8]) {
         self.waiting.retain(|status| status.slot != slot || slot.is_none() && status.tag != tag);
         if self.waiting.len() < 2 * LOOSE {
@@ -179,7 +179,8 @@ impl Msc {
         }
     }
 
-    /// The next status for the host, on its stream; on any for `None`. With the slot that is free now.
+    /// Takes the next status for the host on its stream; `None` stands for any stream. Also returns the slot that is
+    /// now free.
     pub(super) fn take_status(&mut self, stream: Option<u16>) -> Option<(Option<usize>, Vec<u8>)> {
         let wanted = |status: &Status| stream.is_none_or(|stream| stream == status.tag);
         let at = self.waiting.iter().position(wanted)?;

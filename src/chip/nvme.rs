@@ -1,5 +1,5 @@
-//! The bridge's side of NVMe: memory for the queues of one drive, which the PCIe side reads and writes; windows on it for
-//! the CPU; doorbells; and the engine that writes PRP lists.
+//! The bridge's side of NVMe: memory for the queues of one drive, which the PCIe side reads and writes; the CPU's
+//! windows on it; doorbells; and the engine that writes PRP lists.
 
 use super::map::Register;
 use crate::mcu::XdataMemory;
@@ -11,34 +11,34 @@ const IO_SUBMISSION: u16 = 0xA000;
 const ADMIN_SUBMISSION: u16 = 0xB000;
 const IO_COMPLETION: u16 = 0xB800;
 const ADMIN_COMPLETION: u16 = 0xBC00;
-/// 0xC8D5: an entry of the I/O completion queue. 0xC8D6.0 shows it at 0xB800; .3 shows the admin completion queue there.
-/// Source: c:0x2608; c:0x3AEF-0x3B29.
+/// 0xC8D5: index of an I/O completion queue entry. 0xC8D6.0 shows it at 0xB800; .3 shows the admin completion queue
+/// there. Source: c:0x2608; c:0x3AEF-0x3B29.
 const COMPLETION_INDEX: u16 = 0xC8D5;
 const COMPLETION_WINDOW: u16 = 0xC8D6;
-/// 0xC8D7: an entry of the I/O submission queue, with .7 of the admin submission queue. 0xC8D8.0 shows it at 0xA000-0xA03F.
-/// Source: c:0x2402-0x2414, 0x25FD; c:0x3BD7-0x3C36.
+/// 0xC8D7: index of an I/O submission queue entry, or with .7 of the admin submission queue. 0xC8D8.0 shows it at
+/// 0xA000-0xA03F. Source: c:0x2402-0x2414, 0x25FD; c:0x3BD7-0x3C36.
 const SUBMISSION_INDEX: u16 = 0xC8D7;
 const SUBMISSION_WINDOW: u16 = 0xC8D8;
 /// 0xB264:0xB265, 0xB266:0xB267: the admin queues' PCIe addresses / 0x1000, submission first. 0xB26C:0xB26D,
-/// 0xB26E:0xB26F: the I/O queues'. Source: b0:0xD127-0xD145 writes 0800, 0808, 0820, 0828, and the same addresses go into
-/// ASQ, ACQ (b0:0xABA5, 0xABBE) and Create I/O queue (c:0x2463, 0x24AB). Open firmware leaves the last alone and has its
-/// queue at 0x00822000, which is taken for the default.
+/// 0xB26E:0xB26F: the I/O queues'. Source: b0:0xD127-0xD145 writes 0800, 0808, 0820, 0828, and the same addresses go
+/// into ASQ, ACQ (b0:0xABA5, 0xABBE) and Create I/O queue (c:0x2463, 0x24AB). Open firmware does not write the last one
+/// and has its queue at 0x00822000, which is used as the default.
 const ADMIN_SUBMISSION_BASE: u16 = 0xB264;
 const ADMIN_COMPLETION_BASE: u16 = 0xB266;
 const IO_SUBMISSION_BASE: u16 = 0xB26C;
 const IO_COMPLETION_BASE: u16 = 0xB26E;
 const DEFAULT_IO_COMPLETION: u16 = 0x0822;
-/// 0xB275:0xB276: a page of the SRAM, in units of 4 KiB; then 0xB278-0xB27B is where a PRP list stands that begins with
-/// it. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere: that the chip makes one up follows.
+/// 0xB275:0xB276: a page of the SRAM, in units of 4 KiB. 0xB278-0xB27B is then the address of the PRP list that begins
+/// with that page. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere, so the chip must make one up.
 const LIST_PAGE: u16 = 0xB275;
 const LIST_ADDRESS: u16 = 0xB278;
-/// 0xCEF3.3: an entry of the I/O completion queue came. 0xCEF2.7: one of the admin completion queue. Write 1 clears.
+/// 0xCEF3.3: an entry of the I/O completion queue arrived. 0xCEF2.7: one of the admin completion queue. Write 1 clears.
 /// Source: c:0x4821, 0x3EDE, 0x10E7; c:0x10FE, 0x49C1.
 const ADMIN_EVENTS: u16 = 0xCEF2;
 const EVENTS: u16 = 0xCEF3;
-/// 0xC8B2:0xC8B3: an address; 0xC8B4:0xC8B5: bytes - 1; 0xC8B6 = 84: fill; 0xC8B7: with what; 0xC8B8.0 starts, and reads
-/// 0 when done. 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) choose a second bank, of which nothing is
-/// known. Source: c:0x4A57 and its callers. What else it moves, b1:0xCF98 alone asks for, and it does not here.
+/// 0xC8B2:0xC8B3: an address; 0xC8B4:0xC8B5: bytes - 1; 0xC8B6 = 84: fill; 0xC8B7: the value; 0xC8B8.0 starts, and
+/// reads 0 when done. 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) select a second bank, which is not
+/// known. Source: c:0x4A57 and its callers. Only b1:0xCF98 uses other modes; they do nothing here.
 const MOVER: u16 = 0xC8B2;
 const MOVER_LENGTH: u16 = 0xC8B4;
 const MOVER_MODE: u16 = 0xC8B6;
@@ -51,15 +51,15 @@ const ENTRY_CAME: u8 = 0x08;
 const ADMIN_ENTRY_CAME: u8 = 0x80;
 const COMMAND_LEN: usize = 64;
 const ENTRY_LEN: usize = 16;
-/// Instructions from the firmware's last write to the submission queue until a device that polls it acts on it (chosen):
-/// the DMA of a READ starts some hundred instructions after its command has been written.
+/// Instructions from the firmware's last write to the submission queue until a polling device acts on it (chosen). The
+/// DMA of a READ starts some hundred instructions after its command has been written.
 const SEEN_AFTER: u64 = 1_000;
-/// Where PRP lists stand in the PCIe side's view (chosen: the firmware takes what 0xB278 says).
+/// Address of the PRP lists as the PCIe side sees them (chosen: the firmware uses the value of 0xB278).
 const LISTS: u64 = 0x00A0_0000;
 /// PCIe address of the SRAM. Source: tinygrad's hardware probing.
 pub(super) const SRAM: u64 = 0x0020_0000;
-/// Where a drive's registers stand. Source: b0:0xE762 adds offsets to it, and b0:0x9A46 on puts the BAR there; no register
-/// tells the doorbells' address, so the engine must have it built in.
+/// Address of a drive's registers. Source: b0:0xE762 adds offsets to it, and the code from b0:0x9A46 on puts the BAR
+/// there. No register holds the doorbells' address, so the engine must have it built in.
 const DRIVE: u64 = 0x00D0_0000;
 const DOORBELLS: u64 = DRIVE + 0x1000;
 
@@ -75,16 +75,16 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(MOVER, MOVER_START, "MOVER"),
 ];
 
-/// What a write from the PCIe side brought.
+/// Content of a write from the PCIe side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Came {
-    /// An I/O completion entry; the low byte of its command ID.
+    /// An I/O completion entry; holds the low byte of its command ID.
     Entry(u8),
     /// Anything else.
     Bytes,
 }
 
-/// Bytes of a queue's memory, from its address on.
+/// The queues' memory: address and length of each.
 const QUEUES: [(u16, usize); 4] =
     [(IO_SUBMISSION, 0x1000), (ADMIN_SUBMISSION, 0x200), (IO_COMPLETION, 0x400), (ADMIN_COMPLETION, 0x80)];
 /// The registers with a queue's PCIe address, in the same order.
@@ -99,7 +99,7 @@ pub(super) struct Nvme {
     bases: [u16; 4],
     events: u8,
     admin_events: u8,
-    /// When a device that polls the submission queue acts on what stands there.
+    /// Time at which a polling device acts on the submission queue.
     seen_at: Option<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Nvme {
         }
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
         let page = memory.main();
         match addr {
@@ -172,22 +172,22 @@ impl Nvme {
         addr >= IO_SUBMISSION && addr < ADMIN_SUBMISSION
     }
 
-    /// A device that polls the submission queue will act on what stands there.
+    /// Schedules the moment at which a polling device acts on the submission queue.
     pub(super) const fn will_be_seen(&mut self, now: u64) {
         self.seen_at = Some(now + SEEN_AFTER);
     }
 
-    /// When that is.
+    /// The time of that moment.
     pub(super) const fn seen_at(&self) -> Option<u64> {
         self.seen_at
     }
 
-    /// Whether that moment has come. It comes once.
+    /// Whether that moment has come. Returns `true` only once.
     pub(super) fn is_seen(&mut self, now: u64) -> bool {
         self.seen_at.take_if(|at| *at <= now).is_some()
     }
 
-    /// Which queue has an address of the PCIe side's view, and where in the memory it stands.
+    /// Finds the queue that contains an address of the PCIe side, and the offset in the queues' memory.
     fn place(&self, addr: u64, len: usize) -> Option<(u16, usize)> {
         QUEUES.iter().zip(BASES.iter().zip(self.bases)).find_map(|((at, queue_len), (register, base))| {
             let base = match base {
@@ -201,12 +201,12 @@ impl Nvme {
         })
     }
 
-    /// A write from the PCIe side; `None` where the queues have no place for all of it.
+    /// Writes from the PCIe side; `None` if the range is not completely inside the queues.
     pub(super) fn pcie_write(&mut self, addr: u64, data: &[u8]) -> Option<Came> {
         let (queue, at) = self.place(addr, data.len())?;
         let end = at + data.len();
         self.memory[at..end].copy_from_slice(data);
-        // Where the last entry ends whose last byte came.
+        // End of the last entry whose last byte has arrived.
         let entry_ends = end / ENTRY_LEN * ENTRY_LEN;
         match queue {
             IO_COMPLETION if entry_ends > at => {
@@ -219,7 +219,7 @@ impl Nvme {
         Some(Came::Bytes)
     }
 
-    /// A read from the PCIe side, of the queues or of a PRP list; `false` where not all of it is there.
+    /// Reads a queue or a PRP list from the PCIe side. Returns `false` if some of the range does not exist.
     pub(super) fn pcie_read(&self, addr: u64, data: &mut [u8]) -> bool {
         if let Some((_, at)) = self.place(addr, data.len()) {
             data.copy_from_slice(&self.memory[at..at + data.len()]);
@@ -245,9 +245,10 @@ impl Nvme {
         self.memory[at..at + COMMAND_LEN].copy_from_slice(command);
     }
 
-    /// The doorbell that a value of 0xB254 rings; `None` for others, and for those of a second drive. Source: b0:0xE617,
-    /// 0xE62F, 0xE647, 0xE65F: 01 submission and 11 completion of the admin queue, 03 and 13 of the I/O queue; each one
-    /// more for a second drive. The stride is the least (chosen: firmware keeps CAP.DSTRD and never uses it).
+    /// The doorbell that a value of 0xB254 rings; `None` for other values, and for those of a second drive. Source:
+    /// b0:0xE617, 0xE62F, 0xE647, 0xE65F: 01 submission and 11 completion of the admin queue, 03 and 13 of the I/O
+    /// queue; each one more for a second drive. The stride is the minimum (chosen: firmware stores CAP.DSTRD and never
+    /// uses it).
     pub(super) fn doorbell(fire: u8) -> Option<u64> {
         match fire {
             0x01 => Some(DOORBELLS),
@@ -259,7 +260,7 @@ impl Nvme {
     }
 }
 
-/// PRP 1 and PRP 2 of data of this length from an SRAM slot on, as c:0x1D43 makes them.
+/// Builds PRP 1 and PRP 2 for data of this length from an SRAM slot on, as c:0x1D43 does.
 pub(super) fn data_pointer(sram_slot: u8, len: u32) -> (u64, u64) {
     let page = 4 * u64::from(sram_slot);
     let first = SRAM + (page << 12);
@@ -271,7 +272,7 @@ pub(super) fn data_pointer(sram_slot: u8, len: u32) -> (u64, u64) {
     (first, second)
 }
 
-/// Where in the queues' memory the CPU finds an address; `None` for what is not of it.
+/// Offset in the queues' memory that the CPU sees at an address; `None` outside the windows.
 fn shown(addr: u16, page: &[u8]) -> Option<usize> {
     let byte = |at: u16| usize::from(page[usize::from(at)]);
     let (first, _) = QUEUES.iter().find(|(at, len)| usize::from(addr.wrapping_sub(*at)) < *len)?;
@@ -322,7 +323,7 @@ mod tests {
         assert!(nvme.write(EVENTS, ENTRY_CAME, &memory) && !nvme.entry_came());
     }
 
-    /// Queues where 240417 puts them.
+    /// Builds queues at the addresses that 240417 uses.
     fn with_queues(memory: &mut XdataMemory) -> Nvme {
         let mut nvme = Nvme::new();
         for (at, value) in [(0xB264, 0x08), (0xB265, 0x00), (0xB266, 0x08), (0xB267, 0x08)].into_iter().chain([

@@ -22,20 +22,20 @@ use super::usb::{Speed, UsbEvent};
 use super::watch::Watch;
 use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
 
-/// The blocks, and what they share: time, interrupt lines, the host's attention.
+/// The blocks, and their shared state: time, interrupt lines, the host's attention.
 pub(super) struct Peripherals<F> {
     /// Simulated time, in instructions.
     pub(super) now: u64,
-    /// When the run loop has to look up: at an event, at its end, or at once.
+    /// Time at which the run loop has to stop executing: at an event, at its end, or at once.
     pub(super) stop_at: u64,
-    /// The end of the present run.
+    /// Time at which the current run ends.
     pub(super) run_ends: u64,
     pub(super) lines: Lines,
-    /// Something came up that the host may want to know of.
+    /// There is something that the host may want to know.
     pub(super) attention: bool,
-    /// How often a block's state has changed.
+    /// Number of changes of the blocks' state.
     pub(super) changes: u64,
-    /// When the last of them was.
+    /// Time of the last change.
     pub(super) changed_at: u64,
     pub(super) unknown: UnknownRegisters,
     pub(super) watch: Option<Box<dyn Watch>>,
@@ -82,7 +82,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
     }
 
-    /// 0x9101.
+    /// Value of 0x9101.
     fn usb_events(&self) -> u8 {
         self.link.summary()
             | u8::from(self.ep0.events() != 0) << 1
@@ -91,7 +91,7 @@ impl<F: SpiFlash> Peripherals<F> {
             | u8::from(self.msc.came() != 0) << 6
     }
 
-    /// Finds the interrupt lines' levels and the next moment to look up, after anything has changed.
+    /// Updates the interrupt lines and the next time to stop, after a change.
     pub(super) fn refresh(&mut self) {
         let command = self.msc.is_uas() && self.uas.waits();
         self.lines = Lines {
@@ -104,18 +104,18 @@ impl<F: SpiFlash> Peripherals<F> {
         self.stop_at = if self.attention { 0 } else { self.run_ends.min(next) };
     }
 
-    /// Something that the firmware may react to has changed.
+    /// Records a change that the firmware may react to.
     pub(super) fn changed(&mut self) {
         self.changes += 1;
         self.changed_at = self.now;
     }
 
-    /// When the next event of its own accord comes.
+    /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
         [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at()].into_iter().flatten().min()
     }
 
-    /// Lets the events happen whose time has come.
+    /// Lets the events happen that are due.
     pub(super) fn advance(&mut self) {
         if self.next_event().is_some_and(|at| at <= self.now) {
             self.timers.advance(self.now);
@@ -129,7 +129,7 @@ impl<F: SpiFlash> Peripherals<F> {
         self.refresh();
     }
 
-    /// The CPU reads an address that is not plain memory. `pc` is where the instruction stands.
+    /// Reads an address that is not plain memory for the CPU. `pc` is the instruction's address.
     #[cold]
     pub(super) fn read(&mut self, block: Block, index: usize, pc: u32, memory: &XdataMemory) -> u8 {
         let addr = index as u16;
@@ -163,7 +163,7 @@ impl<F: SpiFlash> Peripherals<F> {
         value
     }
 
-    /// The CPU writes an address that is not plain memory.
+    /// Writes an address that is not plain memory for the CPU.
     #[cold]
     pub(super) fn write(&mut self, block: Block, index: usize, value: u8, pc: u32, memory: &mut XdataMemory) {
         let addr = index as u16;
@@ -224,7 +224,7 @@ impl<F: SpiFlash> Peripherals<F> {
         if did {
             self.changed();
             self.attention |= self.flash.is_gone();
-            // The engine by itself interrupts nobody: of its state, no line and no event follows.
+            // The TLP engine by itself interrupts nobody: no line and no event depends on its state.
             if block != Block::Tlp || self.attention {
                 self.refresh();
             }
@@ -246,7 +246,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.dma.start_over();
             self.show_dma();
         }
-        // A status, or room for a CBW: both are news for the host. What is acknowledged is not.
+        // A status and room for a CBW are news for the host. An acknowledgement is not.
         let acknowledges = matches!(addr, msc::SENT..=0x909E | msc::CBW_CAME);
         self.attention |= effect == Effect::Changed && !acknowledges;
         effect != Effect::None
@@ -261,7 +261,7 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// READ READY and WRITE READY, which tell a host without streams whose data it is.
+    /// Sends READ READY and WRITE READY, which tell a host without streams whose data follows.
     fn send_ready(&mut self, value: u8, memory: &XdataMemory) -> bool {
         let page = memory.main();
         let mut did = false;
@@ -281,7 +281,7 @@ impl<F: SpiFlash> Peripherals<F> {
         let did = tlp.write(addr, value, memory, |request| {
             let mut targets = Targets { sram, nvme, dma, is_written: false };
             let completion = fabric.carry(request, &mut targets);
-            // Data that waited for an entry may go now.
+            // Data that waited for an entry may be sent now.
             *attention |= targets.is_written;
             completion
         });
@@ -289,7 +289,7 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// A device that waits for a command will look for it. `false` where none does.
+    /// Schedules a check by the devices that wait for a command. Returns `false` if none does.
     fn command_is_due(&mut self) -> bool {
         let awaits = self.fabric.awaits_command();
         if awaits {
@@ -298,7 +298,7 @@ impl<F: SpiFlash> Peripherals<F> {
         awaits
     }
 
-    /// The devices that wait for a command look for it.
+    /// Lets the devices that wait for a command check for it.
     fn devices_look(&mut self) {
         let Self { fabric, sram, nvme, dma, attention, .. } = self;
         let mut targets = Targets { sram, nvme, dma, is_written: false };
@@ -323,7 +323,7 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// Shows a command that the flash is about to get to whoever watches.
+    /// Shows the watch a command that the flash is about to get.
     fn show_flash(&mut self, addr: u16, value: u8, memory: &XdataMemory) {
         if let Some(watch) = &mut self.watch
             && let Some((command, at, len)) = FlashController::<F>::started(addr, value, memory)
@@ -332,7 +332,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
     }
 
-    /// Shows what the DMA has begun and ended to whoever watches.
+    /// Shows the watch what the DMA has begun and ended.
     pub(super) fn show_dma(&mut self) {
         for event in self.dma.take_news() {
             if let Some(watch) = &mut self.watch {
@@ -341,7 +341,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
     }
 
-    /// Shows what crossed the wire to whoever watches.
+    /// Shows the watch what crossed the wire.
     pub(super) fn show(&mut self, event: UsbEvent<'_>) {
         let now = self.now;
         if let Some(watch) = &mut self.watch {

@@ -1,4 +1,4 @@
-//! What the ROM loads into the chip's code memory when the power comes.
+//! Loading of code memory by the ROM at power-on.
 
 use crate::firmware::{FlashAddress, Image, Part};
 use crate::mcu::SpiFlash;
@@ -6,8 +6,8 @@ use crate::mcu::SpiFlash;
 /// Header and trailer of the container. Source: the container's layout in docs/formats.md.
 const CONTAINER_EXTRA: usize = 10;
 
-/// The image in the first slot of the flash, where its container holds: length, magic, checksum and CRC-32. Without one
-/// the boot loader comes up.
+/// Returns the image in the first slot of the flash, if its container is valid: length, magic, checksum and CRC-32.
+/// Without a valid image the boot loader starts.
 pub fn image_in(flash: &impl SpiFlash) -> Option<Image> {
     let read = |at: FlashAddress, len: usize| {
         let mut bytes = vec![0; len];

@@ -4,7 +4,7 @@ use super::map::Register;
 
 /// 0xF000-0xFFFF: the window. Source: E4 and E6 read it (b1:0xC98D, c:0x4013).
 const WINDOW: u16 = 0xF000;
-/// 0xC8D9 bits 2:0: which 4 KiB the window shows. Source: c:0x4013-0x40B0.
+/// 0xC8D9 bits 2:0: the 4 KiB that the window shows. Source: c:0x4013-0x40B0.
 pub(super) const WINDOW_PAGE: u16 = 0xC8D9;
 const WINDOW_LEN: usize = 0x1000;
 
@@ -14,7 +14,7 @@ pub const SRAM_LEN: usize = 0x8_0000;
 pub(super) const REGISTERS: &[Register] =
     &[Register::range(WINDOW, 0xFFFF, "SRAM_WINDOW"), Register::one(WINDOW_PAGE, "SRAM_WINDOW_PAGE")];
 
-/// Copies bytes into a buffer from `at` on; past its end they go on at its start.
+/// Copies bytes into a buffer from `at` on. Wraps at its end.
 pub(super) fn load_around(buffer: &mut [u8], at: usize, data: &[u8]) {
     let (mut at, mut rest) = (at % buffer.len(), data);
     while !rest.is_empty() {
@@ -42,12 +42,12 @@ impl Sram {
         &mut self.bytes
     }
 
-    /// Copies bytes in; past the end they go on at the start.
+    /// Copies bytes in. Wraps at the end.
     pub(super) fn load(&mut self, at: usize, data: &[u8]) {
         load_around(&mut self.bytes, at, data);
     }
 
-    /// Copies `len` bytes out; past the end they go on at the start.
+    /// Copies `len` bytes out. Wraps at the end.
     pub(super) fn copy(&self, at: usize, len: usize) -> Vec<u8> {
         let mut at = at % SRAM_LEN;
         let mut bytes = Vec::with_capacity(len);
@@ -68,7 +68,7 @@ impl Sram {
         Self::at(addr, page).map_or(stored, |at| self.bytes[at])
     }
 
-    /// `true` where a byte changed.
+    /// Handles a write by the CPU. Returns `true` if a byte changed.
     pub(super) fn write(&mut self, addr: u16, page: u8, value: u8) -> bool {
         let Some(at) = Self::at(addr, page) else { return false };
         let before = std::mem::replace(&mut self.bytes[at], value);

@@ -3,19 +3,20 @@
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
-/// 0xCC11 and every 6 after it, and 0xCC5D: timer n's control. Write .2 stops it and clears all, .1 clears "over", .0
-/// starts it; read .1 is "over", .0 "not over yet". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and b0:0xE30E look at .0 first, then at .1;
-/// open firmware's sleep.
+/// 0xCC11 and every 6 after it, and 0xCC5D: timer n's control. Write .2 stops it and clears all, .1 clears "expired",
+/// .0 starts it; read .1 is "expired", .0 "running". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and
+/// b0:0xE30E test .0 first, then .1; open firmware's sleep.
 const CONTROLS: [u16; COUNT] = [0xCC11, 0xCC17, 0xCC1D, 0xCC23, 0xCC5D];
 const COUNT: usize = 5;
 const START: u8 = 0x01;
 const OVER: u8 = 0x02;
 const STOP: u8 = 0x04;
 
-/// Instructions a count of the threshold, in the smallest unit (chosen).
+/// Instructions for a count of the threshold, in the smallest unit (chosen).
 const INSTRUCTIONS_PER_COUNT: u64 = 10;
-/// How many of a unit make the next one, by bits 2:0 of the register before the control (chosen). While an SSD starts, c:0x30CD gives TIMER2 139
-/// counts of unit 6, and b0:0x9037 counts up to 28 rounds of TIMER4, 199 counts of unit 4 each: a unit is 6.4 times the one below or more.
+/// Ratio of one time unit to the one below; bits 2:0 of the register before the control select the unit (chosen). While
+/// an SSD starts, c:0x30CD gives TIMER2 139 counts of unit 6, and b0:0x9037 counts up to 28 rounds of TIMER4, 199
+/// counts of unit 4 each: a unit is at least 6.4 times the one below.
 const UNIT_STEP: u64 = 10;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -43,7 +44,7 @@ impl Timers {
         (stored & !(START | OVER)) | runs | if self.over[timer] { OVER } else { 0 }
     }
 
-    /// `true` where a timer was started, stopped or cleared.
+    /// Handles a write by the CPU. Returns `true` if a timer was started, stopped or cleared.
     pub(super) fn write(&mut self, addr: u16, value: u8, now: u64, memory: &mut XdataMemory) -> bool {
         let Some(timer) = Self::control(addr) else { return false };
         let before = (self.ends[timer], self.over[timer]);
@@ -56,7 +57,8 @@ impl Timers {
         }
         if value & START != 0 {
             let at = usize::from(addr);
-            // The unit stands before the control, the threshold behind it, big-endian. Source: b0:0xE51E.
+            // The unit is in the register before the control, the threshold in those behind it, big-endian. Source:
+            // b0:0xE51E.
             let unit = u32::from(page[at - 1] & 0x07);
             let count = u64::from(u16::from_be_bytes([page[at + 1], page[at + 2]]));
             self.ends[timer] = Some(now + count.max(1) * INSTRUCTIONS_PER_COUNT * UNIT_STEP.pow(unit));
@@ -66,12 +68,12 @@ impl Timers {
         before != (self.ends[timer], self.over[timer])
     }
 
-    /// The moment when the next timer is over.
+    /// Time at which the next timer expires.
     pub(super) fn next(&self) -> Option<u64> {
         self.ends.iter().flatten().copied().min()
     }
 
-    /// Ends the timers whose time has come.
+    /// Expires the timers that are due.
     pub(super) fn advance(&mut self, now: u64) {
         for (end, over) in self.ends.iter_mut().zip(&mut self.over) {
             if end.is_some_and(|at| at <= now) {

@@ -2,9 +2,9 @@
 
 use std::ops::{Add, Sub};
 
-/// Clock cycles of each opcode, measured on the ASM3242; the ASM2142 takes as many. For the ASM2464PD nobody has
-/// published any. Source: cyrozap's 8051-timing-db (CC0). It has no RETI, which takes 4 on the STC-Y5, whose other
-/// cycles are the same but for MOVX, and no A5, which no compiler makes.
+/// Clock cycles of each opcode, measured on the ASM3242; the ASM2142 takes the same. Nobody has published any for the
+/// ASM2464PD. Source: cyrozap's 8051-timing-db (CC0). It lacks RETI, which takes 4 on the STC-Y5, whose other cycles
+/// are the same except for MOVX, and A5, which no compiler emits.
 #[rustfmt::skip]
 static CYCLES: [u8; 256] = [
     1, 3, 4, 1, 1, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // 00
@@ -25,7 +25,7 @@ static CYCLES: [u8; 256] = [
     4, 4, 5, 5, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // F0
 ];
 
-/// The CPU's clock in MHz. Source: open firmware's README, which says about.
+/// The CPU's clock in MHz. Source: open firmware's README, which says "about".
 pub const CLOCK_MHZ: u32 = 114;
 
 /// Clock cycles of an instruction.
@@ -34,25 +34,25 @@ pub fn cycles(opcode: u8) -> u64 {
     u64::from(CYCLES[usize::from(opcode)])
 }
 
-/// What a chip has done since power-on, or between two moments.
+/// A chip's work since power-on, or between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Instructions executed, but for those of an idle firmware's main loop.
+    /// Executed instructions, without those of an idle firmware's main loop.
     pub instructions: u64,
-    /// Clock cycles that they take.
+    /// Clock cycles of those instructions.
     pub cycles: u64,
-    /// Requests to what is behind the bridge for whose completion the firmware waited.
+    /// Requests to devices behind the bridge whose completion the firmware waited for.
     pub round_trips: u64,
     /// Bytes that the SRAM's DMA moved.
     pub dma_bytes: u64,
 }
 
-/// What a model of the chip has done since power-on, and its clock.
+/// A chip model's work since power-on, and its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Simulated {
-    /// What it has done.
+    /// The work.
     pub work: Work,
-    /// Its CPU's clock in MHz.
+    /// The CPU's clock in MHz.
     pub clock_mhz: u32,
 }
 

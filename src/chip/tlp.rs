@@ -1,12 +1,12 @@
-//! The PCIe TLP engine: one request at a time, to what is behind the bridge.
+//! The PCIe TLP engine: sends one request at a time to what is behind the bridge.
 
 use super::fabric::{Address, Completion, Request};
 use super::map::Register;
 use super::nvme::Nvme;
 use crate::mcu::XdataMemory;
 
-/// 0xB210: format and type. 0xB213, 0xB216: length and more of the header's first dwords, no effect here. 0xB217:
-/// byte enables. Source: b0:0x9A53, 0xAE25; open firmware; the runtime.
+/// 0xB210: format and type. 0xB213, 0xB216: length and other fields of the header's first dwords, no effect here.
+/// 0xB217: byte enables. Source: b0:0x9A53, 0xAE25; open firmware; the runtime.
 const HEADER: u16 = 0xB210;
 const BYTE_ENABLES: u16 = 0xB217;
 /// 0xB218-0xB21B: address, big-endian; 0xB21C-0xB21F: its upper half. Source: b0:0xAE10; the runtime.
@@ -15,24 +15,23 @@ const ADDRESS_HIGH: u16 = 0xB21C;
 /// 0xB220-0xB223: the data, big-endian. Source: the runtime; open firmware.
 const DATA: u16 = 0xB220;
 /// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
-/// completion that is the requester's own. Source: b0:0xAE57-0xAE66, 0x9A60.
+/// completion for the requester itself. Source: b0:0xAE57-0xAE66, 0x9A60.
 const COMPLETION: u16 = 0xB22A;
 /// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source: b0:0x99A8;
 /// b0:0xC45F-0xC471, 0xE617-0xE676.
 const DOORBELL: u16 = 0xB250;
 const FIRE: u16 = 0xB254;
-/// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D wants it set for reads and clear for writes.
+/// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D expects it set for reads and clear for writes.
 const HAS_DATA: u16 = 0xB284;
-/// 0xB296, write 1 clears: .2 the request has gone, .1 its completion came, .0 none came in time. A posted write has
-/// .2 alone. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears .2 after the request, then wants exactly .1.
+/// 0xB296, write 1 clears: .2 the request was sent, .1 its completion arrived, .0 none arrived in time. A posted write
+/// sets only .2. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears .2 after the request, then expects exactly .1.
 const STATUS: u16 = 0xB296;
 
 const NO_COMPLETION: u8 = 0x01;
 const COMPLETED: u8 = 0x02;
 const GONE: u8 = 0x04;
 const SEND: u8 = 0x0F;
-/// Bytes that the completion of every other request than a memory read counts (PCIe base specification, section
-/// 2.2.9).
+/// Byte count of every completion except a memory read's (PCIe base specification, section 2.2.9).
 const BYTE_COUNT: u8 = 4;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -57,7 +56,7 @@ impl Tlp {
         if addr == STATUS { self.status } else { stored }
     }
 
-    /// `true` where the write did something. `carry` carries a request out.
+    /// Handles a write by the CPU. Returns `true` if it did something. `carry` carries a request out.
     pub(super) fn write(
         &mut self,
         addr: u16,
@@ -106,7 +105,7 @@ impl Tlp {
             0x20 => Request::MemoryRead(wide),
             0x40 => Request::MemoryWrite(narrow, value, enables),
             0x60 => Request::MemoryWrite(wide, value, enables),
-            // A message or a type that nobody answers: gone, and never completed.
+            // A message, or a type that no device answers: sent, and never completed.
             _ => {
                 self.status |= GONE | NO_COMPLETION;
                 return;
@@ -138,8 +137,8 @@ impl Tlp {
     }
 }
 
-/// What the completion of a read of one dword counts: from the first enabled byte to the last, and 1 where none is
-/// enabled. Source: PCIe base specification, table 2-38; the runtime wants it.
+/// Byte count in the completion of a read of one dword: from the first enabled byte to the last, or 1 if none is
+/// enabled. Source: PCIe base specification, table 2-38; the runtime expects it.
 fn byte_count(enables: u8) -> u8 {
     match enables {
         0 => 1,

@@ -1,4 +1,4 @@
-//! The serial port, output alone.
+//! The serial port, output only.
 
 use super::map::Register;
 
@@ -6,11 +6,11 @@ use super::map::Register;
 const DATA: u16 = 0xC001;
 /// 0xC009, read-only: line status, .6 and .5 "empty" (chosen: a 16550's bits). Source: open firmware waits for .5.
 const LINE_STATUS: u16 = 0xC009;
-/// 0xC00E: bits 2:0 count what is still to be sent; always 0. Source: b0:0xE7B8 waits for 0.
+/// 0xC00E: bits 2:0 count the bytes still to be sent; always 0. Source: b0:0xE7B8 waits for 0.
 const BACKLOG: u16 = 0xC00E;
 
 const EMPTY: u8 = 0x60;
-/// Bytes kept until somebody takes them; later ones are counted.
+/// Maximum number of bytes kept for the caller; later ones are only counted.
 const CAPACITY: usize = 0x1_0000;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -34,7 +34,7 @@ impl Uart {
         }
     }
 
-    /// The byte that was sent.
+    /// Handles a write by the CPU. Returns the byte that was sent.
     pub(super) fn write(&mut self, addr: u16, value: u8) -> Option<u8> {
         if addr != DATA {
             return None;

@@ -1,40 +1,40 @@
-//! The UAS engine: gives each command unit a slot, and knows the slots' tags.
+//! The UAS engine: gives each command unit a slot and keeps the slots' tags.
 
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
 /// 0xC471.0, read-only: a command waits. Source: c:0x1117.
 const WAITS: u16 = 0xC471;
-/// 0xC47A: its slot, FF where none waits; any write takes it. Source: c:0x182F, 0x119B.
+/// 0xC47A: the waiting command's slot, FF if none waits; any write takes it. Source: c:0x182F, 0x119B.
 const NEXT: u16 = 0xC47A;
-/// 0xC47B: 0 while no slot is free, else 1 (chosen). A unit that finds none stays at 0x911B with 0x90E2.0 set.
+/// 0xC47B: 0 while no slot is free, else 1 (chosen). A unit that finds no free slot stays at 0x911B with 0x90E2.0 set.
 /// Source: c:0x1027.
 const FREE: u16 = 0xC47B;
-/// 0xC4EC.0: the waiting command's tag is another slot's too. Source: c:0x18D6.
+/// 0xC4EC.0: the waiting command's tag is also another slot's. Source: c:0x18D6.
 const OVERLAPPED: u16 = 0xC4EC;
-/// 0xC4ED bits 5:0: a slot; then 0xC4EE:0xC4EF its tag, FFFF where it is free. Source: c:0x0232, 0x18DF.
+/// 0xC4ED bits 5:0: a slot; 0xC4EE:0xC4EF then hold its tag, FFFF if it is free. Source: c:0x0232, 0x18DF.
 const ASK: u16 = 0xC4ED;
 const TAG: u16 = 0xC4EE;
 /// 0xCEB0: the ID of the unit in the slot of 0xCE88; 0xCEB2:0xCEB3 its tag. Source: c:0x31FB, 0x18B9.
 const UNIT_ID: u16 = 0xCEB0;
 const UNIT_TAG: u16 = 0xCEB2;
-/// The slot that 0xCEB0-0xCEB3 tell of.
+/// Register with the slot that 0xCEB0-0xCEB3 describe.
 const UNIT_SLOT: usize = super::engine::COMMAND as usize;
 /// 0x91D0, write: .3 sends READ READY, .4 WRITE READY, at high speed. Source: c:0x5321. The tag is that of 0x900C and
 /// 0x900E (chosen).
 pub(super) const READY: u16 = 0x91D0;
 pub(super) const READ_READY: u8 = 0x08;
 pub(super) const WRITE_READY: u8 = 0x10;
-/// 0xC8D4: 0x80 + slot, or A0: whose status block 0xD800 shows. One block is enough here. Source: c:0x020B.
+/// 0xC8D4: 0x80 + slot, or A0: the slot whose status block 0xD800 shows. One block is enough here. Source: c:0x020B.
 const STATUS_SLOT: u16 = 0xC8D4;
 
 /// 0xD000 + 0x20 n: the unit in slot n. Source: table c:0x5CAD, c:0x3189.
 const UNITS: usize = 0xD000;
 const UNIT_LEN: usize = 0x20;
-/// Where the CDB stands in a command unit.
+/// Offset of the CDB in a command unit.
 pub(super) const CDB: usize = 0x10;
 const SLOTS: usize = 32;
-/// What a free slot says when it is asked for its tag.
+/// The tag of a free slot.
 const NO_TAG: u16 = 0xFFFF;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -47,7 +47,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(STATUS_SLOT, "UAS_STATUS_SLOT"),
 ];
 
-/// Where a slot's unit stands.
+/// Address of a slot's unit.
 pub(super) fn unit_at(slot: u8) -> usize {
     UNITS + UNIT_LEN * (usize::from(slot) % SLOTS)
 }
@@ -70,7 +70,7 @@ impl Uas {
         self.tags.get(slot).copied().flatten().unwrap_or(NO_TAG)
     }
 
-    /// Puts a unit into the lowest free slot. `false` where none is free.
+    /// Puts a unit into the lowest free slot. Returns `false` if none is free.
     pub(super) fn take(&mut self, unit: &[u8], memory: &mut XdataMemory) -> bool {
         let Some(slot) = self.tags.iter().position(Option::is_none) else { return false };
         let at = UNITS + UNIT_LEN * slot;
@@ -85,7 +85,7 @@ impl Uas {
         true
     }
 
-    /// The status of a slot has gone: the slot is free.
+    /// Frees a slot after its status was sent.
     pub(super) fn free(&mut self, slot: usize) {
         if let Some(tag) = self.tags.get_mut(slot) {
             *tag = None;
@@ -115,7 +115,7 @@ impl Uas {
         self.tag(usize::from(page[usize::from(ASK)] & 0x3F))
     }
 
-    /// `true` where the write did something.
+    /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16) -> bool {
         addr == NEXT && self.next.take().is_some()
     }

@@ -1,9 +1,9 @@
-//! Registers that no block models: which the firmware touched, and where it did so first.
+//! Unmodelled registers that the firmware touched, and the place of the first access.
 
 use crate::mcu::AccessKind;
 use crate::scsi::XdataAddress;
 
-/// The first access of its kind to a register that is not modelled.
+/// The first read or write of an unmodelled register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownAccess {
     /// The register.
@@ -14,7 +14,7 @@ pub struct UnknownAccess {
     pub pc: u32,
 }
 
-/// One bit an address and kind of access, and the list. Both are bounded by the address space.
+/// One bit for each address and kind of access, and the list. The address space limits both.
 #[derive(Debug)]
 pub(super) struct UnknownRegisters {
     seen: Box<[u64]>,

@@ -1,4 +1,4 @@
-//! What the USB blocks share: speeds, packets, replies.
+//! Types that the USB blocks share: speeds, packets, replies.
 
 /// The speed of the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Speed {
         }
     }
 
-    /// Bytes of a full bulk packet.
+    /// Length of a full bulk packet in bytes.
     pub fn bulk_packet(self) -> usize {
         match self {
             Self::Full => 64,
@@ -31,7 +31,7 @@ impl Speed {
         }
     }
 
-    /// Bytes of a full packet on the control endpoint.
+    /// Length of a full packet on the control endpoint in bytes.
     pub fn control_packet(self) -> usize {
         match self {
             Self::Full | Self::High => 64,
@@ -52,26 +52,26 @@ pub const COMMAND_OUT: u8 = 0x04;
 /// The unit's answer to a packet from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutReply {
-    /// It has the packet.
+    /// The unit took the packet.
     Accepted,
-    /// Not now: NAK, or NRDY at SuperSpeed. Try again after the chip has run.
+    /// Not now: NAK, or NRDY at SuperSpeed. Retry after the chip has run.
     Nak,
     /// The endpoint is halted.
     Stall,
 }
 
-/// The unit's answer to a host that asks for a packet.
+/// The unit's answer to a host's request for a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InReply {
-    /// A packet. Shorter than a full one, it ends the transfer.
+    /// A packet. A short packet ends the transfer.
     Packet(Vec<u8>),
-    /// Not now. Try again after the chip has run.
+    /// Not now. Retry after the chip has run.
     Nak,
     /// The endpoint is halted.
     Stall,
 }
 
-/// One packet, or a whole control transfer's end, as it crosses the wire.
+/// A packet, or the end of a control transfer, on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsbEvent<'a> {
     /// A SETUP packet, with all of a write's data.
@@ -81,11 +81,11 @@ pub enum UsbEvent<'a> {
         /// The data of a write.
         data: &'a [u8],
     },
-    /// A control transfer went through; the data of a read.
+    /// A control transfer succeeded; holds the data of a read.
     ControlDone(&'a [u8]),
     /// A control transfer was stalled.
     ControlStall,
-    /// A bulk packet went over. `stream` is 0 where there are no streams.
+    /// A bulk packet crossed the wire. `stream` is 0 without streams.
     Bulk {
         /// The endpoint's address.
         endpoint: u8,

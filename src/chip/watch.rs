@@ -6,9 +6,10 @@ use crate::firmware::FlashAddress;
 use crate::mcu::AccessKind;
 use crate::scsi::XdataAddress;
 
-/// Sees what the chip does. Without one, nothing is spent on it. For each instruction, see [`crate::mcu::Observer`].
+/// Observes the chip. Without a watch the chip spends no time on it. To see each instruction, use
+/// [`crate::mcu::Observer`].
 pub trait Watch: Send {
-    /// The CPU read or wrote a register. `pc` is where, with the code bank in bit 16.
+    /// The CPU read or wrote a register. `pc` is the instruction's address, with the code bank in bit 16.
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, pc: u32) {
         let _ = (kind, at, value, pc);
     }
@@ -18,7 +19,7 @@ pub trait Watch: Send {
         let _ = (now, event);
     }
 
-    /// The flash got a command. Its address and length are those in the registers, whether the command has them or not.
+    /// The flash got a command. Address and length are those in the registers, even if the command has none.
     fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
         let _ = (command, at, len);
     }

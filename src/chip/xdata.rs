@@ -1,4 +1,4 @@
-//! XDATA as the CPU reaches it: memory at once, registers through their block.
+//! XDATA as the CPU reaches it: memory directly, registers through their block.
 
 use std::cell::RefCell;
 
@@ -11,10 +11,10 @@ use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
 use crate::scsi::{XdataAddress, XdataPage};
 
 const PAGE: usize = 0x1_0000;
-/// Changed bytes that are remembered while it is found out whether the firmware idles.
+/// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;
 
-/// Bytes that were written since a moment, with what they held then. Full, it has lost count.
+/// Bytes written since a moment, each with its earlier value. Once full, it can't tell any more.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     is_on: bool,
@@ -24,15 +24,15 @@ pub(super) struct Journal {
 pub(super) struct Xdata<F> {
     memory: XdataMemory,
     owners: Box<[Block]>,
-    /// Who is asked for a read, and for a write.
+    /// The block to call for each read, and for each write.
     readers: Box<[Block]>,
     writers: Box<[Block]>,
     journal: Journal,
-    // The CPU core reads through a shared reference, and registers are told of reads.
+    // The CPU core reads through a shared reference, but reads have effects on registers.
     peripherals: RefCell<Peripherals<F>>,
 }
 
-/// A write, with where it was made.
+/// A write, with the address of its instruction.
 pub(super) struct Write {
     index: u32,
     pc: u32,
@@ -50,7 +50,7 @@ impl<F: SpiFlash> Xdata<F> {
     /// Watches registers, wire and serial port from now on; `None` ends it.
     pub(super) fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
         [self.readers, self.writers] = match watch {
-            // What is watched sees every register.
+            // A watch sees every register.
             Some(_) => [self.owners.clone(), self.owners.clone()],
             None => asked(&self.owners),
         };
@@ -66,7 +66,7 @@ impl<F: SpiFlash> Xdata<F> {
         self.peripherals.get_mut()
     }
 
-    /// The blocks and the memory that they work on.
+    /// The blocks, and the memory that they work on.
     pub(super) fn parts(&mut self) -> (&mut Peripherals<F>, &mut XdataMemory) {
         (self.peripherals.get_mut(), &mut self.memory)
     }
@@ -75,7 +75,7 @@ impl<F: SpiFlash> Xdata<F> {
         self.peripherals.into_inner()
     }
 
-    /// Remembers what memory holds, from now on.
+    /// Starts to record what memory held.
     pub(super) fn begin_journal(&mut self) {
         self.journal.is_on = true;
         self.journal.before.clear();
@@ -85,7 +85,7 @@ impl<F: SpiFlash> Xdata<F> {
         self.journal.is_on = false;
     }
 
-    /// Whether more was written than is remembered.
+    /// Whether more was written than the journal can hold.
     #[inline(always)]
     pub(super) fn has_lost_count(&self) -> bool {
         self.journal.before.len() >= JOURNAL
@@ -94,7 +94,7 @@ impl<F: SpiFlash> Xdata<F> {
     /// Whether memory holds what it held at [`Xdata::begin_journal`].
     pub(super) fn is_as_before(&self) -> bool {
         let journal = &self.journal.before;
-        // The first entry of an address has what it held at the beginning.
+        // An address's first entry has its value from the beginning.
         !self.has_lost_count()
             && journal.iter().enumerate().all(|(number, (index, before))| {
                 self.memory.at(*index as usize) == *before
@@ -109,7 +109,7 @@ impl<F: SpiFlash> Xdata<F> {
         }
     }
 
-    /// A byte as the CPU would read it now, with no trace left.
+    /// Reads a byte as the CPU would now, without side effects.
     pub(super) fn peek(&self, at: XdataAddress) -> u8 {
         let page = if at.page == XdataPage::Main { 0 } else { PAGE };
         let index = page + usize::from(at.addr);

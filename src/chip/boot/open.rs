@@ -1,5 +1,5 @@
-//! What open firmware must do: its control requests, and a write of its flash through the chip's registers, which is how
-//! a unit that runs it gets other firmware.
+//! Checks of open firmware: its control requests, and a flash write through the chip's registers. A unit with open
+//! firmware gets other firmware through those registers.
 
 use super::{Failed, Fault, Unit, expect, same};
 use crate::firmware::{FlashAddress, is_runtime_product};
@@ -7,11 +7,11 @@ use crate::mcu::SpiFlash as _;
 
 /// Plain memory in the open firmware, to read back what E5 wrote.
 const SCRATCH_AT: u16 = 0x5FF0;
-/// What goes into the flash and out of it.
+/// Buffer of the flash controller.
 const FLASH_BUFFER: u16 = 0x7000;
-/// The sector that is erased and programmed: the last one of the first part.
+/// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
-/// Looks at a register that the hardware clears.
+/// Maximum number of reads of a register before the wait for it fails.
 const LOOKS: usize = 64;
 
 /// Commands of the SPI flash.
@@ -20,7 +20,7 @@ const READ_STATUS: u8 = 0x05;
 const PROGRAM: u8 = 0x02;
 const ERASE_SECTOR: u8 = 0x20;
 
-/// Which way the data of a flash command goes: 0xC8AD.
+/// Direction of a flash command's data: 0xC8AD.
 #[derive(Debug, Clone, Copy)]
 enum Data {
     In = 0,
@@ -68,7 +68,7 @@ impl Unit<'_> {
         for (offset, byte) in bytes.iter().enumerate() {
             self.xdata_write(FLASH_BUFFER + offset as u16, *byte)?;
         }
-        // It must leave the buffer as it is.
+        // This command must not change the buffer.
         self.flash_command(WRITE_ENABLE, Data::Out, None, 0)?;
         self.flash_command(PROGRAM, Data::Out, Some(SECTOR), bytes.len() as u16)?;
         self.await_flash()
@@ -97,7 +97,7 @@ impl Unit<'_> {
         self.xdata_write(0xC8AD, 0)
     }
 
-    /// Until the flash is no longer busy: bit 0 of its status.
+    /// Waits until the flash is no longer busy: bit 0 of its status.
     fn await_flash(&mut self) -> Result<(), Fault> {
         self.await_clear(FLASH_BUFFER, |unit| unit.flash_command(READ_STATUS, Data::In, None, 1))
     }

@@ -12,13 +12,13 @@ const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
 const ENTRY_COMMAND_ID: usize = 12;
 const COMMAND_ID: usize = 2;
-/// Registers that hold what is written; CONTROL, among them, is told by itself.
+/// Registers that hold the written value. CONTROL lies among them and is handled separately.
 const HELD: std::ops::Range<u16> = PROGRAM_AT..COMMAND_AT + 8;
 
-/// The card.
+/// The tiny-gpu card.
 #[derive(Debug, Default)]
 pub(super) struct Card {
-    /// Its memory, as far as it was written; the rest is zeros.
+    /// The card's memory up to the highest written byte; the rest is zeros.
     memory: Vec<u8>,
     held: [u32; (HELD.end - HELD.start) as usize / 4],
     status: u32,
@@ -27,13 +27,13 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// A dword of its memory, by byte offset.
+    /// Reads a dword of the card's memory, by byte offset.
     pub(super) fn memory_read(&self, offset: u64) -> u32 {
         let bytes = u32::try_from(offset).ok().and_then(|at| self.bytes(at, 4)).unwrap_or_default();
         bytes.iter().rev().fold(0, |dword, byte| dword << 8 | u32::from(*byte))
     }
 
-    /// Writes to a dword of its memory.
+    /// Writes to a dword of the card's memory.
     pub(super) fn memory_write(&mut self, offset: u64, value: u32, enables: u8) {
         for (index, byte) in value.to_le_bytes().into_iter().enumerate().filter(|(index, _)| enables >> index & 1 != 0)
         {
@@ -41,7 +41,7 @@ impl Card {
         }
     }
 
-    /// A register.
+    /// Reads a register.
     pub(super) fn register_read(&self, offset: u64) -> u32 {
         match u16::try_from(offset).unwrap_or(u16::MAX) {
             ID => ID_VALUE,
@@ -53,7 +53,7 @@ impl Card {
         }
     }
 
-    /// A host writes a register. `host` is what takes the card's own writes; `None` where it must not send any.
+    /// Writes a register for the host. `host` receives the card's own writes; `None` if the card must not send any.
     pub(super) fn register_write(&mut self, offset: u64, value: u32, host: Option<&mut dyn HostMemory>) {
         match u16::try_from(offset).unwrap_or(u16::MAX) {
             CONTROL => {
@@ -65,13 +65,13 @@ impl Card {
         }
     }
 
-    /// Whether it waits for a command.
+    /// Whether the card waits for a command.
     pub(super) const fn waits(&self) -> bool {
         self.status & WAITS != 0
     }
 
-    /// It looks whether the command has come that it waits for. `host` is what it reads and writes; `None` where it must
-    /// not.
+    /// Checks whether the awaited command has arrived. `host` is the memory that the card reads and writes; `None` if
+    /// it must not.
     pub(super) fn look(&mut self, host: Option<&mut dyn HostMemory>) {
         if !self.waits() {
             return;
@@ -83,7 +83,7 @@ impl Card {
         }
     }
 
-    /// Whether the command has come; then its completion entry is sent.
+    /// Sends the completion entry if the command has arrived. Returns whether it has.
     fn complete(&self, host: Option<&mut dyn HostMemory>) -> Result<bool, CardFault> {
         let host = host.ok_or(CardFault::NotMaster)?;
         let mut command = [0; 4];
@@ -106,7 +106,7 @@ impl Card {
         u64::from(self.held(at + 4)) << 32 | u64::from(self.held(at))
     }
 
-    /// A stretch of its memory; `None` where not all of it is inside.
+    /// Copies a range of the card's memory; `None` if it is not completely inside.
     fn bytes(&self, at: u32, len: u32) -> Option<Vec<u8>> {
         let end = at.checked_add(len).filter(|end| *end <= MEMORY_LEN)? as usize;
         let written = self.memory.get(at as usize..end.min(self.memory.len())).unwrap_or_default();
@@ -115,7 +115,7 @@ impl Card {
         Some(bytes)
     }
 
-    /// Writes to its memory, as far as that goes.
+    /// Writes to the card's memory. Ignores bytes beyond its end.
     fn put(&mut self, at: u64, bytes: &[u8]) {
         let Some(end) = at.checked_add(bytes.len() as u64).filter(|end| *end <= u64::from(MEMORY_LEN)) else { return };
         let (at, end) = (at as usize, end as usize);
@@ -164,7 +164,7 @@ impl Card {
         Ok(())
     }
 
-    /// Sends the data, and with them the entry where it is due.
+    /// Sends the data, and the completion entry if it is due.
     fn send(&self, host: &mut dyn HostMemory, with_entry: bool) -> Result<(), CardFault> {
         let len = self.held(SEND_LEN);
         if len != 0 {
@@ -227,7 +227,7 @@ mod tests {
         }
     }
 
-    /// A card that is to run a program on two matrices, and to send the product to 0x1000 and an entry to 0x2000.
+    /// Builds a card that runs a program on two matrices, and sends the product to 0x1000 and an entry to 0x2000.
     fn loaded(program: &[u16]) -> Card {
         let mut card = Card::default();
         load(&mut card, 0x100, &program.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
@@ -344,7 +344,7 @@ mod tests {
         ) {
             let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
             for (at, value, shift) in writes {
-                // Long runs take long: they have tests of their own.
+                // Long runs take long and have tests of their own.
                 let value = if at & !3 == u64::from(CYCLE_LIMIT) { value % 2_000 } else { value >> shift };
                 card.register_write(at, value, Some(&mut host));
                 card.look(Some(&mut host));

@@ -1,13 +1,13 @@
-//! A function's configuration space: bytes, and which of their bits a write changes.
+//! A function's configuration space: its bytes, and the bits of them that a write changes.
 
 use super::merged;
 
 const LEN: usize = 0x1000;
 
 pub(super) const COMMAND: usize = 0x04;
-/// COMMAND: memory requests are answered, or forwarded.
+/// COMMAND: the function answers memory requests, or a port forwards them.
 pub(super) const COMMAND_MEMORY: u16 = 0x02;
-/// COMMAND: it may send requests itself; a port forwards those from below.
+/// COMMAND: the function may send requests itself; a port forwards those from below.
 pub(super) const COMMAND_MASTER: u16 = 0x04;
 pub(super) const BAR0: usize = 0x10;
 pub(super) const BUS_NUMBERS: usize = 0x18;
@@ -15,7 +15,7 @@ pub(super) const MEMORY_WINDOW: usize = 0x20;
 pub(super) const PREFETCHABLE_WINDOW: usize = 0x24;
 pub(super) const CAPABILITIES: usize = 0x34;
 pub(super) const BRIDGE_CONTROL: usize = 0x3E;
-/// BRIDGE_CONTROL: resets what is behind, while it is set.
+/// BRIDGE_CONTROL: resets everything behind the port while it is set.
 pub(super) const SECONDARY_BUS_RESET: u16 = 0x40;
 
 /// 4 KiB of configuration space. Source: PCI Express base specification 4.0, chapter 7.
@@ -26,17 +26,17 @@ pub(super) struct ConfigSpace {
 }
 
 impl ConfigSpace {
-    /// All zeros, and read-only.
+    /// Creates a space of zeros that is read-only.
     pub(super) fn new() -> Self {
         Self { bytes: Box::new([0; LEN]), writable: Box::new([0; LEN]) }
     }
 
-    /// Puts bytes that stay as they are.
+    /// Stores bytes that writes can't change.
     pub(super) fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Lets writes change these bits.
+    /// Makes these bits writable.
     pub(super) fn allow(&mut self, at: usize, bits: &[u8]) {
         self.writable[at..at + bits.len()].copy_from_slice(bits);
     }
@@ -49,7 +49,7 @@ impl ConfigSpace {
         u32::from(self.word(at)) | u32::from(self.word(at + 2)) << 16
     }
 
-    /// A write as a host makes it.
+    /// Writes a dword as a host does.
     pub(super) fn write(&mut self, at: usize, value: u32, enables: u8) {
         let writable = &self.writable[at..at + 4];
         let writable = u32::from_le_bytes([writable[0], writable[1], writable[2], writable[3]]);

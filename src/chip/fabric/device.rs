@@ -1,4 +1,4 @@
-//! A PCIe device as a description makes it: header, BARs with memory, capabilities, link, and how it answers.
+//! A PCIe device built from a description: header, BARs with memory, capabilities, link, and how it answers.
 
 use serde::Deserialize;
 
@@ -11,55 +11,55 @@ use super::nvme::{self, Controller, DriveSpec};
 use super::{Completion, HostMemory, Nowhere, merged};
 use crate::tiny_gpu::registers::{MEMORY_LEN, REGISTERS_LEN};
 
-/// How much of a BAR holds what is written; the rest reads as zeros.
+/// Bytes of a BAR that hold what is written; the rest reads as zeros.
 const MEMORY_MAX: u64 = 1 << 20;
 
-/// A device behind the root port, or a switch's port.
+/// Description of a device behind the root port, or of a switch's port.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DeviceSpec {
-    /// The way to it from the root port: `DEVICE` or `DEVICE.FUNCTION` on each bus, with `/` between. What has devices
+    /// Path from the root port: `DEVICE` or `DEVICE.FUNCTION` on each bus, with `/` between. A device with others
     /// behind it is a switch's port.
     pub at: String,
     /// Vendor ID.
     pub vendor: u16,
     /// Device ID.
     pub device: u16,
-    /// Class code, 24 bits; a port's is 0x060400 whatever stands here.
+    /// Class code, 24 bits. A port always has 0x060400, whatever is given here.
     #[serde(default)]
     pub class: u32,
-    /// Its BARs, from the first register on.
+    /// The BARs, from the first register on.
     #[serde(default, rename = "bar")]
     pub bars: Vec<Bar>,
-    /// What works in it. It brings BARs of its own.
+    /// The device's engine, which brings BARs of its own.
     #[serde(default)]
     pub engine: Engine,
-    /// Its link.
+    /// The device's link.
     #[serde(default)]
     pub link: LinkSpec,
-    /// How it answers configuration requests.
+    /// How the device answers configuration requests.
     #[serde(default)]
     pub answers: Answers,
-    /// Its last capability points back to its first.
+    /// The last capability points back to the first.
     #[serde(default)]
     pub capabilities_loop: bool,
 }
 
-/// What works in a device.
+/// The function inside a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
-    /// Nothing: its memory holds what is written.
+    /// No engine: the device's memory holds what is written.
     #[default]
     None,
     /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`crate::tiny_gpu::registers`].
     TinyGpu,
-    /// An NVMe controller with one namespace, its registers behind BAR 0.
+    /// An NVMe controller with one namespace; its registers are behind BAR 0.
     Nvme(DriveSpec),
 }
 
 impl Engine {
-    /// The BARs of a device that it works in.
+    /// The BARs of a device with the tiny-gpu engine.
     const TINY_GPU_BARS: [Bar; 2] = [
         Bar { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
         Bar { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
@@ -68,7 +68,7 @@ impl Engine {
 }
 
 impl DeviceSpec {
-    /// Its BARs, or its engine's.
+    /// The device's BARs, or its engine's.
     pub(super) fn all_bars(&self) -> &[Bar] {
         match self.engine {
             Engine::None => &self.bars,
@@ -82,23 +82,23 @@ impl DeviceSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Bar {
-    /// A power of two of at least 16; 0 for a register that holds nothing.
+    /// Size in bytes: a power of two of at least 16, or 0 for a register that holds nothing.
     pub bytes: u64,
-    /// It takes two registers, and addresses of 64 bits.
+    /// 64-bit: takes two registers.
     #[serde(default)]
     pub is_64: bool,
-    /// It is prefetchable.
+    /// Prefetchable.
     #[serde(default)]
     pub prefetchable: bool,
 }
 
 impl Bar {
-    /// How many registers it takes.
+    /// Number of registers that the BAR takes.
     pub(super) const fn registers(self) -> usize {
         if self.is_64 { 2 } else { 1 }
     }
 
-    /// Whether a register can say so.
+    /// Whether a BAR register can describe this size.
     pub(super) const fn is_possible(self) -> bool {
         let most = if self.is_64 { 1 << 62 } else { 1 << 31 };
         self.bytes == 0 || (self.bytes.is_power_of_two() && self.bytes >= 16 && self.bytes <= most)
@@ -109,13 +109,13 @@ impl Bar {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct LinkSpec {
-    /// What it trained to.
+    /// Speed that the link trained to.
     pub speed: u8,
-    /// Lanes that it trained to.
+    /// Number of lanes that the link trained to.
     pub width: u8,
-    /// What the device can.
+    /// Highest speed that the device supports.
     pub max_speed: u8,
-    /// Lanes that the device has.
+    /// Number of lanes that the device has.
     pub max_width: u8,
 }
 
@@ -129,18 +129,18 @@ impl Default for LinkSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Answers {
-    /// As it should.
+    /// Normally.
     #[default]
     Normally,
-    /// Every read brings ones, and writes change nothing.
+    /// Every read returns ones, and writes change nothing.
     Ones,
-    /// Never.
+    /// Not at all.
     Never,
-    /// It asks to be asked again, so many times, and then answers as it should.
+    /// With this many configuration request retries first, then normally.
     Retry(u32),
 }
 
-/// What a device is to the fabric.
+/// The role of a device in the fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Endpoint,
@@ -164,7 +164,7 @@ impl Kind {
         !matches!(self, Self::Endpoint)
     }
 
-    /// Whether one link is below it: such a bus has device 0 alone.
+    /// Whether there is exactly one link below the device. A bus of that kind has only device 0.
     pub(super) const fn has_link_below(self) -> bool {
         matches!(self, Self::Root | Self::Downstream)
     }
@@ -181,9 +181,9 @@ pub(super) struct Device {
     initial: ConfigSpace,
     config: ConfigSpace,
     answers: Answers,
-    /// The BARs with the register where each begins.
+    /// The BARs, each with its first register and memory.
     bars: Vec<(usize, Bar, Vec<u8>)>,
-    /// What its BARs belong to.
+    /// The owner of the BARs.
     works: Works,
 }
 
@@ -196,13 +196,13 @@ enum Works {
 }
 
 impl Device {
-    /// A device that has just got its power. `link` is what its PCI Express capability tells.
+    /// Builds a device as after power-on. `link` is the link that its PCI Express capability reports.
     pub(super) fn new(spec: &DeviceSpec, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Self {
         let mut config = ConfigSpace::new();
         config.put(0x00, &spec.vendor.to_le_bytes());
         config.put(0x02, &spec.device.to_le_bytes());
         config.allow(COMMAND, &0x0547_u16.to_le_bytes());
-        // STATUS: it has a list of capabilities.
+        // STATUS: the device has a capability list.
         config.put(0x06, &[0x10]);
         let class = if kind.is_port() { 0x06_04_00 } else { spec.class };
         config.put(0x09, &class.to_le_bytes()[..3]);
@@ -238,7 +238,7 @@ impl Device {
         Self { initial: config.clone(), config, answers: spec.answers, bars, works }
     }
 
-    /// A reset from above: configuration and memory are as at power-on.
+    /// Resets the device from above: configuration and memory are as at power-on.
     pub(super) fn reset(&mut self) {
         self.config.clone_from(&self.initial);
         self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
@@ -276,7 +276,7 @@ impl Device {
         })
     }
 
-    /// What it says in place of an answer.
+    /// The completion that replaces a normal answer, if there is one.
     fn answer(&mut self) -> Option<Completion> {
         match &mut self.answers {
             Answers::Never => Some(Completion::Never),
@@ -292,7 +292,7 @@ impl Device {
         self.config.word(COMMAND) & COMMAND_MEMORY != 0
     }
 
-    /// Which of its BARs decodes an address, and the offset in it.
+    /// Finds the BAR that decodes an address, and the offset in it.
     fn decode(&self, addr: u64) -> Option<(usize, u64)> {
         if !self.answers_memory() {
             return None;
@@ -318,7 +318,8 @@ impl Device {
         Some(cells.map_or(0, |cells| u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]])))
     }
 
-    /// `false` where no BAR decodes the address. `host` takes what it sends as bus master.
+    /// Writes to the device's memory. Returns `false` if no BAR decodes the address. `host` receives what the device
+    /// sends as bus master.
     pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
         let Some((index, offset)) = self.decode(addr) else { return false };
         let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
@@ -349,12 +350,12 @@ impl Device {
         }
     }
 
-    /// Whether its card waits for a command.
+    /// Whether the device's card waits for a command.
     pub(super) fn awaits_command(&self) -> bool {
         matches!(&self.works, Works::Card(card) if card.waits())
     }
 
-    /// Its card looks for the command that it waits for.
+    /// Lets the device's card check for the awaited command.
     pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
         let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
         if let Works::Card(card) = &mut self.works {
@@ -363,10 +364,10 @@ impl Device {
     }
 }
 
-/// Power management, MSI, PCI Express; error reporting and a serial number in the extended space.
+/// Adds power management, MSI and PCI Express, and in the extended space error reporting and a serial number.
 fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: Kind, link: LinkSpec) {
     config.put(CAPABILITIES, &[POWER_MANAGEMENT as u8]);
-    // Version 3, PME from D0, D3hot and D3cold; D0.
+    // Version 3, PME from D0, D3hot and D3cold; state D0.
     config.put(POWER_MANAGEMENT, &[0x01, MSI as u8, 0x03, 0xC8]);
     config.allow(POWER_MANAGEMENT + 4, &[0x03, 0x01]);
     // One vector, 64 bits.

@@ -1,4 +1,4 @@
-//! A function that stands at a fixed place: configuration space and one memory BAR, and no bridge on the way.
+//! A function at a fixed place: configuration space and one memory BAR, without a bridge in between.
 
 use super::{Function, merged};
 
@@ -6,7 +6,7 @@ const BAR0: usize = 0x10;
 const CONFIG_LEN: usize = 0x1000;
 /// The upper half of BAR0's address.
 const BAR1: usize = 0x14;
-/// A BAR's lowest bits: 64 bits wide, prefetchable, as a GPU's memory is. A GPU runtime puts such a BAR above 4 GiB.
+/// A BAR's lowest bits: 64 bits wide and prefetchable, like a GPU's memory. A GPU runtime puts such a BAR above 4 GiB.
 const WIDE_PREFETCHABLE: u8 = 0x0C;
 
 /// A function of configuration space and one 64-bit memory BAR, prefetchable.
@@ -17,8 +17,8 @@ pub struct MemoryFunction {
 }
 
 impl MemoryFunction {
-    /// A function with these IDs and class code. BAR0 has `len` bytes, rounded up to a power of two of at least 16; 0
-    /// for no BAR.
+    /// Creates a function with these IDs and class code. BAR0 has `len` bytes, rounded up to a power of two of at least
+    /// 16; 0 means no BAR.
     pub fn new(vendor: u16, device: u16, class: u32, len: usize) -> Self {
         let mut config = Box::new([0; CONFIG_LEN]);
         config[0..2].copy_from_slice(&vendor.to_le_bytes());
@@ -37,7 +37,7 @@ impl MemoryFunction {
         &self.memory
     }
 
-    /// The BAR's memory, to change.
+    /// The BAR's memory, mutable.
     pub fn memory_mut(&mut self) -> &mut [u8] {
         &mut self.memory
     }
@@ -61,11 +61,11 @@ impl Function for MemoryFunction {
     fn config_write(&mut self, offset: u16, value: u32, enables: u8) {
         let at = usize::from(offset) & (CONFIG_LEN - 4);
         let writable = match at {
-            // IDs, class, header type; BARs that it has not.
+            // IDs, class, header type, and BARs that the function does not have are read-only.
             0x00 | 0x08 | 0x18..=0x24 => 0,
             BAR1 if self.memory.is_empty() => 0,
             0x0C => 0x0000_FFFF,
-            // The BAR's low bits say its size, the lowest four what it is.
+            // The BAR's low bits encode its size, the lowest four its type.
             BAR0 => (self.memory.len() as u32).checked_sub(1).map_or(0, |low| !low & !0x0F),
             _ => u32::MAX,
         };

@@ -1,7 +1,7 @@
-//! What is behind the bridge: the root port, and devices below it.
+//! The devices behind the bridge: the root port and everything below it.
 //!
-//! A tree of [`Device`]s hangs on the root port, and is reached as the ports' bus numbers and windows say. A [`Function`]
-//! that is [attached](Fabric::attach) stands at its place whatever the ports say.
+//! A tree of [`Device`]s hangs on the root port. The ports' bus numbers and windows route requests to them. A
+//! [`Function`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
 mod card;
 mod config;
@@ -19,7 +19,7 @@ pub use tree::TreeError;
 
 use tree::Node;
 
-/// A function's place.
+/// Address of a function: bus, device and function number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Bus.
@@ -30,7 +30,7 @@ pub struct Place {
     pub function: u8,
 }
 
-/// What a configuration request names: a function and one dword of its configuration space.
+/// Target of a configuration request: a function and one dword of its configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
     /// The function.
@@ -40,7 +40,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// As bytes 8 to 11 of a configuration request carry it.
+    /// Decodes the address from bytes 8 to 11 of a configuration request.
     pub fn of_request(dword: u32) -> Self {
         let place = Place {
             bus: (dword >> 24) as u8,
@@ -67,15 +67,15 @@ pub enum Request {
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// With data.
+    /// The request succeeded with data.
     Data(u32),
-    /// Without.
+    /// The request succeeded without data.
     Done,
-    /// Nobody is there.
+    /// No device answers there.
     UnsupportedRequest,
     /// Configuration request retry status: the device is not ready yet.
     Retry,
-    /// Not at all.
+    /// No completion arrives.
     Never,
 }
 
@@ -84,26 +84,26 @@ pub trait Function: fmt::Debug + Send {
     /// Reads a dword of configuration space.
     fn config_read(&mut self, offset: u16) -> u32;
 
-    /// Writes to a dword of configuration space, where `enables` says.
+    /// Writes to a dword of configuration space. `enables` selects its bytes.
     fn config_write(&mut self, offset: u16, value: u32, enables: u8);
 
-    /// Reads a dword of memory; `None` where no BAR of it decodes the address.
+    /// Reads a dword of memory; `None` if none of its BARs decodes the address.
     fn memory_read(&mut self, addr: u64) -> Option<u32>;
 
-    /// Writes to a dword of memory. `false` where no BAR of it decodes the address.
+    /// Writes to a dword of memory. Returns `false` if none of its BARs decodes the address.
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
 }
 
-/// What a device's own memory requests reach, as bus master.
+/// Memory that a device's own requests reach as bus master.
 pub trait HostMemory {
-    /// Answers a read; `false` where not all of it is there.
+    /// Reads memory. Returns `false` if some of it does not exist.
     fn read(&mut self, address: u64, data: &mut [u8]) -> bool;
 
-    /// Takes a write; `false` where not all of it has a place. None of it is written then.
+    /// Writes memory. Returns `false`, and writes nothing, if some of it does not exist.
     fn write(&mut self, address: u64, data: &[u8]) -> bool;
 }
 
-/// Host memory that has no place for anything.
+/// Host memory without any addresses.
 pub(super) struct Nowhere;
 
 impl HostMemory for Nowhere {
@@ -116,7 +116,7 @@ impl HostMemory for Nowhere {
     }
 }
 
-/// A dword with the enabled bytes replaced.
+/// Replaces the enabled bytes of a dword.
 pub(super) fn merged(old: u32, value: u32, enables: u8) -> u32 {
     let mask = (0..4).filter(|byte| enables >> byte & 1 != 0).fold(0, |mask, byte| mask | 0xFF << (8 * byte));
     (old & !mask) | (value & mask)
@@ -127,9 +127,9 @@ pub(super) fn merged(old: u32, value: u32, enables: u8) -> u32 {
 pub struct Fabric {
     root: Node,
     functions: Vec<(Place, Box<dyn Function>)>,
-    /// Requests until the link goes down; `None` where it stays up.
+    /// Number of requests until the link goes down; `None` if it stays up.
     link_lasts: Option<u64>,
-    /// Requests that were completed.
+    /// Number of completed requests.
     round_trips: u64,
 }
 
@@ -140,7 +140,7 @@ impl Default for Fabric {
 }
 
 impl Fabric {
-    /// A root port with these devices below it, as after power-on: no bus number, no window, no BAR is set.
+    /// Builds a root port with these devices below it, as after power-on: no bus number, window or BAR is set.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -148,41 +148,41 @@ impl Fabric {
         Ok(Self { root: Node::root(devices)?, ..Self::default() })
     }
 
-    /// Puts a function behind the bridge, at a place where it answers whatever the ports say; one that is there already
-    /// is replaced.
+    /// Attaches a function at a place where it answers regardless of the ports. Replaces a function that is already
+    /// there.
     pub fn attach(&mut self, place: Place, function: Box<dyn Function>) {
         self.functions.retain(|(other, _)| *other != place);
         self.functions.push((place, function));
     }
 
-    /// Puts these blocks into the first drive behind the bridge, in place of its own.
+    /// Replaces the blocks of the first drive behind the bridge.
     pub fn put_store(&mut self, store: Box<dyn BlockStore>) {
         if let Some(drive) = self.root.first_drive() {
             drive.put_store(store);
         }
     }
 
-    /// Lets the link go down after so many requests.
+    /// Lets the link go down after this number of requests.
     pub fn lose_link_after(&mut self, requests: u64) {
         self.link_lasts = Some(requests);
     }
 
-    /// Whether a device is behind the bridge, and its link is up.
+    /// Whether a device is behind the bridge and its link is up.
     pub fn is_link_up(&self) -> bool {
         self.link_lasts != Some(0) && !(self.functions.is_empty() && self.root.is_leaf())
     }
 
-    /// Requests so far that were answered, or whose answer was awaited.
+    /// Number of requests so far that were answered or whose answer was awaited.
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips
     }
 
-    /// Carries a request out; `None` for a posted write. What a device sends because of it has no place to go.
+    /// Carries out a request; `None` for a posted write. Drops what a device sends because of it.
     pub fn request(&mut self, request: Request) -> Option<Completion> {
         self.carry(request, &mut Nowhere)
     }
 
-    /// Carries a request out; `None` for a posted write. What a device sends because of it goes to `host`.
+    /// Carries out a request; `None` for a posted write. What a device sends because of it goes to `host`.
     pub fn carry(&mut self, request: Request, host: &mut dyn HostMemory) -> Option<Completion> {
         let found = match request {
             Request::ConfigRead(at) | Request::ConfigWrite(at, ..) if at.place == ROOT => {
@@ -217,7 +217,7 @@ impl Fabric {
         self.link_lasts != Some(0) && self.root.awaits_command()
     }
 
-    /// Lets the devices that wait for a command look for it.
+    /// Lets the devices that wait for a command check for it.
     pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
         if self.link_lasts != Some(0) {
             self.root.look(host);
@@ -280,7 +280,7 @@ mod tests {
         DeviceSpec { at: at.to_owned(), vendor: 0x1002, device: id, ..DeviceSpec::default() }
     }
 
-    /// Two switches, and behind them a GPU of two functions on bus 4, as owners found it.
+    /// Builds two switches, and behind them a GPU of two functions on bus 4, as owners found it.
     fn two_switches() -> Vec<DeviceSpec> {
         let gpu = DeviceSpec {
             bars: vec![Bar { bytes: 16 << 30, is_64: true, prefetchable: true }],
@@ -302,7 +302,7 @@ mod tests {
         fabric.request(Request::ConfigWrite(Address { place, offset }, value, 0x0F)).unwrap();
     }
 
-    /// Gives the ports of buses 0 to 3 their bus numbers, and opens their windows for 0x8_0000_0000 on.
+    /// Gives the ports of buses 0 to 3 their bus numbers, and opens their windows from 0x8_0000_0000 on.
     fn open_way(fabric: &mut Fabric) {
         for bus in 0..4 {
             write(fabric, place(bus), 0x18, 4 << 16 | u32::from(bus + 1) << 8 | u32::from(bus));

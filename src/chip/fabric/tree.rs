@@ -1,4 +1,4 @@
-//! Devices below the root port: built from their descriptions, and reached as the ports' registers say.
+//! Devices below the root port: built from their descriptions, and reached through the ports' registers.
 
 use thiserror::Error;
 
@@ -9,33 +9,33 @@ use super::device::{Device, DeviceSpec, Engine, Kind, LinkSpec};
 use super::nvme::Controller;
 use super::{Address, Completion, HostMemory, Nowhere, Place};
 
-/// Descriptions that make no tree.
+/// Reasons descriptions don't make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TreeError {
-    /// A path that is none.
+    /// A path is malformed.
     #[error("{0:?} is no way from the root port, expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between")]
     Path(String),
-    /// What is on the way to it is missing.
+    /// A port on the way to the device is missing.
     #[error("{0:?}: the port on the way to it is not described")]
     NoPort(String),
-    /// It is described twice.
+    /// A device is described twice.
     #[error("{0:?} is described twice")]
     Twice(String),
-    /// Behind a link is one device.
+    /// There is more than one device behind a link.
     #[error("{0:?}: a link has one device on it, and its number is 0")]
     NotOnLink(String),
-    /// Its BARs.
+    /// A BAR's size is impossible, or the BARs don't fit into the registers.
     #[error(
         "{0:?}: a BAR is 0 bytes or a power of two from 16 on, up to 2 GiB in one register; six registers at most, \
          two for a port"
     )]
     Bars(String),
-    /// BARs beside those of its engine.
+    /// A device has BARs besides those of its engine.
     #[error("{0:?}: its `engine` brings its own BARs; leave `bar` out")]
     EngineBars(String),
 }
 
-/// A device with what is behind it.
+/// A device with the devices behind it.
 #[derive(Debug)]
 pub(super) struct Node {
     device: u8,
@@ -45,28 +45,28 @@ pub(super) struct Node {
     behind: Vec<Node>,
 }
 
-/// A description with those of what is behind it.
+/// A description with those of the devices behind it.
 struct Draft<'a> {
     spec: &'a DeviceSpec,
     at: (u8, u8),
     behind: Vec<Draft<'a>>,
 }
 
-/// The root port's own: ASMedia's IDs, four lanes at 16 GT/s.
+/// Description of the root port: ASMedia's IDs, four lanes at 16 GT/s.
 fn root_itself() -> DeviceSpec {
     let link = LinkSpec { max_width: 4, ..LinkSpec::default() };
     DeviceSpec { vendor: 0x1B21, device: 0x2463, link, ..DeviceSpec::default() }
 }
 
 impl Node {
-    /// The root port of the bridge, and nothing behind it.
+    /// Builds the bridge's root port with nothing behind it.
     pub(super) fn lone_root() -> Self {
         let spec = root_itself();
         let itself = Device::new(&spec, Kind::Root, spec.link, false);
         Self { device: 0, function: 0, kind: Kind::Root, itself, behind: Vec::new() }
     }
 
-    /// The root port of the bridge with these devices behind it.
+    /// Builds the bridge's root port with these devices behind it.
     ///
     /// # Errors
     /// [`TreeError`].
@@ -91,7 +91,7 @@ impl Node {
         if spec.engine != Engine::None && !spec.bars.is_empty() {
             return Err(TreeError::EngineBars(spec.at.clone()));
         }
-        // A port shows the link below it, as the device there has trained it.
+        // A port shows the link below it as the device there trained it.
         let below = behind.first().map(|below| below.spec.link).filter(|_| kind.has_link_below());
         let link = below.map_or(link, |below| LinkSpec { speed: below.speed, width: below.width, ..link });
         let numbers: Vec<u8> = behind.iter().map(|below| below.at.0).collect();
@@ -112,7 +112,7 @@ impl Node {
         Ok(Self { device, function, kind, itself: Device::new(spec, kind, link, is_multi_function), behind })
     }
 
-    /// Whether nothing is behind it.
+    /// Whether no device is behind it.
     pub(super) fn is_leaf(&self) -> bool {
         self.behind.is_empty()
     }
@@ -131,7 +131,7 @@ impl Node {
         completion
     }
 
-    /// The first drive at or behind it.
+    /// The first drive at or behind this device.
     pub(super) fn first_drive(&mut self) -> Option<&mut Controller> {
         let Self { itself, behind, .. } = self;
         itself.drive().or_else(|| behind.iter_mut().find_map(Self::first_drive))
@@ -142,7 +142,7 @@ impl Node {
         self.behind.iter_mut().for_each(Self::reset);
     }
 
-    /// The device behind this port that a request of type 1 reaches.
+    /// Finds the device behind this port that a request of type 1 reaches.
     pub(super) fn find(&mut self, place: Place) -> Option<&mut Self> {
         let [_, secondary, subordinate, _] = self.itself.config().dword(BUS_NUMBERS).to_le_bytes();
         if !self.kind.is_port() || secondary == 0 || !(secondary..=subordinate).contains(&place.bus) {
@@ -161,7 +161,8 @@ impl Node {
         self.itself.memory_read(addr)
     }
 
-    /// `host` is what this device's own writes reach. A port forwards those from below only as bus master itself.
+    /// Writes to memory at or behind this device. `host` is the memory that the device's own writes reach. A port
+    /// forwards those from below only if it is a bus master itself.
     pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
         if self.forwards(addr) {
             let host = if self.is_master() { host } else { &mut Nowhere };
@@ -174,19 +175,19 @@ impl Node {
         self.itself.config().word(COMMAND) & COMMAND_MASTER != 0
     }
 
-    /// Whether it or a device behind it waits for a command.
+    /// Whether this device or one behind it waits for a command.
     pub(super) fn awaits_command(&self) -> bool {
         self.itself.awaits_command() || self.behind.iter().any(Self::awaits_command)
     }
 
-    /// Lets it and what is behind it look for the commands that they wait for.
+    /// Lets this device and those behind it check for the commands that they wait for.
     pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
         self.itself.look(host);
         let host = if self.is_master() { host } else { &mut Nowhere };
         self.behind.iter_mut().for_each(|node| node.look(host));
     }
 
-    /// Whether one of this port's windows has the address.
+    /// Whether one of this port's windows contains the address.
     fn forwards(&self, addr: u64) -> bool {
         let config = self.itself.config();
         let has = |at: usize, high: [u32; 2]| {
@@ -218,7 +219,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The steps of a path. At most 255, as there are no more buses.
+/// Parses the steps of a path. There are at most 255, because there are no more buses.
 fn way(path: &str) -> Result<Vec<(u8, u8)>, TreeError> {
     let number = |text: &str, most: u8| text.parse::<u8>().ok().filter(|number| *number <= most);
     let step = |text: &str| {

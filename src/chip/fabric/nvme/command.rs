@@ -1,4 +1,4 @@
-//! A command as it is queued, what it may end with, and where its data stands.
+//! A queued command, the status it may end with, and the location of its data.
 
 use super::{HostMemory, MDTS, PAGE_LEN};
 
@@ -33,7 +33,7 @@ impl Command {
     }
 }
 
-/// Why a command failed: status code type and status code, as the completion entry has them.
+/// Status of a failed command: status code type and status code, as in the completion entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Status(pub(super) u16);
 
@@ -54,11 +54,11 @@ impl Status {
     pub(super) const READ_ERROR: Self = Self(0x281);
 }
 
-/// Where a command's data stands in host memory.
+/// Location of a command's data in host memory.
 pub(super) struct Transfer(Vec<(u64, usize)>);
 
 impl Transfer {
-    /// The pieces that PRP 1 and PRP 2 name for `len` bytes.
+    /// Collects the ranges that PRP 1 and PRP 2 name for `len` bytes.
     pub(super) fn of(command: &Command, len: u64, host: &mut dyn HostMemory) -> Result<Self, Status> {
         let len = len.min(PAGE_LEN << MDTS);
         let piece = |at: u64, left: u64| (PAGE_LEN - at % PAGE_LEN).min(left);
@@ -74,7 +74,7 @@ impl Transfer {
                 return Err(Status::INVALID_OFFSET);
             }
             while left > 0 {
-                // A list that does not end with its page has its last entry there name the next page of it.
+                // If a list does not end in its page, the last entry there points to the list's next page.
                 let in_page = (PAGE_LEN - at % PAGE_LEN) / 8;
                 let wanted = left.div_ceil(PAGE_LEN);
                 let goes_on = wanted > in_page;
@@ -86,7 +86,7 @@ impl Transfer {
                 let mut entries: Vec<u64> = list.chunks_exact(8).map(entry).collect();
                 if goes_on {
                     at = entries.pop().unwrap_or_default();
-                    // A whole page of a list is enough for any command: this ends.
+                    // One full page of a list is enough for any command, so this ends.
                     if !at.is_multiple_of(PAGE_LEN) {
                         return Err(Status::INVALID_OFFSET);
                     }

@@ -1,9 +1,9 @@
-//! What the drive tells of itself: Identify.
+//! Answers to Identify.
 
 use super::command::Status;
 use super::{BLOCK_LEN, EVENT_REQUESTS, MDTS, PAGE_LEN, VERSION};
 
-/// The data of Identify: `what` is CNS.
+/// Builds the data of Identify. `what` is CNS.
 pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LEN as usize], Status> {
     const NAMESPACE: u8 = 0;
     const CONTROLLER: u8 = 1;
@@ -21,7 +21,7 @@ pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LE
         }
         NAMESPACE => return Err(Status::INVALID_NAMESPACE),
         CONTROLLER => {
-            // VID, SSVID: those of the devices that this project makes up.
+            // VID and SSVID: those of the devices that this project makes up.
             put(0, &[0x34, 0x12, 0x34, 0x12]);
             put(4, &padded::<20>("1"));
             put(24, &padded::<40>("asmpatch virtual drive"));

@@ -1,7 +1,7 @@
 //! An NVMe controller behind the bridge: registers, queues in host memory, one namespace of 512-byte blocks.
 //!
 //! Layout of registers, commands and data structures: NVM Express base specification 1.4. A doorbell's commands are
-//! carried out at once. No interrupt is sent: the bridge finds entries in its own memory.
+//! carried out at once. The controller sends no interrupt: the bridge finds entries in its own memory.
 
 mod command;
 mod identify;
@@ -26,13 +26,13 @@ pub(super) const REGISTERS_LEN: u64 = 0x4000;
 pub(super) const BLOCK_LEN: u64 = 512;
 /// Bytes in a memory page: CC.MPS has to be 0.
 const PAGE_LEN: u64 = 4096;
-/// A command moves at most PAGE_LEN << this.
+/// A command moves at most `PAGE_LEN` << this.
 const MDTS: u8 = 5;
-/// Entries that a queue may have.
+/// Maximum number of entries in a queue.
 const QUEUE_MAX: u16 = 256;
-/// The admin queues, and as many pairs of I/O queues as a host may create.
+/// Number of queue pairs: the admin queues, and the I/O queues that a host may create.
 const QUEUES: usize = 5;
-/// Asynchronous event requests that wait at most. None ever ends: nothing happens in this drive.
+/// Maximum number of waiting asynchronous event requests. None ever ends, because no events happen in this drive.
 const EVENT_REQUESTS: usize = 4;
 
 const CAP: u64 = 0x00;
@@ -54,16 +54,16 @@ const CSTS_FATAL: u32 = 0x02;
 const CSTS_SHUT_DOWN: u32 = 0x08;
 const VERSION: u32 = 0x0001_0400;
 
-/// A drive in memory, and what is wrong with it.
+/// Description of a drive in memory, and its defects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DriveSpec {
-    /// Blocks of 512 bytes that it says it has. Memory is taken for those that are written.
+    /// Number of 512-byte blocks that the drive reports. Only written blocks take memory.
     pub blocks: u64,
-    /// It never says that it is ready.
+    /// The drive never gets ready.
     #[serde(default)]
     pub never_ready: bool,
-    /// Reads and writes that go well; all later ones end in a media error.
+    /// Number of reads and writes that succeed; all later ones end in a media error.
     #[serde(default)]
     pub fails_after: Option<u64>,
 }
@@ -82,7 +82,7 @@ pub(super) struct Controller {
     completions: [CompletionQueue; QUEUES],
     features: [u32; 12],
     event_requests: usize,
-    /// Reads and writes so far.
+    /// Number of reads and writes so far.
     moved: u64,
 }
 
@@ -104,18 +104,18 @@ impl Controller {
         }
     }
 
-    /// Puts other blocks in.
+    /// Replaces the blocks.
     pub(super) fn put_store(&mut self, store: Box<dyn BlockStore>) {
         self.store = store;
     }
 
-    /// A reset from above. The blocks stay.
+    /// Resets the controller from above. The blocks stay.
     pub(super) fn reset(&mut self) {
         (self.cc, self.aqa, self.asq, self.acq) = (0, 0, 0, 0);
         self.stop();
     }
 
-    /// What CC.EN going to 0 takes back.
+    /// Undoes what clearing CC.EN undoes.
     fn stop(&mut self) {
         self.is_fatal = false;
         self.submissions = Default::default();
@@ -126,7 +126,7 @@ impl Controller {
 
     pub(super) fn register_read(&self, offset: u64) -> u32 {
         match offset {
-            // Queues are contiguous; a timeout of 10 s; doorbells stand side by side; the NVM command set.
+            // Contiguous queues; a timeout of 10 s; doorbells side by side; the NVM command set.
             CAP => u32::from(QUEUE_MAX - 1) | 0x01 << 16 | 20 << 24,
             CAP_HIGH => 0x20,
             VS => VERSION,
@@ -149,7 +149,7 @@ impl Controller {
         ready | fatal | shut_down
     }
 
-    /// A host writes a register. `host` is what the drive's own requests reach.
+    /// Writes a register for a host. `host` is the memory that the drive's own requests reach.
     pub(super) fn register_write(&mut self, offset: u64, value: u32, host: &mut dyn HostMemory) {
         match offset {
             CC => self.configure(value),
@@ -186,12 +186,12 @@ impl Controller {
             _ => {}
         }
         if value & CC_SHUTDOWN != 0 {
-            // What the shutdown notification promises, a store that fails can't keep; there is nobody to tell.
+            // The shutdown notification promises a flush. If the store fails, there is nobody to report it to.
             let _ = self.store.flush();
         }
     }
 
-    /// Carries out what is queued, as far as the completion queues have room.
+    /// Carries out the queued commands while the completion queues have room.
     fn work(&mut self, host: &mut dyn HostMemory) {
         for queue in 0..QUEUES {
             while !self.is_fatal {
@@ -226,7 +226,7 @@ impl Controller {
         self.is_fatal |= !host.write(at, &entry);
     }
 
-    /// `None` for a command that waits for something to happen.
+    /// Carries out an admin command; `None` if it waits for an event.
     fn admin(&mut self, command: &Command, host: &mut dyn HostMemory) -> Option<Result<u32, Status>> {
         const DELETE_SUBMISSION: u8 = 0x00;
         const CREATE_SUBMISSION: u8 = 0x01;
@@ -245,7 +245,7 @@ impl Controller {
             CREATE_COMPLETION => self.create_completion(command),
             GET_LOG_PAGE => log_page(command, host),
             IDENTIFY => self.identify(command, host),
-            // It is over already, or never was.
+            // The command has ended already, or never existed.
             ABORT => Ok(1),
             SET_FEATURES => self.feature(command, true),
             GET_FEATURES => self.feature(command, false),
@@ -353,7 +353,7 @@ impl Controller {
     }
 }
 
-/// The number and the entries of a queue that is to be created.
+/// Decodes the number and the entries of a queue to create.
 fn queue_wanted(command: &Command) -> Result<(usize, u16), Status> {
     const CONTIGUOUS: u32 = 0x01;
     let id = (command.dword(10) & 0xFFFF) as usize;
@@ -370,7 +370,7 @@ fn queue_wanted(command: &Command) -> Result<(usize, u16), Status> {
     Ok((id, entries as u16 + 1))
 }
 
-/// Error information, health, firmware slots: a drive that is well, and new.
+/// Answers Get Log Page: error information, health and firmware slots of a healthy, new drive.
 fn log_page(command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
     const HEALTH: u32 = 2;
     const LONGEST: u64 = PAGE_LEN;
@@ -384,7 +384,7 @@ fn log_page(command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status>
     }
     let mut data = vec![0; len.max(512) as usize];
     if page == HEALTH {
-        // 27 degrees Celsius, in kelvins; spare blocks in per cent, and the least of them.
+        // 27 degrees Celsius, in kelvins; available spare in per cent, and its threshold.
         data[1..5].copy_from_slice(&[0x2C, 0x01, 100, 10]);
     }
     Transfer::of(command, len, host)?.deliver(&data[..len as usize], host)

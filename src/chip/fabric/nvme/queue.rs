@@ -1,9 +1,9 @@
-//! Submission and completion queues: where they stand in host memory, and how far they are.
+//! Submission and completion queues: their place in host memory and their positions.
 
 const COMMAND_LEN: u64 = 64;
 const ENTRY_LEN: u64 = 16;
 
-/// A submission queue. One of no entries does not exist.
+/// A submission queue. A queue without entries does not exist.
 #[derive(Debug, Default)]
 pub(super) struct SubmissionQueue {
     base: u64,
@@ -14,7 +14,7 @@ pub(super) struct SubmissionQueue {
 }
 
 impl SubmissionQueue {
-    /// An empty queue, whose commands end in the completion queue of that number.
+    /// Creates an empty queue whose commands end in completion queue `completion`.
     pub(super) fn new(base: u64, len: u16, completion: usize) -> Self {
         Self { base, len, head: 0, tail: 0, completion }
     }
@@ -31,25 +31,25 @@ impl SubmissionQueue {
         self.head
     }
 
-    /// The doorbell. A value outside the queue changes nothing.
+    /// Sets the tail from the doorbell. Ignores a value outside the queue.
     pub(super) fn set_tail(&mut self, value: u32) {
         if let Some(tail) = u16::try_from(value).ok().filter(|tail| *tail < self.len) {
             self.tail = tail;
         }
     }
 
-    /// Where the next command stands.
+    /// Address of the next command.
     pub(super) fn next(&self) -> Option<u64> {
         (self.head != self.tail).then(|| self.base.wrapping_add(COMMAND_LEN * u64::from(self.head)))
     }
 
-    /// The next command has been fetched.
+    /// Advances past the fetched command.
     pub(super) fn take(&mut self) {
         self.head = (self.head + 1) % self.len.max(1);
     }
 }
 
-/// A completion queue. One of no entries does not exist.
+/// A completion queue. A queue without entries does not exist.
 #[derive(Debug, Default)]
 pub(super) struct CompletionQueue {
     base: u64,
@@ -60,7 +60,7 @@ pub(super) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(super) fn new(base: u64, len: u16) -> Self {
         Self { base, len, head: 0, tail: 0, phase: true }
     }
@@ -73,14 +73,14 @@ impl CompletionQueue {
         self.exists() && (self.tail + 1) % self.len != self.head
     }
 
-    /// The doorbell. A value outside the queue changes nothing.
+    /// Sets the head from the doorbell. Ignores a value outside the queue.
     pub(super) fn set_head(&mut self, value: u32) {
         if let Some(head) = u16::try_from(value).ok().filter(|head| *head < self.len) {
             self.head = head;
         }
     }
 
-    /// Where the next entry goes, and its phase.
+    /// Takes the place of the next entry: its address and phase.
     pub(super) fn put(&mut self) -> (u64, bool) {
         let put = (self.base.wrapping_add(ENTRY_LEN * u64::from(self.tail)), self.phase);
         self.tail = (self.tail + 1) % self.len.max(1);

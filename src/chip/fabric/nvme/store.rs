@@ -1,4 +1,4 @@
-//! Where a drive's blocks are.
+//! Storage for a drive's blocks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,9 @@ use super::BLOCK_LEN;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreFailed;
 
-/// Blocks of 512 bytes. A drive asks for blocks that exist, and for no more than its commands move.
+/// Storage of 512-byte blocks. A drive only accesses existing blocks, at most as many as a command moves.
 pub trait BlockStore: fmt::Debug + Send {
-    /// How many blocks there are.
+    /// Number of blocks.
     fn blocks(&self) -> u64;
 
     /// Reads whole blocks.
@@ -26,14 +26,14 @@ pub trait BlockStore: fmt::Debug + Send {
     /// [`StoreFailed`]: the host gets a write fault.
     fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed>;
 
-    /// Makes what was written last.
+    /// Makes all earlier writes durable.
     ///
     /// # Errors
     /// [`StoreFailed`]: the host gets a write fault.
     fn flush(&mut self) -> Result<(), StoreFailed>;
 }
 
-/// Blocks in memory, as far as they were written; the rest is zeros.
+/// Blocks in memory. Only written blocks take memory; the rest reads as zeros.
 #[derive(Debug)]
 pub(super) struct SparseStore {
     blocks: u64,

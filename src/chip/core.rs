@@ -53,7 +53,7 @@ pub struct Chip<F> {
     cycles: u64,
     /// Instructions executed in idle loops before the loops were recognised.
     idled: u64,
-    /// Time at which the cycles and `idled` were last separated.
+    /// Time up to which executed instructions are split into work and idling.
     worked_until: u64,
     stack_high_water: u8,
 }

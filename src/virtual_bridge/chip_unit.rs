@@ -1,5 +1,5 @@
-//! A unit whose firmware does everything itself: the flashed image runs on the chip model from the reset vector, and
-//! descriptors, wrappers, information units, sense and stalls are its own.
+//! A unit whose flashed image runs on the chip model from the reset vector. Descriptors, wrappers, information units,
+//! sense and stalls come from the firmware.
 
 use std::time::{Duration, Instant};
 
@@ -14,35 +14,35 @@ use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
 use crate::scsi::bot::CBW_LEN;
 
-/// Instructions that the firmware gets in one go. One that computes for longer gets the next slice when the host looks
-/// again.
+/// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
+/// next access.
 const SLICE: u64 = 2_000_000;
-/// Instructions that enumeration may take, request by request.
+/// Maximum number of instructions for enumeration, request by request.
 const ENUMERATION: u64 = 20_000_000;
-/// How often firmware may have news for the host before the host is asked to fetch it.
+/// Number of times that firmware may have news for the host before the host has to fetch it.
 const NEWS_AT_MOST: usize = 64;
-/// How soon to look again at firmware that has used its slice up.
+/// Delay before the next look at firmware that has used up its slice.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// What the firmware has done to the unit's attachment.
+/// What the firmware has done to the unit's presence on the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Course {
-    /// It is on the bus.
+    /// The unit is on the bus.
     On,
-    /// It has reset the chip (E8 mode 0x50).
+    /// The firmware has reset the chip (E8 mode 0x50).
     Reset,
-    /// It has left the bus (E8 mode 0x51), or runs no more: only the power helps.
+    /// The firmware has left the bus (E8 mode 0x51), or no longer runs: only a power cycle helps.
     Off,
     /// A fault has taken the unit off the bus.
     Vanished,
 }
 
-/// What firmware has done since its unit came up.
+/// The firmware's work since its unit came up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Commands and vendor control requests that it has taken.
+    /// Commands and vendor control requests that the firmware has taken.
     pub commands: u64,
-    /// Instructions that it has executed. What it idled away is not counted.
+    /// Instructions that the firmware has executed, without idling.
     pub instructions: u64,
 }
 
@@ -51,14 +51,14 @@ pub(super) struct ChipUnit {
     chip: Chip<NorFlash>,
     wire: Wire,
     speed: LinkSpeed,
-    /// What its firmware answered at enumeration; `None` where it did not.
+    /// The firmware's answers at enumeration; `None` if it gave none.
     descriptors: Option<Descriptors>,
     alternate: u8,
-    /// The addresses of the endpoints that it has.
+    /// Addresses of the unit's endpoints.
     endpoints: Vec<u8>,
-    /// The firmware used its slice up and has more to do.
+    /// The firmware has used up its slice and has more to do.
     is_busy: bool,
-    /// Its flash is busy until then (the scenario's timing).
+    /// Time until which the flash is busy (the scenario's timing).
     flash_ready_at: Option<Instant>,
     commands: u64,
 }
@@ -70,8 +70,8 @@ impl std::fmt::Debug for ChipUnit {
 }
 
 impl ChipUnit {
-    /// A chip that gets its power with this image loaded and this behind it, and is enumerated. A command's status reaches the host no
-    /// sooner than `command_time` after it.
+    /// Powers on a chip with this image loaded and these devices behind it, and enumerates it. A command's status
+    /// reaches the host no sooner than `command_time` after the command.
     pub(super) fn power_on(
         image: &Image,
         flash: NorFlash,
@@ -96,18 +96,18 @@ impl ChipUnit {
         unit
     }
 
-    /// The power goes: the flash is left.
+    /// Powers off the unit and returns its flash.
     pub(super) fn power_off(self) -> NorFlash {
         self.chip.power_off()
     }
 
-    /// What its firmware has done.
+    /// The firmware's work since power-on.
     pub(super) fn counts(&mut self) -> Counts {
         Counts { commands: self.commands, instructions: self.chip.instructions() }
     }
 
     fn enumerate(&mut self) {
-        // The start-up code first: a host finds a device only when its firmware has connected.
+        // The start-up code runs first: a host sees a device only after its firmware has connected.
         let _ = self.wait_for(|_| None::<()>);
         self.descriptors = self.read_descriptors();
         if self.descriptors.is_some() {
@@ -116,7 +116,8 @@ impl ChipUnit {
         }
     }
 
-    /// What the firmware enumerates with; `None` where it does not enumerate: such a unit is not on the bus.
+    /// The descriptors that the firmware enumerates with; `None` if it does not enumerate. Such a unit is not on the
+    /// bus.
     pub(super) fn descriptors(&self) -> Option<&Descriptors> {
         self.descriptors.as_ref()
     }
@@ -136,17 +137,17 @@ impl ChipUnit {
         self.chip.sram_mut()
     }
 
-    /// What the chip has done since power-on.
+    /// The chip's work since power-on.
     pub(super) fn work(&mut self) -> Work {
         self.chip.work()
     }
 
-    /// Where the firmware has taken the unit.
+    /// What the firmware has done to the unit's presence on the bus.
     pub(super) fn course(&mut self) -> Course {
         if self.wire.has_vanished() {
             return Course::Vanished;
         }
-        // What has become possible by itself is done first: a reset comes some time after its status.
+        // Pending work comes first: a reset follows its status after a while.
         for _ in 0..NEWS_AT_MOST {
             if !self.run() {
                 break;
@@ -160,13 +161,13 @@ impl ChipUnit {
         }
     }
 
-    /// When something that is silent now may change by itself.
+    /// Time at which a silent unit may change by itself.
     pub(super) fn ready_at(&self) -> Option<Instant> {
         let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
         self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
     }
 
-    /// A control request; `None` where the firmware does not answer.
+    /// Makes a control request; `None` if the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
         const TYPE: u8 = 0x60;
         const VENDOR: u8 = 0x40;
@@ -175,7 +176,7 @@ impl ChipUnit {
         self.control_reply(setup)
     }
 
-    /// The answer to a control request that had none so far; `None` while the firmware does not give one.
+    /// Asks again for the answer to a control request; `None` while there is none.
     pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlReply> {
         const GET_ENDPOINT_STATUS: [u8; 2] = [0x82, 0];
         let mut reply = self.wait_for(Chip::take_control_reply);
@@ -191,7 +192,7 @@ impl ChipUnit {
         reply
     }
 
-    /// Keeps what the host's side has to know of a request that went through.
+    /// Records what the host's side has to know of a successful request.
     fn note(&mut self, setup: [u8; 8]) {
         const SET_CONFIGURATION: [u8; 2] = [0x00, 9];
         const SET_INTERFACE: [u8; 2] = [0x01, 11];
@@ -210,7 +211,7 @@ impl ChipUnit {
         }
     }
 
-    /// Another alternate setting is selected, or the same one anew.
+    /// Selects an alternate setting, possibly the current one again.
     fn select(&mut self, alternate: u8) {
         self.alternate = alternate;
         let setting = self.descriptors.as_ref().and_then(|told| told.setting(alternate));
@@ -218,7 +219,7 @@ impl ChipUnit {
         self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }
 
-    /// A reset of the port, and the address that a host gives after it.
+    /// Resets the port, and sets the address as a host does afterwards.
     pub(super) fn bus_reset(&mut self) {
         self.chip.bus_reset(link(self.speed));
         self.select(0);
@@ -226,45 +227,45 @@ impl ChipUnit {
         self.set_address();
     }
 
-    /// The host suspends the link, and the firmware works on that.
+    /// Suspends the link and lets the firmware react.
     pub(super) fn suspend(&mut self) {
         self.chip.suspend();
         self.run();
     }
 
-    /// The host resumes the link.
+    /// Resumes the link.
     pub(super) fn resume(&mut self) {
         self.chip.resume();
         self.run();
     }
 
-    /// SET_ADDRESS: a host controller's business, which no other program sees.
+    /// Sends SET_ADDRESS, which only host controllers do: no program sees it.
     fn set_address(&mut self) {
         const ADDRESS: u8 = 1;
         self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
     }
 
-    /// SET_CONFIGURATION. Whether the firmware takes it.
+    /// Sends SET_CONFIGURATION. Returns whether the firmware accepts it.
     pub(super) fn set_configuration(&mut self, value: u8) -> bool {
         matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
     }
 
-    /// SET_INTERFACE. Whether the firmware takes it.
+    /// Sends SET_INTERFACE. Returns whether the firmware accepts it.
     pub(super) fn set_alternate(&mut self, alternate: u8) -> bool {
         matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
     }
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    /// Sends CLEAR_FEATURE(ENDPOINT_HALT).
     pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
         self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
     }
 
-    /// Bulk-Only Mass Storage Reset. Whether the firmware takes it.
+    /// Sends Bulk-Only Mass Storage Reset. Returns whether the firmware accepts it.
     pub(super) fn mass_storage_reset(&mut self) -> bool {
         matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
     }
 
-    /// Data from the host.
+    /// Sends data from the host.
     pub(super) fn bulk_out(
         &mut self,
         endpoint: Endpoint,
@@ -293,9 +294,9 @@ impl ChipUnit {
                     }
                 }
                 PacketOut::Stall if moved == 0 => return OutReply::Stall,
-                // The rest is offered again, and meets the halt then.
+                // The caller offers the rest again, and meets the halt then.
                 PacketOut::Stall => return OutReply::Accepted(moved),
-                // Firmware that goes on having news, and does not take this, is the host's to see.
+                // If firmware keeps having news and does not take this data, the host has to see it.
                 PacketOut::Nak if news.next().is_some() && self.run() => {}
                 PacketOut::Nak if moved == 0 => return OutReply::Silent,
                 PacketOut::Nak => return OutReply::Accepted(moved),
@@ -303,7 +304,7 @@ impl ChipUnit {
         }
     }
 
-    /// The host asks for up to `buffer.len()` bytes.
+    /// Asks for up to `buffer.len()` bytes.
     pub(super) fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
         if !self.endpoints.contains(&endpoint.address()) {
             return InReply::Stall;
@@ -336,7 +337,7 @@ impl ChipUnit {
         }
     }
 
-    /// Lets the firmware work; `true` where there may be news for the host.
+    /// Lets the firmware run. Returns `true` if there may be news for the host.
     fn run(&mut self) -> bool {
         if !self.is_ready() {
             return false;
@@ -356,7 +357,7 @@ impl ChipUnit {
         self.flash_ready_at.is_none()
     }
 
-    /// Runs until `look` finds what it looks for; `None` where nothing more can happen.
+    /// Runs until `look` returns a value; `None` if nothing more can happen.
     fn wait_for<T>(&mut self, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
         let ends = self.chip.instructions().saturating_add(ENUMERATION);
         loop {
@@ -381,7 +382,7 @@ impl ChipUnit {
         }
     }
 
-    /// Asks as a host does that meets the unit. What the firmware answers may be anything.
+    /// Reads the descriptors as a host does with a new device. The firmware's answers may be anything.
     fn read_descriptors(&mut self) -> Option<Descriptors> {
         let device: [u8; 18] = self.descriptor(1, 0, 18)?.try_into().ok()?;
         let bos = self.descriptor(15, 0, 255).unwrap_or_default();

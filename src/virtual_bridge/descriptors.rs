@@ -1,15 +1,15 @@
-//! What a unit enumerates with: device, configuration, BOS and string descriptors.
+//! Descriptors that a unit enumerates with: device, configuration, BOS and strings.
 //!
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
 
 use crate::bridge::Speed;
 use crate::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
 
-/// Bulk streams of each of the three UAS pipes that have them.
+/// Number of bulk streams of each of the three UAS pipes with streams.
 pub const STREAMS: u16 = 32;
 const MAX_STREAMS_EXPONENT: u8 = 5;
 
-/// How fast the unit's link is.
+/// Speed of the unit's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkSpeed {
@@ -21,7 +21,7 @@ pub enum LinkSpeed {
 }
 
 impl LinkSpeed {
-    /// Bytes in a bulk packet.
+    /// Length of a bulk packet in bytes.
     pub const fn max_packet(self) -> u16 {
         match self {
             Self::High => 512,
@@ -39,7 +39,7 @@ impl From<LinkSpeed> for Speed {
     }
 }
 
-/// Who the unit says it is.
+/// USB and SCSI identity of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// idVendor and idProduct.
@@ -59,7 +59,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The boot loader in ROM.
+    /// Identity of the boot loader in ROM.
     pub fn boot_loader() -> Self {
         Self {
             id: UsbId::BOOT_LOADER,
@@ -72,7 +72,7 @@ impl Identity {
         }
     }
 
-    /// What firmware falls back to where configuration block 0 fails its checks.
+    /// Identity that firmware falls back to if configuration block 0 fails its checks.
     pub fn without_configuration() -> Self {
         Self {
             id: UsbId::STOCK,
@@ -85,7 +85,7 @@ impl Identity {
         }
     }
 
-    /// What firmware says where configuration block 0 holds.
+    /// Identity that firmware takes from a valid configuration block 0.
     pub fn configured(block: &ConfigBlock) -> Self {
         Self {
             id: block.usb_id(),
@@ -99,18 +99,18 @@ impl Identity {
     }
 }
 
-/// A unit's descriptors, as they go over the wire.
+/// A unit's descriptors in wire format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Who the unit says it is.
+    /// The unit's identity.
     pub identity: Identity,
-    /// What runs on it.
+    /// The unit's state: what runs on it.
     pub state: BridgeState,
-    /// Its link.
+    /// Speed of the link.
     pub speed: LinkSpeed,
     /// The device descriptor.
     pub device: [u8; 18],
-    /// The configuration descriptor with all that follows it: interfaces, endpoints, companions, pipe usages.
+    /// The configuration descriptor and everything after it: interfaces, endpoints, companions, pipe usages.
     pub configuration: Vec<u8>,
     /// The binary device object store.
     pub bos: Vec<u8>,
@@ -141,7 +141,7 @@ const MANUFACTURER_INDEX: u8 = 2;
 const PRODUCT_INDEX: u8 = 3;
 
 impl Descriptors {
-    /// The descriptors of a unit in this state. The boot loader has one alternate setting, all else two.
+    /// Builds the descriptors of a unit in this state. The boot loader has one alternate setting, all other states two.
     pub fn new(identity: Identity, state: BridgeState, speed: LinkSpeed) -> Self {
         Self {
             device: device(&identity, speed),
@@ -153,7 +153,7 @@ impl Descriptors {
         }
     }
 
-    /// Alternate settings of interface 0.
+    /// Number of alternate settings of interface 0.
     pub const fn alternates(&self) -> u8 {
         match self.state {
             BridgeState::BootLoader => 1,
@@ -161,7 +161,7 @@ impl Descriptors {
         }
     }
 
-    /// An alternate setting of interface 0 as the configuration descriptor has it.
+    /// Parses an alternate setting of interface 0 from the configuration descriptor.
     pub fn setting(&self, alternate: u8) -> Option<Setting> {
         const INTERFACE: u8 = 4;
         const ENDPOINT: u8 = 5;
@@ -198,7 +198,7 @@ impl Descriptors {
         found
     }
 
-    /// A string descriptor: 0 lists the languages (US English alone); `None` where there is no such string.
+    /// A string descriptor; `None` if it does not exist. Index 0 lists the languages (only US English).
     pub fn string(&self, index: u8) -> Option<Vec<u8>> {
         let text = match index {
             0 => return Some(vec![4, 0x03, 0x09, 0x04]),
@@ -233,7 +233,7 @@ fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
     descriptor
 }
 
-/// What an alternate setting's endpoint is for: address, burst, streams' exponent, pipe usage ID (0 for none).
+/// Shape of an endpoint of an alternate setting: address, burst, streams' exponent, pipe usage ID (0 for none).
 struct PipeShape {
     address: u8,
     burst: u8,
@@ -297,7 +297,7 @@ mod tests {
         crate::digest::to_hex(bytes, " ")
     }
 
-    /// Walks the descriptors in a configuration: (bDescriptorType, the whole descriptor).
+    /// Splits a configuration into its descriptors: (bDescriptorType, the whole descriptor).
     fn walk(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
         let mut found = Vec::new();
         while let Some(len) = bytes.first() {

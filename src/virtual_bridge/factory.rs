@@ -1,4 +1,4 @@
-//! How a unit leaves the maker: its configuration blocks, with a serial number of its own, and its first image.
+//! The factory state of a unit: its configuration blocks with their own serial number, and its first image.
 
 use sha2::{Digest, Sha256};
 
@@ -7,7 +7,7 @@ use super::scenario::{Factory, Scenario};
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use crate::practice;
 
-/// Why a new unit's flash could not be filled.
+/// Reasons a new unit's flash could not be filled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FactoryError {
     #[error(transparent)]
@@ -16,7 +16,7 @@ pub(super) enum FactoryError {
     Flash(#[from] FlashFault),
 }
 
-/// Fills erased cells as the scenario says. `seed` is what tells this unit from others.
+/// Fills erased cells as the scenario says. `seed` determines the unit's serial number.
 pub(super) fn fill(
     flash: &mut NorFlash,
     scenario: &Scenario,
@@ -46,12 +46,12 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Twelve hexadecimal digits, as the maker's own serial numbers have.
+/// Makes a serial number of twelve hexadecimal digits, like the maker's own.
 fn serial(seed: &[u8]) -> String {
     Sha256::digest(seed).iter().take(6).map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// The frame and the flags of the known blocks, under the chip maker's names and IDs.
+/// Builds configuration blocks with the frame and flags of the known blocks and the chip maker's names and IDs.
 fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
     let [mut zero, one] = known_blocks();
     zero.set_text(ConfigField::Serial, serial)?;

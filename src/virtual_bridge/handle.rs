@@ -14,9 +14,9 @@ impl SharedBridge {
         Self(Arc::new(Mutex::new(unit)))
     }
 
-    /// The unit, for this moment alone.
+    /// Locks the unit.
     pub fn lock(&self) -> MutexGuard<'_, VirtualBridge> {
-        // The unit keeps no promise across a panic that a next command could break: it answers, or it does not.
+        // A panic can't break an invariant that the next command relies on: the unit answers, or it does not.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
-//! A bridge in software: a unit whose SPI flash is in a file, which powers on like the chip and speaks Bulk-Only and
-//! UAS at the level of the wire. Everything above the wire is the code that runs on hardware.
+//! A bridge in software: a unit with its SPI flash in a file. It powers on like the chip and speaks Bulk-Only and UAS
+//! on the wire. Everything above the wire is the code that runs on hardware.
 //!
-//! Where the reference page leaves a detail of the chip open, docs/virtual-bridge.md says what this unit does.
+//! docs/virtual-bridge.md describes the unit's behaviour where the chip's details are not known.
 
 mod chip_unit;
 mod descriptors;

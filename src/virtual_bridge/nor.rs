@@ -10,38 +10,38 @@ use crate::mcu::{FlashGone, SpiFlash};
 
 /// Bytes that one erase sets to 0xFF.
 pub const SECTOR_LEN: usize = 0x1000;
-/// Bytes that one program can reach; it never crosses a page's end.
+/// Bytes that one program can reach. A program never crosses a page's end.
 pub const PAGE_LEN: usize = 0x100;
-/// Bytes in a virtual bridge's flash: both slots of the reference's flash map, and the same again.
+/// Bytes of a virtual bridge's flash: both slots of the reference's flash map, and as much again.
 pub const FLASH_LEN: usize = 0x8_0000;
 
-/// How long the cells take. Zero, the default, is no time at all.
+/// Time that erases and programs take; zero by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlashTiming {
-    /// One sector erase.
+    /// Time of one sector erase.
     pub erase_sector: Duration,
-    /// One page program.
+    /// Time of one page program.
     pub program_page: Duration,
 }
 
-/// What is wrong with the cells.
+/// Defects of the flash.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlashFaults {
-    /// Whether the status register's protection bits are set at power-on, and whether they can be cleared.
+    /// Protection at power-on, and whether it can be cleared; `None` for an unprotected flash.
     pub protection: Option<Protection>,
-    /// An erase of the sector around this address leaves it as it is.
+    /// An erase of the sector around this address has no effect.
     pub stuck_sector: Option<FlashAddress>,
-    /// One bit of every so many reads over SPI is wrong, another one each time.
+    /// One in this many reads over SPI has one wrong bit, another one each time.
     pub unstable_reads: Option<u64>,
 }
 
-/// The block protection of a flash that has some.
+/// Block protection of a flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protection {
-    /// Until it is cleared.
+    /// Set until it is cleared.
     Clearable,
-    /// The write-protect pin holds it.
+    /// Set for good: the write-protect pin holds it.
     ForGood,
 }
 
@@ -49,47 +49,47 @@ pub enum Protection {
 const PROTECTED: u8 = 0x1C;
 const BUSY: u8 = 0x01;
 
-/// Why the flash did not do what it was told.
+/// Reasons a flash command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FlashFault {
     /// The power went away (the scenario's `power-loss-after`).
     #[error("the unit lost its power")]
     PowerLost,
-    /// Past the last cell.
+    /// The range reaches past the last cell.
     #[error("{address} and {len} bytes from there are outside the flash")]
     Outside {
-        /// Where.
+        /// Start of the range.
         address: FlashAddress,
-        /// Bytes.
+        /// Length of the range in bytes.
         len: usize,
     },
-    /// The file under the cells.
+    /// The file of the cells could not be accessed.
     #[error("the flash's file cannot be written")]
     Io(#[from] io::Error),
 }
 
-/// NOR cells, in memory and, where there is one, in a file which every erase and program reaches at once.
+/// NOR cells in memory and, optionally, in a file that every erase and program updates at once.
 #[derive(Debug)]
 pub struct NorFlash {
     cells: Vec<u8>,
     file: Option<File>,
     timing: FlashTiming,
     busy: Duration,
-    /// What was done since the time that it took was last asked for. Each ends so long after that moment.
+    /// Changes since `take_busy` was last called, each with the delay after which it ends.
     underway: Vec<(Duration, Change)>,
-    /// What was done, and when it ends. The cells have it at once, as nobody sees them while the unit is busy; a power
-    /// loss before that moment takes it back.
+    /// Changes with the time at which they end. The cells change at once, because nobody sees them while the unit is
+    /// busy. A power loss before that time undoes the change.
     unfinished: Vec<(Instant, Change)>,
-    /// Bytes that can still be programmed before the power goes.
+    /// Number of bytes that can still be programmed before the power fails.
     power_left: Option<u64>,
     faults: FlashFaults,
     /// The status register's writable bits.
     status: u8,
-    /// Reads over SPI so far.
+    /// Number of reads over SPI so far.
     reads: Cell<u64>,
 }
 
-/// What cells held before they were erased or programmed.
+/// Earlier contents of erased or programmed cells.
 #[derive(Debug)]
 struct Change {
     start: usize,
@@ -97,17 +97,17 @@ struct Change {
 }
 
 impl NorFlash {
-    /// Erased cells without a file.
+    /// Creates erased cells without a file.
     pub fn erased() -> Self {
         Self::holding(vec![0xFF; FLASH_LEN], None)
     }
 
-    /// No cells at all: stands in while a flash is elsewhere.
+    /// Creates a flash without cells, a placeholder while the flash is elsewhere.
     pub(super) fn none() -> Self {
         Self::holding(Vec::new(), None)
     }
 
-    /// These cells; what changes goes to `file` too.
+    /// Creates a flash of these cells. Changes also go to `file`.
     pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
         Self {
             cells,
@@ -123,24 +123,24 @@ impl NorFlash {
         }
     }
 
-    /// Sets how long erases and programs take.
+    /// Sets the time that erases and programs take.
     pub fn set_timing(&mut self, timing: FlashTiming) {
         self.timing = timing;
     }
 
-    /// Sets what is wrong with the cells.
+    /// Sets the defects of the cells.
     pub fn set_faults(&mut self, faults: FlashFaults) {
         self.faults = faults;
         self.status = if faults.protection.is_some() { PROTECTED } else { 0 };
     }
 
-    /// Takes the power away once `bytes` more have been programmed; `None` takes the limit away.
+    /// Fails the power after `bytes` more programmed bytes; `None` removes the limit.
     pub fn lose_power_after(&mut self, bytes: Option<u64>) {
         self.power_left = bytes;
     }
 
-    /// The time from `now` until the erases and programs are finished which were begun since this was last asked. They
-    /// begin when those before them are finished.
+    /// Time from `now` until all erases and programs begun since the last call are finished. They begin after the
+    /// earlier ones have finished.
     pub fn take_busy(&mut self, now: Instant) -> Duration {
         self.unfinished.retain(|(ends, _)| *ends > now);
         let busy = std::mem::take(&mut self.busy);
@@ -152,16 +152,16 @@ impl NorFlash {
         begin + busy - now
     }
 
-    /// The power goes at `now`: pages and sectors that are not finished by then are as they were before.
+    /// Cuts the power at `now`: unfinished pages and sectors return to their earlier contents.
     ///
     /// # Errors
-    /// Where the flash's file can't be written; in there the cells are then as if the power had gone later.
+    /// If the flash's file can't be written. The cells in it are then as if the power had failed later.
     pub fn cut_power(&mut self, now: Instant) -> Result<(), FlashFault> {
         self.busy = Duration::ZERO;
         let underway = std::mem::take(&mut self.underway).into_iter().map(|(_, change)| change);
         let unfinished = std::mem::take(&mut self.unfinished).into_iter();
         let unfinished = unfinished.filter(|(ends, _)| *ends > now).map(|(_, change)| change);
-        // Where the scenario's bytes are used up, they say what is finished, not the clock.
+        // If the scenario's byte count has run out, it determines what is finished, not the clock.
         let changes: Vec<Change> = if self.power_is_lost() { Vec::new() } else { unfinished.chain(underway).collect() };
         let mut outcome = Ok(());
         for Change { start, before } in changes.into_iter().rev() {
@@ -171,7 +171,7 @@ impl NorFlash {
         outcome
     }
 
-    /// Remembers what an erase or program that takes time is about to change.
+    /// Remembers the cells that an erase or program with a duration is about to change.
     fn remember(&mut self, start: usize, len: usize, takes: Duration) {
         if !takes.is_zero() {
             self.busy += takes;
@@ -179,17 +179,17 @@ impl NorFlash {
         }
     }
 
-    /// Bytes.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         self.cells.len()
     }
 
-    /// Whether there are no cells at all.
+    /// Whether there are no cells.
     pub fn is_empty(&self) -> bool {
         self.cells.is_empty()
     }
 
-    /// `len` cells, or `None` where they reach past the last one.
+    /// Reads `len` cells; `None` if they reach past the last one.
     pub fn get(&self, address: FlashAddress, len: usize) -> Option<&[u8]> {
         let start = address.0 as usize;
         self.cells.get(start..start.checked_add(len)?)
@@ -212,10 +212,10 @@ impl NorFlash {
         self.store(start, SECTOR_LEN)
     }
 
-    /// Clears bits: each cell becomes itself AND the byte given. Pages are programmed one after another.
+    /// Clears bits: each cell becomes itself AND the given byte. Programs page after page.
     ///
     /// # Errors
-    /// [`FlashFault`]; when the power goes, the bytes before that moment are programmed.
+    /// [`FlashFault`]. If the power fails, the bytes before that moment are programmed.
     pub fn program(&mut self, address: FlashAddress, data: &[u8]) -> Result<(), FlashFault> {
         let outside = FlashFault::Outside { address, len: data.len() };
         self.get(address, data.len()).ok_or(outside)?;
@@ -243,7 +243,7 @@ impl NorFlash {
         Ok(())
     }
 
-    /// Whether the power has gone: nothing can be written any more until it is back.
+    /// Whether the power has failed. Nothing can be written until it returns.
     pub fn power_is_lost(&self) -> bool {
         self.power_left == Some(0)
     }
@@ -287,7 +287,8 @@ impl SpiFlash for NorFlash {
         Ok(())
     }
 
-    /// Busy is what was begun and asked about: firmware that waits for its own erase is held up as a whole instead.
+    /// The busy bit covers only changes that `take_busy` was asked about. Firmware that waits for its own erase is
+    /// delayed as a whole instead.
     fn status(&self) -> u8 {
         let is_busy = self.unfinished.last().is_some_and(|(ends, _)| *ends > Instant::now());
         self.status | if is_busy { BUSY } else { 0 }

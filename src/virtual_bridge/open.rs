@@ -1,4 +1,4 @@
-//! A unit in a folder: its flash, its SSD, and what it was told, so that separate commands see the same unit.
+//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -18,27 +18,27 @@ use super::unit::VirtualBridge;
 use crate::atomic::{self, AtomicWriteError};
 use crate::file;
 
-/// The SPI flash's cells.
+/// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
-/// The SSD's blocks.
+/// File with the SSD's blocks.
 const SSD_FILE: &str = "ssd.bin";
-/// No scenario is longer, in bytes.
+/// Maximum length of a scenario in bytes.
 const MAX_SCENARIO_LEN: usize = 1 << 20;
-/// What the unit is told.
+/// File with the scenario.
 const SCENARIO_FILE: &str = "bridge.toml";
 
-/// Why a folder holds no virtual bridge.
+/// Reasons a folder's virtual bridge could not be opened.
 #[derive(Debug, Error, Diagnostic)]
 pub enum VirtualOpenError {
-    /// A file of the unit.
+    /// A file of the unit could not be accessed.
     #[error("virtual bridge: cannot {what} {}", path.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::file))]
     File {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Another process has the unit open.
@@ -48,22 +48,22 @@ pub enum VirtualOpenError {
         /// The folder.
         dir: PathBuf,
     },
-    /// The flash's file has another size.
+    /// The flash's file has the wrong size.
     #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual bridge", path.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::flash_size))]
     FlashSize {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Its length in bytes.
         found: u64,
     },
-    /// The scenario.
+    /// The scenario is invalid.
     #[error("{} does not say what a virtual bridge can be told", path.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::scenario))]
     Scenario {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The scenario's error.
         #[source]
         source: ScenarioError,
     },
@@ -71,17 +71,17 @@ pub enum VirtualOpenError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Write(#[from] AtomicWriteError),
-    /// The cells could not be filled.
+    /// The flash of a new unit could not be filled.
     #[error("the new unit's flash cannot be filled: {0}")]
     #[diagnostic(code(asmpatch::virtual_bridge::factory))]
     Factory(String),
 }
 
 impl VirtualBridge {
-    /// The unit in a folder; the folder, and a new unit in it, are made where there are none. The unit is locked
-    /// against other processes as long as the value lives.
+    /// Opens the unit in a folder. Creates the folder and a new unit if there is none. The unit is locked against other
+    /// processes as long as the value lives.
     ///
-    /// `image` is the file that a new unit gets at the factory; `None` is the practice image.
+    /// `image` is the image that a new unit gets at the factory; `None` is the practice image.
     ///
     /// # Errors
     /// [`VirtualOpenError`].
@@ -109,10 +109,10 @@ impl VirtualBridge {
         Ok(unit)
     }
 
-    /// Whether another process, or another value in this one, has the unit in a folder open.
+    /// Whether another process, or another value in this one, has the folder's unit open.
     ///
     /// # Errors
-    /// [`VirtualOpenError::File`] where there is no unit, or it can't be looked at.
+    /// [`VirtualOpenError::File`] if there is no unit, or if it can't be accessed.
     pub fn is_in_use(dir: &Path) -> Result<bool, VirtualOpenError> {
         let path = dir.join(FLASH_FILE);
         match file::hold(File::options().read(true), &path) {
@@ -122,7 +122,7 @@ impl VirtualBridge {
         }
     }
 
-    /// A unit without a folder, new from the factory. `seed` tells its serial number from others'; `image` is as for
+    /// Creates a new unit without a folder. `seed` determines its serial number; `image` is as for
     /// [`VirtualBridge::open`].
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl VirtualBridge {
 fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
     let path = dir.join(FLASH_FILE);
     if path.symlink_metadata().is_err() {
-        // Whole or not at all: half a flash would be no unit's.
+        // Written completely or not at all: no unit has half a flash.
         atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
     }
     let mut file = match hold(&path) {
@@ -166,7 +166,7 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
     Ok(NorFlash::holding(cells, Some(file)))
 }
 
-/// The cells of a unit that is new from the factory.
+/// Builds the flash cells of a new unit.
 fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
     let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let mut flash = NorFlash::erased();
@@ -175,8 +175,8 @@ fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Resul
     Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
 }
 
-/// Opens a unit's flash, with a little patience: a process that another one has just started holds what that one had
-/// open until its own program is loaded.
+/// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
+/// until its own program is loaded.
 fn hold(path: &Path) -> io::Result<File> {
     const TRIES: u32 = 20;
     const PAUSE: Duration = Duration::from_millis(10);

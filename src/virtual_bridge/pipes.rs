@@ -1,4 +1,4 @@
-//! A virtual bridge in this process, as a transport's pipes.
+//! A transport's pipes to a virtual bridge in this process.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;
@@ -18,27 +18,27 @@ use crate::pcap::{Bus, Device, End, Urb};
 /// The alternate setting of UAS.
 const UAS: u8 = 1;
 
-/// One attachment's pipes, on one of its alternates. Once the unit has left the bus they are disconnected for good, and
-/// new ones are opened.
+/// The pipes of one attachment, on one of its alternates. Once the unit has left the bus they are disconnected for
+/// good; open new ones then.
 ///
-/// What would never be answered ends in [`PipeError::Timeout`] at once: nothing waits for a time that is not its own.
-/// Only where the unit is busy (the scenario's timing) is there a wait, of as long as it takes.
+/// A transfer that would never be answered ends in [`PipeError::Timeout`] at once, without waiting for the timeout.
+/// Only a busy unit (the scenario's timing) takes real time.
 #[derive(Debug)]
 pub struct VirtualPipes {
     attachment: Attachment,
     alternate: u8,
     streams: u16,
     transfers: Vec<Transfer>,
-    /// What is submitted, oldest first: on one stream of an endpoint only the oldest moves.
+    /// Submitted transfers, oldest first. On one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
-    /// Where its traffic is recorded.
+    /// Where traffic is recorded.
     bus: Option<Bus>,
-    /// The unit there, once something has moved.
+    /// The recorded unit, once something has moved.
     recorder: Option<Device>,
 }
 
-/// A unit, and which of its times on the bus this is.
+/// A unit, and the number of this attachment.
 #[derive(Debug)]
 struct Attachment {
     unit: SharedBridge,
@@ -46,7 +46,7 @@ struct Attachment {
 }
 
 impl Attachment {
-    /// Locks the unit, where this is still the attachment that was opened.
+    /// Locks the unit if this attachment is still the current one.
     fn lock(&self) -> Result<MutexGuard<'_, VirtualBridge>, PipeError> {
         let unit = self.unit.lock();
         if unit.is_attached() && unit.attachments() == self.number { Ok(unit) } else { Err(PipeError::Disconnected) }
@@ -59,7 +59,7 @@ struct Transfer {
     flight: Option<Flight>,
 }
 
-/// Where a transfer goes.
+/// Target of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Bulk(Endpoint, u16),
@@ -69,16 +69,16 @@ enum Way {
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     way: Way,
-    /// A control request that the unit has, and has not answered.
+    /// The unit has a control request that it has not answered.
     is_begun: bool,
     len: usize,
     moved: usize,
-    /// Where transfers are recorded.
+    /// The recorded transfer.
     urb: Option<Urb>,
 }
 
 impl VirtualPipes {
-    /// The pipes of a unit on the alternate that it is on, Bulk-Only's; `None` while it is away.
+    /// Opens the pipes of a unit on its current alternate, Bulk-Only's; `None` while the unit is away.
     pub fn open(unit: &SharedBridge) -> Option<Self> {
         let locked = unit.lock();
         locked.is_attached().then(|| Self {
@@ -93,13 +93,13 @@ impl VirtualPipes {
         })
     }
 
-    /// The same pipes, recorded as traffic on this bus.
+    /// Records the pipes' traffic on this bus.
     pub fn recorded(mut self, bus: Option<Bus>) -> Self {
         self.bus = bus;
         self
     }
 
-    /// The same unit on its UAS alternate.
+    /// Switches the unit to its UAS alternate.
     ///
     /// # Errors
     /// [`NoSuchAlternate`] in the boot loader.
@@ -117,7 +117,7 @@ impl VirtualPipes {
         &self.attachment.unit
     }
 
-    /// The recorder. A host enumerates a unit before anything else moves.
+    /// The recorder. Before anything else it records an enumeration, as a host makes one.
     fn recorder(&mut self) -> Option<&Device> {
         if let (Some(bus), None) = (&self.bus, &self.recorder) {
             let device = bus.attach();
@@ -127,7 +127,7 @@ impl VirtualPipes {
         self.recorder.as_ref()
     }
 
-    /// Offers every transfer that may move to the unit, once. `true` where anything moved or came back.
+    /// Offers every transfer that may move to the unit once. Returns `true` if anything moved or completed.
     fn offer(&mut self) -> bool {
         let unit = self.attachment.lock();
         let mut has_moved = false;
@@ -227,12 +227,12 @@ impl Pipes for VirtualPipes {
             if let Some(reaped) = self.back.pop_front() {
                 return Ok(Some(reaped));
             }
-            // Asked before the transfers are offered: see `VirtualBridge::wake_in`.
+            // Ask before the transfers are offered: see `VirtualBridge::wake_in`.
             let busy = self.unit().lock().wake_in();
             if self.offer() {
                 continue;
             }
-            // What was due in between may have made the unit busy again, as one page of its flash after the other does.
+            // Work that became due in between may have made the unit busy again, as with page after page of its flash.
             let busy = busy.or_else(|| self.unit().lock().wake_in());
             let rest = until.saturating_duration_since(Instant::now());
             match busy {
@@ -252,7 +252,7 @@ impl Pipes for VirtualPipes {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        // As Linux's xHCI driver refuses it.
+        // Linux's xHCI driver refuses it too.
         if self
             .transfers
             .iter()
@@ -272,7 +272,7 @@ impl Pipes for VirtualPipes {
         const GET_STATUS: [u8; SETUP_LEN] = [0x80, 0, 0, 0, 0, 0, 2, 0];
         let mut unit = self.attachment.lock()?;
         let is_done = unit.mass_storage_reset();
-        // Firmware that refuses one request answers others.
+        // Firmware that rejects one request still answers others.
         let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
         drop(unit);
         if is_silent {
@@ -311,12 +311,12 @@ impl ControlPipes for VirtualPipes {
     }
 }
 
-/// bmRequestType bit 7 (USB 3.2, 9.3): the data go to the host.
+/// Whether a request's data goes to the host: bmRequestType bit 7 (USB 3.2, 9.3).
 const fn is_read(setup: &[u8; SETUP_LEN]) -> bool {
     setup[0] & 0x80 != 0
 }
 
-/// Offers a bulk transfer to the unit; how it ended, where it did.
+/// Offers a bulk transfer to the unit. Returns how it ended, if it did.
 fn bulk(
     unit: &mut VirtualBridge,
     endpoint: Endpoint,
@@ -355,7 +355,7 @@ fn bulk(
     }
 }
 
-/// Sends a control request to the unit, or asks for its answer; how it ended, where it did.
+/// Sends a control request to the unit, or asks for its answer. Returns how it ended, if it did.
 fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> Option<TransferEnd> {
     let (setup, data) = buffer.split_first_chunk_mut::<SETUP_LEN>()?;
     let data = &mut data[..flight.len];
@@ -377,13 +377,13 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> 
             Some(TransferEnd::Completed)
         }
         None if !unit.is_attached() => Some(TransferEnd::Failed(PipeError::Disconnected)),
-        // What answers natively takes no vendor request.
+        // Native code takes no vendor request.
         Some(ControlAnswer::Stall) | None => Some(TransferEnd::Failed(PipeError::Stall)),
         Some(ControlAnswer::Silent) => None,
     }
 }
 
-/// Records the end of a transfer whose buffer this is.
+/// Records the end of a transfer with this buffer.
 fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], end: &TransferEnd) {
     let (Some(device), Some(Flight { way, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
     let end = match end {

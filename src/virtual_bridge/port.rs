@@ -1,4 +1,4 @@
-//! A virtual bridge where `--device` names one: a port that stays while the unit comes and goes.
+//! A virtual bridge that `--device` names: a port that stays while the unit comes and goes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,64 +17,64 @@ use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::{Bus, Capture};
 
-/// How often an interrupt is looked for while the unit is away.
+/// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Nobody is attached.
+/// No unit is attached at the port.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 #[error("the virtual bridge {device} is not on the bus{why}")]
 #[diagnostic(forward(why))]
 pub struct Absent {
-    /// As `--device` takes it.
+    /// The unit, as in `--device`.
     pub device: String,
-    /// Why.
+    /// The reason.
     pub why: Absence,
 }
 
-/// Why a virtual bridge was not opened for control requests.
+/// Reasons a virtual bridge was not opened for control requests.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Unopened {
-    /// It is not on the bus.
+    /// The unit is not on the bus.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Absent(#[from] Absent),
-    /// What runs on it speaks another protocol.
+    /// The unit's firmware speaks another protocol.
     #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
     #[diagnostic(code(asmpatch::virtual_bridge::other_protocol))]
     OtherProtocol {
-        /// As `--device` takes it.
+        /// The unit, as in `--device`.
         device: String,
-        /// What runs on it.
+        /// The unit's state.
         state: BridgeState,
     },
 }
 
-/// Why a virtual bridge is not on the bus.
+/// Reasons a virtual bridge is not on the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 pub enum Absence {
-    /// It has no power, or has left the bus.
+    /// The unit has no power, or has left the bus.
     #[error("")]
     #[diagnostic(code(asmpatch::virtual_bridge::absent))]
     Off,
-    /// The firmware in its flash answers no host.
+    /// The firmware in the unit's flash answers no host.
     #[error(": the firmware in its flash does not enumerate")]
     #[diagnostic(code(asmpatch::virtual_bridge::mute))]
     Mute,
 }
 
-/// A place for a virtual bridge.
+/// A port with a virtual bridge.
 #[derive(Debug)]
 pub struct VirtualPort {
     device: String,
     unit: SharedBridge,
-    /// The attachment that was last opened: a later one means that the unit has come back.
+    /// Number of the attachment that was last opened. A later one means that the unit has come back.
     opened: u64,
-    /// Where its traffic is recorded.
+    /// Where traffic is recorded.
     bus: Option<Bus>,
 }
 
 impl VirtualPort {
-    /// The port of the unit in a folder, `virtual:DIR`.
+    /// Opens the port of the unit in a folder, `virtual:DIR`.
     ///
     /// # Errors
     /// [`VirtualOpenError`].
@@ -82,12 +82,12 @@ impl VirtualPort {
         Ok(Self::new(format!("virtual:{}", dir.display()), VirtualBridge::open(dir, None)?))
     }
 
-    /// The port of a unit; `device` is what messages call it.
+    /// Creates a port with this unit. Messages call it `device`.
     pub fn new(device: String, unit: VirtualBridge) -> Self {
         Self { device, unit: SharedBridge::new(unit), opened: 0, bus: None }
     }
 
-    /// Records what moves on the unit's bus from now on.
+    /// Records the unit's traffic from now on.
     pub fn record(&mut self, capture: &Capture) {
         self.bus = Some(capture.bus());
     }
@@ -97,19 +97,19 @@ impl VirtualPort {
         &self.unit
     }
 
-    /// Bulk-Only over the unit's pipes, as it is attached now.
+    /// Opens Bulk-Only over the pipes of the current attachment.
     ///
     /// # Errors
     /// [`Absent`].
     pub fn transport(&mut self) -> Result<AnyTransport, Absent> {
         match BulkOnly::new(self.claim()?) {
             Ok(engine) => Ok(Box::new(engine)),
-            // Its transfers are this process's memory: only a unit that has left refuses.
+            // Its transfers are this process's memory, so only a unit that has left fails.
             Err(_) => Err(self.absent()),
         }
     }
 
-    /// UAS over the unit's streams, as it is attached now; `None` in the boot loader, which has Bulk-Only alone.
+    /// Opens UAS over the streams of the current attachment; `None` in the boot loader, which has only Bulk-Only.
     ///
     /// # Errors
     /// [`Absent`].
@@ -119,7 +119,7 @@ impl VirtualPort {
         Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
     }
 
-    /// The control requests of a unit that runs open firmware.
+    /// Opens the control requests of a unit that runs open firmware.
     ///
     /// # Errors
     /// [`Unopened`].
@@ -134,12 +134,12 @@ impl VirtualPort {
         Ok(OpenBridge::new(Box::new(pipes), speed.into()))
     }
 
-    /// Claims the interface of the unit as it is attached now.
+    /// Claims the interface of the current attachment.
     fn claim(&mut self) -> Result<VirtualPipes, Absent> {
         let mut unit = self.unit.lock();
         while unit.poll_event().is_some() {}
         if unit.is_attached() {
-            // Its first alternate is always there.
+            // The first alternate always exists.
             let _ = unit.reset_by_host(0);
         }
         self.opened = unit.attachments();

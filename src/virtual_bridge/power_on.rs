@@ -1,11 +1,11 @@
-//! What the chip does when it gets power: boot the image in flash where its container holds, else stay in ROM.
+//! The chip's behaviour at power-on: it boots the image in flash if its container is valid, and stays in ROM otherwise.
 
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::scenario::PowerOnState;
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
 
-/// What came up.
+/// Result of a power-on.
 #[derive(Debug)]
 pub(super) struct PowerOn {
     /// The image that runs; `None` in the boot loader.
@@ -21,13 +21,13 @@ pub(super) fn power_on(flash: &NorFlash, state: PowerOnState, speed: LinkSpeed) 
     };
     let (identity, runs) = match &image {
         Some(_) => (running_identity(flash), BridgeState::Vendor),
-        // Source: openpilot's flasher, which meets the boot loader under its product's own identity.
+        // Source: openpilot's flasher, which finds the boot loader under its product's own identity.
         None => (block.as_ref().map_or_else(Identity::boot_loader, Identity::configured), BridgeState::BootLoader),
     };
     PowerOn { image, descriptors: Descriptors::new(identity, runs, speed) }
 }
 
-/// A reset of the CPU that leaves `image` in the code memory: its start-up code reads the configuration again.
+/// Restarts the CPU with `image` still in the code memory. Its start-up code reads the configuration again.
 pub(super) fn restart(flash: &NorFlash, image: Image, speed: LinkSpeed) -> PowerOn {
     let descriptors = Descriptors::new(running_identity(flash), BridgeState::Vendor, speed);
     PowerOn { image: Some(image), descriptors }
@@ -38,7 +38,7 @@ fn running_identity(flash: &NorFlash) -> Identity {
     block.as_ref().map_or_else(Identity::without_configuration, Identity::configured)
 }
 
-/// The image in the first slot, where its container holds.
+/// The image in the first slot, if its container is valid.
 pub(super) fn image(flash: &NorFlash) -> Option<Image> {
     let header = flash.get(Part::One.flash_address(), 4)?;
     let body_len = u32::from_le_bytes(header.try_into().ok()?);
@@ -53,7 +53,7 @@ pub(super) fn image(flash: &NorFlash) -> Option<Image> {
     Image::parse(&file).ok()
 }
 
-/// A configuration block of the first slot, where it holds.
+/// A configuration block of the first slot, if it is valid.
 pub(super) fn config_block(flash: &NorFlash, index: BlockIndex) -> Option<ConfigBlock> {
     let at = FlashAddress(u32::from(index.number()) * CONFIG_BLOCK_LEN as u32);
     ConfigBlock::parse(index, flash.get(at, CONFIG_BLOCK_LEN)?).ok()

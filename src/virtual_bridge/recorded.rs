@@ -1,14 +1,15 @@
-//! The control requests of a host, for captures of a unit whose host sends none: in this process the descriptors are
-//! read without endpoint 0, and the readers of a capture take the endpoints' classes from the requests.
+//! Control requests for captures of units in this process. Such units have their descriptors read without endpoint 0,
+//! but readers of a capture learn the endpoints' classes from these requests.
 
 use super::descriptors::Descriptors;
 use crate::bridge::Endpoint;
 use crate::pcap::{Device, End};
 
-/// Reads the device descriptor and as much of the configuration as tells the alternate in use, chooses the
-/// configuration and the alternate, as a host does first.
+/// Records an enumeration as a host makes it: reads the device descriptor and the configuration up to the alternate in
+/// use, and selects configuration and alternate.
 ///
-/// The alternates after it stay out: where one is UAS, Wireshark 4 takes the interface for UAS whatever is selected.
+/// It leaves out later alternates: if one is UAS, Wireshark 4 treats the interface as UAS whichever alternate is
+/// selected.
 pub(super) fn enumeration(device: &Device, descriptors: &Descriptors, alternate: u8) {
     const DEVICE: u8 = 1;
     const CONFIGURATION: u8 = 2;
@@ -23,7 +24,7 @@ pub(super) fn enumeration(device: &Device, descriptors: &Descriptors, alternate:
     }
 }
 
-/// A configuration without the alternate settings above this one.
+/// Cuts off the alternate settings above this one from a configuration.
 fn up_to(configuration: &[u8], alternate: u8) -> &[u8] {
     const INTERFACE: u8 = 4;
     let mut at = 0;
@@ -36,22 +37,22 @@ fn up_to(configuration: &[u8], alternate: u8) -> &[u8] {
     &configuration[..at.min(configuration.len())]
 }
 
-/// SET_CONFIGURATION.
+/// Records SET_CONFIGURATION.
 pub(super) fn set_configuration(device: &Device, value: u8, end: End) {
     device.control([0x00, 9, value, 0, 0, 0, 0, 0], &[], end);
 }
 
-/// SET_INTERFACE.
+/// Records SET_INTERFACE.
 pub(super) fn set_interface(device: &Device, interface: u8, alternate: u8, end: End) {
     device.control([0x01, 11, alternate, 0, interface, 0, 0, 0], &[], end);
 }
 
-/// CLEAR_FEATURE(ENDPOINT_HALT).
+/// Records CLEAR_FEATURE(ENDPOINT_HALT).
 pub(super) fn clear_halt(device: &Device, endpoint: Endpoint) {
     device.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[], End::Done);
 }
 
-/// Bulk-Only Mass Storage Reset.
+/// Records Bulk-Only Mass Storage Reset.
 pub(super) fn mass_storage_reset(device: &Device, end: End) {
     device.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[], end);
 }

@@ -1,7 +1,7 @@
-//! Asks the process that serves a unit to take its power away and give it back: by a file in the unit's folder.
+//! Asks the process that serves a unit for a power cycle, through a file in the unit's folder.
 //!
-//! A file needs no port, no rights but the folder's, and nobody who listens: the server looks for it, and removing it is
-//! the answer.
+//! A file needs no port, no rights except the folder's, and no listener. The server polls for the file and answers by
+//! removing it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,17 +15,17 @@ use super::open::VirtualOpenError;
 use super::unit::VirtualBridge;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// The file that asks.
+/// Name of the request file.
 const REQUEST_FILE: &str = "replug";
-/// How often the server and the command look for the file.
+/// Interval at which the server and the command poll for the file.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// How long the server may take: it looks between two waits of at most a tenth of a second.
+/// Time that the server may take. It polls between two waits of at most a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a unit was not replugged.
+/// Reasons a unit was not replugged.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ReplugError {
-    /// Nobody has the unit open.
+    /// No process has the unit open.
     #[error("no process serves the virtual bridge in {}", dir.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::not_served))]
     NotServed {
@@ -39,22 +39,22 @@ pub enum ReplugError {
         /// The unit's folder.
         dir: PathBuf,
     },
-    /// The folder.
+    /// The unit's folder could not be accessed.
     #[error("cannot {what} {}", path.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::replug_file))]
     File {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The unit itself.
+    /// The unit could not be opened.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Open(#[from] VirtualOpenError),
-    /// Ctrl-C.
+    /// You pressed Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
@@ -77,7 +77,7 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
     };
     match OpenOptions::new().write(true).create_new(true).open(&path) {
         Ok(_) => {}
-        // Somebody else asks: one replug serves both.
+        // Another process asks too. One replug serves both.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(failed("write")(source)),
     }
@@ -90,7 +90,7 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
         }
         let stopped = interrupt.check();
         if stopped.is_err() || Instant::now() >= until {
-            // Taken back: else the next server would find it.
+            // Withdraw the request, or the next server would find it.
             let _ = fs::remove_file(&path);
             stopped?;
             return Err(ReplugError::NoAnswer { dir: dir.to_owned() });
@@ -99,7 +99,7 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
     }
 }
 
-/// The server's side: where the request appears.
+/// The server's side of a replug request.
 #[derive(Debug)]
 pub(super) struct Requests {
     path: PathBuf,
@@ -107,14 +107,15 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Those of the unit in a folder. One that is there already was meant for an earlier server.
+    /// Watches the folder of a unit. Ignores a request that is already there, because it was meant for an earlier
+    /// server.
     pub(super) fn of(dir: &Path) -> Self {
         let path = dir.join(REQUEST_FILE);
         let _ = fs::remove_file(&path);
         Self { path, looked_at: Instant::now() }
     }
 
-    /// Whether a replug is asked for; taking the request answers it.
+    /// Takes a pending request, which answers it. Returns whether there was one.
     pub(super) fn take(&mut self) -> bool {
         if self.looked_at.elapsed() < TICK {
             return false;

@@ -1,4 +1,4 @@
-//! What a virtual bridge is told: what sits behind it, its state, its timing, the faults to inject.
+//! The scenario of a virtual bridge: what is behind it, its state, its timing and the faults to inject.
 //!
 //! The TOML is documented in docs/virtual-bridge.md.
 
@@ -13,7 +13,7 @@ use crate::firmware::FlashAddress;
 use crate::tiny_gpu::registers;
 use crate::toml_file;
 
-/// What sits behind the bridge.
+/// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Behind {
@@ -31,11 +31,11 @@ pub enum Behind {
     },
 }
 
-/// What comes up when the unit gets power.
+/// What starts at power-on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PowerOnState {
-    /// What the flash holds: its image where the container holds, else the boot loader.
+    /// The image in the flash if its container is valid, else the boot loader.
     #[default]
     Auto,
     /// The boot loader, whatever the flash holds.
@@ -44,18 +44,18 @@ pub enum PowerOnState {
     Absent,
 }
 
-/// What a CPU reset (E8 with mode 0x50) does to the code. Which of the two the chip does, nobody has shown.
+/// Effect of a CPU reset (E8 with mode 0x50) on the code. Nobody has shown which one the chip has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuReset {
     /// The code is loaded from flash again, as at power-on.
     #[default]
     LoadsCode,
-    /// The code in the code memory starts over; its start-up code reads the configuration blocks again.
+    /// The code in the code memory restarts. Its start-up code reads the configuration blocks again.
     KeepsCode,
 }
 
-/// What the flash of a unit that is new holds.
+/// Contents of a new unit's flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Factory {
@@ -64,17 +64,17 @@ pub enum Factory {
     Stock,
     /// The practice image's open sibling, and the same configuration blocks.
     Open,
-    /// Nothing but the configuration blocks.
+    /// Only the configuration blocks.
     NoImage,
     /// Nothing.
     Erased,
 }
 
-/// What goes wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
-    /// The endpoint halts in the data phase, or, where the command has no data, instead of the status.
+    /// The endpoint halts in the data phase or, for a command without data, instead of the status.
     Stall,
     /// The endpoint halts instead of the status.
     StallStatus,
@@ -90,18 +90,18 @@ pub enum FaultKind {
     Disconnect,
 }
 
-/// A fault, and the command that it strikes.
+/// A fault and the commands that it strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// What goes wrong.
+    /// Kind of the fault.
     pub kind: FaultKind,
-    /// Only commands with this operation code count; without it all do.
+    /// Only commands with this operation code count. If unset, all count.
     pub opcode: Option<u8>,
-    /// The first command that is struck: 1 is the first that counts since the unit was opened.
+    /// Number of the first command to strike, counted from when the unit was opened. 1 is the first.
     #[serde(default = "one")]
     pub nth: u64,
-    /// How many commands that count are struck from there on.
+    /// Number of counted commands to strike from there on.
     #[serde(default = "one")]
     pub times: u64,
 }
@@ -110,7 +110,7 @@ const fn one() -> u64 {
     1
 }
 
-/// Times, all zero by default.
+/// Durations, all zero by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Timing {
@@ -133,15 +133,15 @@ impl Timing {
     }
 }
 
-/// What is wrong with the SPI flash; nothing by default.
+/// Defects of the SPI flash; none by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FlashTrouble {
     /// The block protection is set at power-on.
     pub protection: Option<Protection>,
-    /// A flash address whose 4 KiB sector does not erase.
+    /// A flash address whose 4 KiB sector can't be erased.
     pub stuck_sector: Option<u32>,
-    /// One bit of every so many reads is wrong, another one each time.
+    /// One in this many reads has one wrong bit, another one each time.
     pub unstable_reads: Option<u64>,
 }
 
@@ -155,81 +155,81 @@ impl FlashTrouble {
     }
 }
 
-/// What a virtual bridge is told.
+/// The scenario of a virtual bridge: its `bridge.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Scenario {
-    /// What sits behind it.
+    /// What is behind the bridge.
     pub behind: Behind,
-    /// What comes up at power-on.
+    /// What starts at power-on.
     pub state: PowerOnState,
-    /// Its link.
+    /// Speed of the link.
     pub speed: LinkSpeed,
-    /// Its link after a CPU reset, which trains it anew; by default the same.
+    /// Speed after a CPU reset, which retrains the link; by default the same.
     pub speed_after_reset: Option<LinkSpeed>,
-    /// What a CPU reset does to the code.
+    /// Effect of a CPU reset on the code.
     pub cpu_reset: CpuReset,
-    /// What a new unit's flash holds.
+    /// Contents of a new unit's flash.
     pub factory: Factory,
-    /// A new unit's serial number, at most 20 printable ASCII characters; by default one made from its folder's path.
+    /// Serial number of a new unit, at most 20 printable ASCII characters; by default derived from its folder's path.
     pub serial: Option<String>,
-    /// The unit loses its power once so many bytes of flash have been programmed since it was opened.
+    /// The unit loses its power after this many bytes of flash have been programmed since it was opened.
     pub power_loss_after: Option<u64>,
-    /// The unit is unplugged so many microseconds after it was opened, whatever it is busy with.
+    /// The unit is unplugged this many microseconds after it was opened, even if it is busy.
     pub unplug_after_us: Option<u64>,
-    /// Milliseconds until a unit that disappeared through a fault is back; without it, it stays away.
+    /// Milliseconds until a unit that disappeared through a fault returns. If unset, it stays away.
     pub back_after_ms: Option<u64>,
-    /// The PCIe link goes down after so many requests.
+    /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
-    /// Nothing moves on its bulk pipes, while it answers control requests: only its power helps. Source: owners' reports.
+    /// The bulk pipes hang while control requests work; only a power cycle helps. Source: owners' reports.
     pub bulk_hangs: bool,
-    /// Whether its hub can switch its port's power.
+    /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
-    /// The CPU's clock in MHz, which predictions count with; 114 by default.
+    /// The CPU's clock in MHz, which predictions use; 114 by default.
     pub clock_mhz: Option<u32>,
-    /// Times.
+    /// Durations.
     pub timing: Timing,
-    /// What is behind the root port in place of a GPU on bus 1: switches, devices.
+    /// Devices behind the root port instead of a GPU on bus 1: switches and others.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec>,
-    /// What is wrong with its flash.
+    /// Defects of the flash.
     pub flash: FlashTrouble,
-    /// Faults, each counted by itself.
+    /// Faults, each with its own count.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,
 }
 
-/// Why a TOML is no scenario.
+/// Reasons a scenario is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// Not TOML, an unknown key, a value of the wrong type.
+    /// Not TOML, an unknown key, or a value of the wrong type.
     #[error("{0}")]
     Toml(String),
-    /// The SSD's size.
+    /// The SSD's size is invalid.
     #[error("`behind.ssd.bytes` is {0}, expected a multiple of 512 from 512 to 2^50")]
     SsdSize(u64),
-    /// The serial number.
+    /// The serial number is invalid.
     #[error("`serial` is {0:?}, expected 1 to 20 printable ASCII characters")]
     Serial(String),
-    /// The devices.
+    /// The devices don't make a tree.
     #[error("`device`: {0}")]
     Devices(#[from] TreeError),
-    /// Devices beside something else.
+    /// Both `behind` and devices are given.
     #[error("`device` describes what is behind the bridge; leave `behind` out")]
     BehindTwice,
-    /// A count that can never be reached.
+    /// A fault's count can never be reached.
     #[error("`fault` {0}: `nth` and `times` count from 1")]
     FaultCount(usize),
-    /// The same.
+    /// The count of unstable reads can never be reached.
     #[error("`flash`: `unstable-reads` counts from 1")]
     UnstableReads,
-    /// The clock.
+    /// The clock is out of range.
     #[error("`clock-mhz` is {0}, expected 1 to 1000")]
     Clock(u32),
 }
 
 impl Scenario {
-    /// Reads a scenario.
+    /// Parses a scenario.
     ///
     /// # Errors
     /// [`ScenarioError`].
@@ -265,20 +265,21 @@ impl Scenario {
     }
 }
 
-/// The GPU of `behind = "gpu"`: on bus 1, where it answers whatever the root port's registers say.
+/// Place of the GPU of `behind = "gpu"`: on bus 1, where it answers regardless of the root port's registers.
 const GPU_AT: Place = Place { bus: 1, device: 0, function: 0 };
 const GPU_VENDOR: u16 = 0x1002;
 const GPU_DEVICE: u16 = 0x744C;
 const GPU_CLASS: u32 = 0x03_00_00;
 const GPU_MEMORY: usize = 1 << 20;
 
-/// The SSD of `behind = { ssd = ... }`: on bus 2, behind a switch's port, where 240417 looks for one.
+/// Path of the port above the SSD of `behind = { ssd = ... }`. The SSD is on bus 2, behind a switch's port, where
+/// 240417 looks for one.
 const PORT_AT: &str = "0";
 const SSD_AT: &str = "0/0";
 const SSD_CLASS: u32 = 0x01_08_02;
 
 impl Scenario {
-    /// What is behind the bridge, as at power-on.
+    /// Builds the devices behind the bridge, as at power-on.
     pub(super) fn fabric(&self) -> Fabric {
         let card = DeviceSpec {
             at: "0".to_owned(),
@@ -302,7 +303,7 @@ impl Scenario {
             Behind::Ssd { bytes } => vec![port, ssd(bytes)],
             Behind::Nothing | Behind::Gpu => self.devices.clone(),
         };
-        // Devices that make no tree never got past `parse`.
+        // `parse` has already rejected devices that make no tree.
         let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
         if self.behind == Behind::Gpu && self.devices.is_empty() {
             let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
@@ -315,7 +316,7 @@ impl Scenario {
     }
 }
 
-/// Counts commands and says which are struck.
+/// Counts commands and decides which a fault strikes.
 #[derive(Debug)]
 pub(super) struct FaultPlan {
     faults: Vec<(Fault, u64)>,
@@ -326,12 +327,12 @@ impl FaultPlan {
         Self { faults: faults.iter().map(|fault| (*fault, 0)).collect() }
     }
 
-    /// Whether nothing is to go wrong.
+    /// Whether there are no faults.
     pub(super) fn is_empty(&self) -> bool {
         self.faults.is_empty()
     }
 
-    /// A command has arrived: the first fault that strikes it.
+    /// Counts a command, and returns the first fault that strikes it.
     pub(super) fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
         let mut struck = None;
         for (fault, seen) in &mut self.faults {

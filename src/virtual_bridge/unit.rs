@@ -1,4 +1,4 @@
-//! The unit at the level of the wire: transfers on its endpoints, halts, resets, power.
+//! The unit as seen from the wire: transfers on its endpoints, halts, resets, power.
 
 mod presence;
 
@@ -19,12 +19,12 @@ use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
 
-/// What happens to the unit's attachment to the bus.
+/// A change of the unit's presence on the bus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BusEvent {
-    /// It left the bus.
+    /// The unit left the bus.
     Detached,
-    /// It came (back) onto the bus: its descriptors are to be read again.
+    /// The unit came (back) onto the bus. Read its descriptors again.
     Attached,
 }
 
@@ -33,10 +33,10 @@ pub enum BusEvent {
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
 
-/// How a control request ended that firmware answers.
+/// The firmware's answer to a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlAnswer {
-    /// It went through; the data of a read.
+    /// The request succeeded; holds the data of a read.
     Done(Vec<u8>),
     /// The firmware stalled it.
     Stall,
@@ -48,26 +48,26 @@ pub enum ControlAnswer {
 const REQUEST_TYPE: u8 = 0x60;
 const VENDOR: u8 = 0x40;
 
-/// A bridge in software, at the level of the wire.
+/// A bridge in software, as seen from the wire.
 ///
-/// Transfers go in and out by [`VirtualBridge::bulk_out`] and [`VirtualBridge::bulk_in`]; nothing waits: what a real
-/// unit would let wait is [`OutReply::Silent`] or [`InReply::Silent`].
+/// Transfers go through [`VirtualBridge::bulk_out`] and [`VirtualBridge::bulk_in`]. Nothing blocks: a transfer that a
+/// real unit would delay gets [`OutReply::Silent`] or [`InReply::Silent`].
 #[derive(Debug)]
 pub struct VirtualBridge {
     scenario: Scenario,
-    /// What answers where no image runs on a chip.
+    /// The native code that answers when no image runs on a chip.
     native: NativeUnit,
-    /// The chip on which the image runs; it has the flash then.
+    /// The chip that runs the image. It holds the flash then.
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
     faults: FaultPlan,
     presence: Presence,
-    /// When the scenario unplugs it.
+    /// Time at which the scenario unplugs the unit.
     unplugged_at: Option<Instant>,
-    /// What the code memory holds; `None` where what runs is not the image's.
+    /// The image in the code memory; `None` if other code runs.
     running: Option<Image>,
-    /// The image boots, and its firmware answers no host.
+    /// The image boots, but its firmware answers no host.
     is_mute: bool,
     events: VecDeque<BusEvent>,
     attachments: u64,
@@ -75,7 +75,7 @@ pub struct VirtualBridge {
 }
 
 impl VirtualBridge {
-    /// A unit around these cells, with power. `disk` is what the scenario says of an SSD.
+    /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
     pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
         flash.set_timing(scenario.timing.flash());
         flash.set_faults(scenario.flash.faults());
@@ -104,17 +104,17 @@ impl VirtualBridge {
         unit
     }
 
-    /// What the unit enumerates with. They change with every [`BusEvent::Attached`].
+    /// The unit's descriptors. They change with every [`BusEvent::Attached`].
     pub fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// What the unit was told.
+    /// The unit's scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
-    /// What its chip has done since power-on; `None` where no image runs on one.
+    /// The chip's work since power-on; `None` if no image runs on a chip.
     pub fn simulated(&mut self) -> Option<Simulated> {
         let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
         self.chip.as_mut().map(|chip| Simulated { work: chip.work(), clock_mhz })
@@ -125,25 +125,25 @@ impl VirtualBridge {
         self.presence == Presence::Attached
     }
 
-    /// Whether the unit is off the bus because the firmware that its flash holds does not enumerate.
+    /// Whether the unit is off the bus because the firmware in its flash does not enumerate.
     pub fn is_mute(&self) -> bool {
         self.is_mute && !self.is_attached()
     }
 
-    /// How often the unit has come onto the bus: tells one attachment from the next.
+    /// Number of times that the unit has come onto the bus. It identifies an attachment.
     pub fn attachments(&self) -> u64 {
         self.attachments
     }
 
-    /// The alternate setting of interface 0 that is selected.
+    /// The selected alternate setting of interface 0.
     pub fn alternate(&self) -> u8 {
         self.alternate
     }
 
-    /// SET_INTERFACE: 0 is Bulk-Only, 1 UAS. What was under way is forgotten.
+    /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress.
     ///
     /// # Errors
-    /// [`NoSuchAlternate`], as the boot loader has one alternate alone.
+    /// [`NoSuchAlternate`]: the boot loader has only one alternate.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
         let takes = match &mut self.chip {
             Some(chip) => chip.set_alternate(alternate),
@@ -156,8 +156,8 @@ impl VirtualBridge {
         Ok(())
     }
 
-    /// SET_CONFIGURATION: 0 or 1. Selects the first alternate; what was under way is forgotten. Whether the unit takes
-    /// the value; one that it refuses changes nothing.
+    /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
+    /// whether the unit accepts the value; a rejected value changes nothing.
     pub fn set_configuration(&mut self, value: u8) -> bool {
         let takes = match &mut self.chip {
             Some(chip) => chip.set_configuration(value),
@@ -169,12 +169,12 @@ impl VirtualBridge {
         takes
     }
 
-    /// SET_FEATURE(ENDPOINT_HALT).
+    /// Halts an endpoint with SET_FEATURE(ENDPOINT_HALT).
     pub fn halt(&mut self, endpoint: Endpoint) {
         self.native.halt(endpoint);
     }
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
         match &mut self.chip {
             Some(chip) => chip.clear_halt(endpoint),
@@ -182,12 +182,13 @@ impl VirtualBridge {
         }
     }
 
-    /// Whether an endpoint of the selected alternate is halted, as GET_STATUS tells.
+    /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
     pub fn is_halted(&self, endpoint: Endpoint) -> bool {
         self.native.is_halted(endpoint)
     }
 
-    /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected or the unit is away.
+    /// Sends Bulk-Only Mass Storage Reset. Returns `false`, a stalled control request, while UAS is selected or the
+    /// unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
         match &mut self.chip {
             Some(chip) => chip.mass_storage_reset(),
@@ -195,8 +196,7 @@ impl VirtualBridge {
         }
     }
 
-    /// A reset of the port: what was under way is forgotten, and the configuration. The memories and what runs stay as
-    /// they are.
+    /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
     pub fn bus_reset(&mut self) {
         match &mut self.chip {
             Some(chip) => chip.bus_reset(),
@@ -205,8 +205,8 @@ impl VirtualBridge {
         self.alternate = 0;
     }
 
-    /// The host suspends the link. Nothing moves on it until [`VirtualBridge::resume`] or a reset of the port; what was
-    /// under way goes on then. Firmware learns of both by its own interrupts.
+    /// Suspends the link. Nothing moves until [`VirtualBridge::resume`] or a port reset; transfers in progress continue
+    /// then. Firmware learns of both through its own interrupts.
     pub fn suspend(&mut self) {
         match &mut self.chip {
             Some(chip) => chip.suspend(),
@@ -214,7 +214,7 @@ impl VirtualBridge {
         }
     }
 
-    /// The host resumes the link.
+    /// Resumes the link.
     pub fn resume(&mut self) {
         match &mut self.chip {
             Some(chip) => chip.resume(),
@@ -222,8 +222,8 @@ impl VirtualBridge {
         }
     }
 
-    /// What a host does to a unit that it takes or recovers: port reset, SET_CONFIGURATION 1, SET_INTERFACE, both halts
-    /// cleared. In every state it leaves the pipes ready.
+    /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
+    /// both halts cleared. Leaves the pipes ready in every state.
     ///
     /// # Errors
     /// [`NoSuchAlternate`].
@@ -237,10 +237,9 @@ impl VirtualBridge {
         Ok(())
     }
 
-    /// Data from the host on 0x02 or 0x04. `stream` is 0 where there are no streams.
+    /// Sends data from the host to 0x02 or 0x04. `stream` is 0 without streams.
     ///
-    /// Under Bulk-Only a transfer is one CBW, or any piece of the command's data; under UAS one IU, or any piece of the
-    /// stream's data.
+    /// A transfer is one CBW (Bulk-Only) or one IU (UAS), or any piece of the command's or stream's data.
     pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
         self.unplug_when_told();
         if !self.is_attached() {
@@ -259,7 +258,7 @@ impl VirtualBridge {
         if self.is_attached() { reply } else { OutReply::Gone }
     }
 
-    /// The host asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 where there are no streams.
+    /// Asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 without streams.
     pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
         self.unplug_when_told();
         if !self.is_attached() {
@@ -278,7 +277,7 @@ impl VirtualBridge {
         reply
     }
 
-    /// A control request, as the firmware answers it; `None` where endpoint 0 is not the firmware's.
+    /// Makes a control request to the firmware; `None` if the firmware does not own endpoint 0.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
@@ -298,12 +297,12 @@ impl VirtualBridge {
                 }
                 other => other,
             },
-            // A control request has neither a tag nor phases.
+            // A control request has no tag and no phases.
             Some(FaultKind::BadTag | FaultKind::PhaseError) | None => self.control_by(|chip| chip.control(setup, data)),
         }
     }
 
-    /// The answer to a control request that was [`ControlAnswer::Silent`] so far.
+    /// Asks again for the answer to a control request that was [`ControlAnswer::Silent`] so far.
     pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlAnswer> {
         self.control_by(|chip| chip.control_reply(setup))
     }
@@ -326,7 +325,7 @@ impl VirtualBridge {
         self.flash_mut()
     }
 
-    /// The SPI flash, to change.
+    /// The SPI flash, mutable.
     pub fn flash_mut(&mut self) -> &mut NorFlash {
         match &mut self.chip {
             Some(chip) => chip.flash_mut(),
@@ -334,7 +333,7 @@ impl VirtualBridge {
         }
     }
 
-    /// The data buffer, to change: what the PCIe side writes from 0x00200000 on. Empty where no chip runs.
+    /// The data buffer, mutable. PCIe devices reach it from 0x00200000 on. Empty if no chip runs.
     pub fn data_buffer_mut(&mut self) -> &mut [u8] {
         match &mut self.chip {
             Some(chip) => chip.data_buffer_mut(),
@@ -342,7 +341,7 @@ impl VirtualBridge {
         }
     }
 
-    /// What the firmware has done since the unit came up; nothing where no chip runs.
+    /// The firmware's work since the unit came up; zero if no chip runs.
     pub fn counts(&mut self) -> Counts {
         self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
     }

@@ -1,4 +1,4 @@
-//! A unit's presence on the bus: power, unplugging, what takes it off the bus and what brings it back.
+//! A unit's presence on the bus: power, unplugging, leaving and returning.
 
 use std::time::{Duration, Instant};
 
@@ -19,14 +19,14 @@ pub(super) enum Presence {
     Away { back: Option<Back> },
 }
 
-/// When a unit that is away comes back, and by what.
+/// Time and cause of an absent unit's return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Back {
     at: Instant,
     by: Boot,
 }
 
-/// What starts the chip.
+/// Cause of the chip's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Boot {
     /// Power.
@@ -35,12 +35,11 @@ enum Boot {
     CpuReset,
 }
 
-/// The least time that a replugged unit is away: what leaves and comes back at once, a guest's hub does not see leave.
+/// Minimum time that a replugged unit is away. A guest's hub does not notice a unit that returns at once.
 const REPLUG_MS: u64 = 500;
 
 impl VirtualBridge {
-    /// The next change of the attachment that has not been told yet. A unit whose time to come back has arrived comes
-    /// back in this call.
+    /// Returns the next change of the unit's presence. A unit whose time to return has come returns in this call.
     pub fn poll_event(&mut self) -> Option<BusEvent> {
         self.unplug_when_told();
         if self.is_attached() {
@@ -57,10 +56,10 @@ impl VirtualBridge {
         self.events.pop_front()
     }
 
-    /// How long until something that is silent or away now can change by itself; `None` where nothing will.
+    /// Time until a silent or absent unit can change by itself; `None` if nothing will.
     ///
-    /// Asked *before* transfers are offered again: a moment that passes in between then costs one more round, not an
-    /// answer.
+    /// Call it *before* you offer transfers again: a moment that passes in between then costs only another round, not
+    /// an answer.
     pub fn wake_in(&self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
@@ -69,19 +68,19 @@ impl VirtualBridge {
                 None => self.native.ready_at(),
             },
         };
-        // What is busy until after it is unplugged is answered never.
+        // A unit that is unplugged before it is ready never answers.
         let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
         ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Takes the unit off the bus and its power away; it stays away until [`VirtualBridge::plug_in`]. What its flash is
-    /// busy with (the scenario's timing) stays unfinished.
+    /// Takes the unit off the bus and cuts its power until [`VirtualBridge::plug_in`]. The flash's current operation
+    /// (the scenario's timing) stays unfinished.
     pub fn unplug(&mut self) {
         self.lose_power();
         self.leave(None);
     }
 
-    /// Gives the unit its power back: it comes up as its flash says.
+    /// Restores the unit's power. It starts from its flash.
     pub fn plug_in(&mut self) {
         if self.is_attached() {
             return;
@@ -95,14 +94,14 @@ impl VirtualBridge {
         self.come_up(came_up);
     }
 
-    /// Unplugs the unit and plugs it in again a moment later.
+    /// Unplugs the unit, and plugs it in again a moment later.
     pub fn replug(&mut self) {
         self.lose_power();
         let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
         self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
     }
 
-    /// Whether another process has asked for a replug since the last call.
+    /// Takes another process's request for a replug. Returns whether there was one since the last call.
     pub fn takes_replug_request(&mut self) -> bool {
         self.requests.as_mut().is_some_and(Requests::take)
     }
@@ -111,7 +110,7 @@ impl VirtualBridge {
         self.requests = Some(requests);
     }
 
-    /// E8 with mode 0x50: the CPU starts over, and the link is trained anew.
+    /// Restarts the CPU as E8 with mode 0x50 does, and retrains the link.
     pub(super) fn start_over(&mut self) {
         self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
@@ -123,7 +122,7 @@ impl VirtualBridge {
         self.come_up(came_up);
     }
 
-    /// Where the firmware has taken the unit.
+    /// Follows what the firmware has done to the unit's presence on the bus.
     pub(super) fn follow_chip(&mut self) {
         let Some(chip) = &mut self.chip else { return };
         let course = chip.course();
@@ -162,7 +161,7 @@ impl VirtualBridge {
         }
     }
 
-    /// Unplugs the unit where the scenario's moment has come.
+    /// Unplugs the unit if the scenario's time has come.
     pub(super) fn unplug_when_told(&mut self) {
         if self.is_attached()
             && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
@@ -179,7 +178,7 @@ impl VirtualBridge {
 
     fn lose_power_at(&mut self, at: Instant) {
         self.stop_chip();
-        // A file that can't be written has what the flash was busy with: as if the power had gone later.
+        // If the file can't be written, it keeps the flash's unfinished operation, as if the power had failed later.
         let _ = self.native.flash_mut().cut_power(at);
     }
 
@@ -204,7 +203,7 @@ impl VirtualBridge {
             }
             let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {
-                // A host sees no device.
+                // The host sees no device.
                 *self.native.flash_mut() = chip.power_off();
                 self.is_mute = true;
                 self.presence = Presence::Away { back: None };

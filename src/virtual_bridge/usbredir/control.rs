@@ -6,12 +6,12 @@ use super::request::Setup;
 use crate::bridge::Endpoint;
 use crate::virtual_bridge::Descriptors;
 
-/// What a control request comes to.
+/// Decision on a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// Data for the host, not yet cut to what it asked for.
+    /// Send data to the host. The caller cuts it to the requested length.
     Data(Vec<u8>),
-    /// Accepted, without data for the host.
+    /// Accept, without data for the host.
     Accept,
     /// SET_FEATURE(ENDPOINT_HALT).
     Halt(Endpoint),
@@ -19,11 +19,11 @@ pub enum Answer {
     ClearHalt(Endpoint),
     /// Bulk-Only Mass Storage Reset.
     MassStorageReset,
-    /// Not supported: endpoint 0 stalls.
+    /// Stall endpoint 0: not supported.
     Stall,
 }
 
-/// bmRequestType of what is answered.
+/// Values of bmRequestType that are answered.
 mod request_type {
     pub(super) const TO_DEVICE: u8 = 0x00;
     pub(super) const TO_INTERFACE: u8 = 0x01;
@@ -35,7 +35,7 @@ mod request_type {
     pub(super) const CLASS_FROM_INTERFACE: u8 = 0xA1;
 }
 
-/// bRequest of what is answered.
+/// Values of bRequest that are answered.
 mod request {
     pub(super) const GET_STATUS: u8 = 0;
     pub(super) const CLEAR_FEATURE: u8 = 1;
@@ -47,7 +47,7 @@ mod request {
     pub(super) const MASS_STORAGE_RESET: u8 = 0xFF;
 }
 
-/// The number of the unit's only interface.
+/// Number of the unit's only interface.
 const INTERFACE: u16 = 0;
 /// wValue of GET_STATUS; 1 would be the status of precision time measurement.
 const STANDARD_STATUS: u16 = 0;
@@ -61,15 +61,15 @@ mod feature {
     pub(super) const LTM_ENABLE: u16 = 50;
 }
 
-/// What endpoint 0 remembers between requests.
+/// State that endpoint 0 keeps between requests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ControlState {
-    /// U1, U2 and LTM, as bits 2 to 4 of the device's status have them.
+    /// U1, U2 and LTM as in bits 2 to 4 of the device's status.
     power_features: u8,
 }
 
 impl ControlState {
-    /// Decides on a request. `is_halted` tells whether an endpoint of the selected alternate is halted; `None` where the
+    /// Decides on a request. `is_halted` returns whether an endpoint of the selected alternate is halted; `None` if the
     /// alternate has no such endpoint.
     pub fn decide(
         &mut self,

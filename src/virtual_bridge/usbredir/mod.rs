@@ -1,8 +1,8 @@
-//! The virtual bridge as a USB device over usbredir: what QEMU's `usb-redir` device connects to.
+//! The virtual bridge as a USB device over usbredir, for QEMU's `usb-redir` device.
 //!
-//! [`Parser`] takes packets out of bytes, [`Outbox`] puts them in; both are pure. The protocol is written out here, in
-//! safe code, since the crate `usbredirparser` 0.4 binds the C library's functions but leaves every callback, the one
-//! that reads included, as a panic.
+//! [`Parser`] parses packets and [`Outbox`] encodes them; both are pure. The protocol is implemented here in safe code,
+//! because the crate `usbredirparser` 0.4 binds the C library's functions but leaves every callback, including the read
+//! callback, as a panic.
 
 mod control;
 mod protocol;

@@ -1,16 +1,16 @@
-//! What both directions of usbredir share: capabilities, statuses, packet types, the numbering of endpoints.
+//! Definitions for both directions of usbredir: capabilities, statuses, packet types, the numbering of endpoints.
 //!
 //! Source: usbredir protocol 0.7, `docs/usb-redirection-protocol.md` and `usbredirproto.h` of the spice project. All
 //! numbers are little-endian, all structures packed. Layouts depend on the capabilities that both sides announced.
 
-/// The most data in one packet: what Linux lets all usbfs transfers together have (`usbfs_memory_mb`).
+/// Maximum data in one packet: Linux's limit for all usbfs transfers together (`usbfs_memory_mb`).
 pub const MAX_DATA: usize = 16 << 20;
-/// Bytes of the version text in a hello.
+/// Length of the version text in a hello, in bytes.
 pub(super) const HELLO_VERSION_LEN: usize = 64;
-/// The endpoints of `interface_info` and `ep_info`: 16 OUT, then 16 IN.
+/// Number of endpoint slots in `interface_info` and `ep_info`: 16 OUT, then 16 IN.
 pub const ENDPOINT_SLOTS: usize = 32;
 
-/// Features that both sides announce in their hello, and that count where both have them.
+/// Features that both sides announce in their hello. A feature is used if both announce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(u32);
 
@@ -27,7 +27,7 @@ impl Capabilities {
     pub const IDS_64_BITS: Self = Self(1 << 5);
     /// Bulk packets of 64 KiB and more.
     pub const BULK_LENGTH_32_BITS: Self = Self(1 << 6);
-    /// What this side announces. SuperSpeed needs all of them but the acknowledgement.
+    /// Capabilities that this side announces. SuperSpeed needs all of them except the acknowledgement.
     pub const OURS: Self = Self(
         Self::BULK_STREAMS.0
             | Self::CONNECT_DEVICE_VERSION.0
@@ -37,34 +37,34 @@ impl Capabilities {
             | Self::BULK_LENGTH_32_BITS.0,
     );
 
-    /// Capabilities from the word in a hello.
+    /// Decodes the word in a hello.
     pub const fn from_word(word: u32) -> Self {
         Self(word)
     }
 
-    /// The word in a hello.
+    /// Encodes the word in a hello.
     pub const fn word(self) -> u32 {
         self.0
     }
 
-    /// Whether all of `other` are there.
+    /// Whether all capabilities of `other` are included.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// What both sides have.
+    /// Capabilities that both sides have.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RedirStatus {
-    /// Done.
+    /// The request succeeded.
     Success = 0,
-    /// The guest cancelled it, or a reset or alternate-setting change did.
+    /// The guest, a reset, or a change of the alternate setting cancelled the request.
     Cancelled = 1,
     /// Invalid request, length or endpoint.
     Invalid = 2,
@@ -72,7 +72,7 @@ pub enum RedirStatus {
     IoError = 3,
     /// The endpoint is halted, or the request is not supported.
     Stall = 4,
-    /// The device sent more than was asked for.
+    /// The device sent more data than requested.
     Babble = 6,
 }
 
@@ -100,7 +100,7 @@ pub(super) mod kind {
     pub(in super::super) const BULK_PACKET: u32 = 101;
 }
 
-/// An endpoint's place in the protocol's tables and bit masks: OUT n at n, IN n at 16 + n.
+/// Slot of an endpoint in the protocol's tables and bit masks: OUT n at n, IN n at 16 + n.
 pub const fn slot(address: u8) -> usize {
     (address & 0x0F) as usize | if address & 0x80 != 0 { 0x10 } else { 0 }
 }

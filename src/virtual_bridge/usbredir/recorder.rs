@@ -1,4 +1,4 @@
-//! What a guest and its unit say to each other, recorded as traffic on a bus; without a bus nothing is.
+//! Recording of the traffic between a guest and its unit on a bus. Without a bus it records nothing.
 
 use super::protocol::RedirStatus;
 use super::request::{Bulk, Setup};
@@ -9,7 +9,7 @@ use crate::virtual_bridge::recorded;
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
     bus: Option<Bus>,
-    /// The unit on that bus, while it is plugged in.
+    /// The unit on that bus while it is plugged in.
     device: Option<Device>,
 }
 
@@ -26,7 +26,7 @@ impl Recorder {
         self.device = None;
     }
 
-    /// `data` are the bytes that moved, whichever way.
+    /// Records a control transfer. `data` holds the transferred bytes of either direction.
     pub(super) fn control(&self, setup: &Setup, data: &[u8], status: RedirStatus) {
         if let Some(device) = &self.device {
             device.control(setup.to_bytes(), data, end_of(status));
@@ -45,12 +45,12 @@ impl Recorder {
         }
     }
 
-    /// `data` are those to the device.
+    /// Records the submission of a bulk transfer. `data` holds the bytes to the device.
     pub(super) fn submitted(&self, bulk: &Bulk, data: &[u8]) -> Option<Urb> {
         self.device.as_ref().map(|device| device.submit_bulk(bulk.endpoint, bulk.length as usize, data))
     }
 
-    /// `data` are those from the device.
+    /// Records the end of a bulk transfer. `data` holds the bytes from the device.
     pub(super) fn ended(&self, urb: Option<Urb>, status: RedirStatus, moved: usize, data: &[u8]) {
         if let (Some(device), Some(urb)) = (&self.device, urb) {
             device.complete(urb, end_of(status), moved, data);

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, RedirStatus, kind, slot};
 use super::request::{Bulk, Setup};
 
-/// Bytes of answers that wait for the guest to fetch them, before no more are made.
+/// Maximum number of unsent bytes. Above it, no more answers are made until the guest reads.
 pub(super) const OUTBOX_LIMIT: usize = 32 << 20;
 
-/// What `device_connect` says.
+/// Contents of `device_connect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceConnect {
     /// 2 is high speed, 3 SuperSpeed.
@@ -30,24 +30,24 @@ pub struct EpInfo {
     pub address: u8,
     /// wMaxPacketSize.
     pub max_packet: u16,
-    /// The most streams, 0 for none.
+    /// Maximum number of streams, 0 for none.
     pub max_streams: u32,
 }
 
-/// Packets on their way to the usb-guest, encoded.
+/// Encoded packets on their way to the usb-guest.
 ///
-/// One buffer, reused: what a burst of requests brings is written to the socket in one go, and data from the device is
-/// put at its place in it.
+/// One reused buffer: all answers to a burst of requests go to the socket in one write, and data from the device is
+/// read directly into its place in the buffer.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Only grows, to twice the limit and one answer; what lies behind `end` is stale.
+    /// Only grows, to twice the limit and one answer. Bytes behind `end` are stale.
     bytes: Vec<u8>,
     end: usize,
     sent: usize,
     agreed: Capabilities,
-    /// How long an answer may wait for others to go with it; without this, as long as it takes to make them.
+    /// How long an answer may wait for others to go with it; without a value, as long as it takes to make them.
     patience: Option<Duration>,
-    /// When the first answer came that nobody has tried to send.
+    /// Time of the first answer that nobody has tried to send.
     waits_since: Option<Instant>,
 }
 
@@ -57,53 +57,53 @@ impl Outbox {
         &self.bytes[self.sent..self.end]
     }
 
-    /// Whether the guest has so much to fetch that nothing more is answered until it has fetched some.
+    /// Whether the guest has so many unread bytes that no more answers are made until it has read some.
     pub fn is_full(&self) -> bool {
         self.end - self.sent >= OUTBOX_LIMIT
     }
 
-    /// From here on [`Outbox::takes_more`] ends once an answer has waited so long.
+    /// Makes [`Outbox::takes_more`] end once an answer has waited for this time.
     pub fn set_patience(&mut self, patience: Duration) {
         self.patience = Some(patience);
     }
 
-    /// Whether an answer has waited so long that the guest gets what there is before any other is made: it works on that
-    /// while the unit works on what follows.
+    /// Whether an answer has waited so long that it should be sent before another is made. The guest then works on it
+    /// while the unit works on the next one.
     pub fn is_due(&self) -> bool {
         let waits_since = self.waits_since.filter(|_| self.end > self.sent);
         self.patience.zip(waits_since).is_some_and(|(patience, since)| since.elapsed() >= patience)
     }
 
-    /// Whether more answers are made before those that are here are sent.
+    /// Whether to make more answers before sending.
     pub fn takes_more(&self) -> bool {
         !self.is_full() && !self.is_due()
     }
 
-    /// Someone has tried to send what is here.
+    /// Records an attempt to send the unsent bytes.
     pub fn was_offered(&mut self) {
         self.waits_since = None;
     }
 
-    /// `count` bytes of [`Outbox::unsent`] have gone.
+    /// Removes `count` sent bytes of [`Outbox::unsent`].
     pub fn advance(&mut self, count: usize) {
         self.sent += count;
         if self.sent >= self.end {
             self.end = 0;
             self.sent = 0;
         } else if self.sent >= OUTBOX_LIMIT {
-            // A guest that always leaves something must not make the buffer grow.
+            // The buffer must not grow because a guest always leaves some bytes.
             self.bytes.copy_within(self.sent..self.end, 0);
             self.end -= self.sent;
             self.sent = 0;
         }
     }
 
-    /// From here on packets are laid out for these capabilities.
+    /// Lays out packets for these capabilities from now on.
     pub fn set_agreed(&mut self, agreed: Capabilities) {
         self.agreed = agreed;
     }
 
-    /// The first packet.
+    /// Encodes the first packet.
     pub fn hello(&mut self) {
         let mut version = [0; HELLO_VERSION_LEN];
         let text = concat!("asmpatch ", env!("CARGO_PKG_VERSION")).as_bytes();
@@ -114,7 +114,7 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The device is there. [`Outbox::interface_info`] and [`Outbox::ep_info`] go first.
+    /// Announces the device. Call [`Outbox::interface_info`] and [`Outbox::ep_info`] first.
     pub fn device_connect(&mut self, connect: &DeviceConnect) {
         let at = self.begin(kind::DEVICE_CONNECT, 0);
         self.put(&[connect.speed]);
@@ -127,13 +127,13 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The device is gone.
+    /// Announces that the device is gone.
     pub fn device_disconnect(&mut self) {
         let at = self.begin(kind::DEVICE_DISCONNECT, 0);
         self.finish(at);
     }
 
-    /// One interface, number 0, with the class, subclass and protocol of its current alternate setting.
+    /// Describes the one interface, number 0, by the class, subclass and protocol of its current alternate setting.
     pub fn interface_info(&mut self, class: [u8; 3]) {
         let at = self.begin(kind::INTERFACE_INFO, 0);
         self.put(&1u32.to_le_bytes());
@@ -145,7 +145,7 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The endpoints of the current alternate setting, all bulk, beside endpoint 0.
+    /// Describes the endpoints of the current alternate setting, all bulk, besides endpoint 0.
     pub fn ep_info(&mut self, endpoints: &[EpInfo]) {
         const BULK: u8 = 2;
         const INVALID: u8 = 255;
@@ -163,7 +163,7 @@ impl Outbox {
         }
         let at = self.begin(kind::EP_INFO, 0);
         self.put(&types);
-        // Intervals and interface numbers: all 0.
+        // Intervals and interface numbers are all 0.
         self.put(&[0; 2 * ENDPOINT_SLOTS]);
         if self.agreed.has(Capabilities::EP_INFO_MAX_PACKET_SIZE) {
             self.put(max_packets.as_flattened());
@@ -174,21 +174,21 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The answer to [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
+    /// Answers [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
     pub fn configuration_status(&mut self, id: u64, status: RedirStatus, configuration: u8) {
         let at = self.begin(kind::CONFIGURATION_STATUS, id);
         self.put(&[status as u8, configuration]);
         self.finish(at);
     }
 
-    /// The answer to [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
+    /// Answers [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
     pub fn alternate_status(&mut self, id: u64, status: RedirStatus, interface: u8, alternate: u8) {
         let at = self.begin(kind::ALT_SETTING_STATUS, id);
         self.put(&[status as u8, interface, alternate]);
         self.finish(at);
     }
 
-    /// The answer to [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
+    /// Answers [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
     pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: RedirStatus) {
         let at = self.begin(kind::BULK_STREAMS_STATUS, id);
         self.put(&endpoints.to_le_bytes());
@@ -197,7 +197,7 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The answer to [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
+    /// Answers [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
     pub fn control(&mut self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], length: u16) {
         let at = self.begin(kind::CONTROL_PACKET, id);
         self.put(&[setup.endpoint, setup.request, setup.request_type, status as u8]);
@@ -208,15 +208,15 @@ impl Outbox {
         self.finish(at);
     }
 
-    /// The answer to a bulk packet without data to the host: `length` bytes were taken from it.
+    /// Answers a bulk packet without data to the host: `length` bytes were taken from it.
     pub fn bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus, length: u32) {
         let at = self.begin_bulk(id, bulk, status);
         self.finish_bulk(at, length);
     }
 
-    /// The answer to a bulk packet with data to the host. `fill` puts the data in the place given, which has the length
-    /// asked for, and says how it ended and how many bytes there are; or `None` where there is nothing yet: then
-    /// nothing is sent, and the result is `false`.
+    /// Answers a bulk packet with data to the host. `fill` gets a buffer of the requested length, and returns the
+    /// status and the number of bytes. If it returns `None`, there is no data yet: then nothing is sent, and the result
+    /// is `false`.
     pub fn bulk_in(
         &mut self,
         id: u64,
@@ -278,7 +278,7 @@ impl Outbox {
         self.room(bytes.len()).copy_from_slice(bytes);
     }
 
-    /// The next `length` bytes, for the caller to fill.
+    /// Reserves the next `length` bytes for the caller to fill.
     fn room(&mut self, length: usize) -> &mut [u8] {
         let from = self.end;
         self.end += length;
@@ -289,7 +289,7 @@ impl Outbox {
     }
 }
 
-/// Where a packet being written has its length, and where its body begins.
+/// Position of a packet being written: its length field and its body.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     length_at: usize,

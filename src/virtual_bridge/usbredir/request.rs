@@ -1,4 +1,4 @@
-//! Packets from the usb-guest (QEMU), taken out of the bytes that come in.
+//! Parser of packets from the usb-guest (QEMU).
 
 use thiserror::Error;
 
@@ -22,7 +22,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// The SETUP packet.
+    /// Encodes the SETUP packet.
     pub fn to_bytes(self) -> [u8; 8] {
         let [[value_low, value_high], [index_low, index_high], [length_low, length_high]] =
             [self.value, self.index, self.length].map(u16::to_le_bytes);
@@ -42,16 +42,16 @@ pub struct Bulk {
     pub endpoint: u8,
     /// The stream, 0 for none.
     pub stream: u32,
-    /// Bytes asked for (IN) or carried (OUT).
+    /// Number of bytes requested (IN) or carried (OUT).
     pub length: u32,
 }
 
-/// What a usb-guest (QEMU) sends.
+/// A packet from the usb-guest (QEMU).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request<'a> {
     /// The first packet, once.
     Hello(Capabilities),
-    /// Reset the port.
+    /// Resets the port.
     Reset,
     /// SET_CONFIGURATION.
     SetConfiguration {
@@ -81,30 +81,30 @@ pub enum Request<'a> {
         /// bInterfaceNumber.
         interface: u8,
     },
-    /// Give endpoints streams.
+    /// Allocates streams for endpoints.
     AllocStreams {
         /// The packet's id.
         id: u64,
         /// Bit n is OUT endpoint n, bit 16+n IN endpoint n.
         endpoints: u32,
-        /// How many.
+        /// Number of streams.
         count: u32,
     },
-    /// Take them away.
+    /// Frees the endpoints' streams.
     FreeStreams {
         /// The packet's id.
         id: u64,
         /// Bit n is OUT endpoint n, bit 16+n IN endpoint n.
         endpoints: u32,
     },
-    /// End a pending data packet.
+    /// Cancels a pending data packet.
     Cancel {
         /// The data packet's id.
         id: u64,
     },
-    /// The guest refuses the device.
+    /// The guest rejects the device.
     FilterReject,
-    /// The guest has seen the device go.
+    /// The guest has seen the device leave.
     DisconnectAck,
     /// A control transfer.
     Control {
@@ -124,23 +124,23 @@ pub enum Request<'a> {
         /// Data to the device.
         data: &'a [u8],
     },
-    /// Something that no bridge has endpoints for (isochronous, interrupt), or that was not announced (filters).
+    /// A packet for endpoints that no bridge has (isochronous, interrupt), or that was not announced (filters).
     Other {
         /// The packet's type.
         kind: u32,
     },
 }
 
-/// Bytes that are no usbredir, as far as both sides agreed on it.
+/// Reasons bytes are not valid usbredir for the agreed capabilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum PacketError {
-    /// Anything before the hello.
+    /// A packet arrived before the hello.
     #[error("the first packet is of type {0}, expected a hello (0)")]
     NoHello(u32),
-    /// A second one.
+    /// A second hello arrived.
     #[error("a second hello")]
     SecondHello,
-    /// More than a transfer can have.
+    /// A packet is longer than a transfer can be.
     #[error("a packet of type {kind} announces {length} bytes, at most {MAX_DATA} and a header are possible")]
     TooLong {
         /// The packet's type.
@@ -148,7 +148,7 @@ pub enum PacketError {
         /// The length announced.
         length: u32,
     },
-    /// A packet of another length than its type has.
+    /// A packet's length does not match its type.
     #[error("a packet of type {kind} has {length} bytes, which is not what that type has")]
     Length {
         /// The packet's type.
@@ -156,7 +156,7 @@ pub enum PacketError {
         /// Its length.
         length: u32,
     },
-    /// A data packet whose direction, length field and data do not agree.
+    /// A data packet's direction, length field and data disagree.
     #[error("a packet of type {kind} for endpoint {endpoint:#04x} says {announced} bytes and carries {carried}")]
     Data {
         /// The packet's type.
@@ -170,19 +170,19 @@ pub enum PacketError {
     },
 }
 
-/// Takes packets out of the bytes that came in.
+/// Parses packets from received bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
     agreed: Option<Capabilities>,
 }
 
 impl Parser {
-    /// The capabilities that count, once the hello is in.
+    /// The agreed capabilities, after the hello.
     pub const fn agreed(&self) -> Option<Capabilities> {
         self.agreed
     }
 
-    /// The next packet in `bytes` and how many bytes it takes, or `None` where its end is still to come.
+    /// Parses the next packet in `bytes` and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
     /// [`PacketError`]. There is no way to find the next packet after one.
@@ -263,7 +263,8 @@ fn control(id: u64, body: &[u8]) -> Option<Result<Request<'_>, PacketError>> {
     Some(carried.map(|()| Request::Control { id, setup, data }))
 }
 
-/// A packet to the device carries its data, one from the device carries none; and no transfer is longer than the most.
+/// Checks that a packet to the device carries its data, that one from the device carries none, and that the transfer is
+/// not too long.
 fn carries(kind: u32, endpoint: u8, announced: u32, data: &[u8]) -> Result<(), PacketError> {
     let expected = if endpoint & 0x80 != 0 { 0 } else { announced as usize };
     if data.len() == expected && announced as usize <= MAX_DATA {
@@ -289,7 +290,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// A packet as QEMU lays it out, ids of 64 bits unless it is the hello.
+    /// Builds a packet as QEMU lays it out, with 64-bit ids unless it is the hello.
     fn packet(kind: u32, id: u64, body: &[u8]) -> Vec<u8> {
         let mut bytes = [kind.to_le_bytes(), (body.len() as u32).to_le_bytes()].concat();
         let id_len = if kind == kind::HELLO { 4 } else { 8 };

@@ -17,14 +17,15 @@ use crate::interrupt::Interrupt;
 use crate::pcap::Bus;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 
-/// A peer that owes the rest of a packet, or does not read what it asked for, is given up after this time.
+/// Time after which a peer is given up that owes the rest of a packet or does not read its answers.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a wait goes on before Ctrl-C is looked for.
+/// Interval between checks for Ctrl-C.
 const LOOK_UP: Duration = Duration::from_millis(100);
-/// How long an answer waits for others to be sent with it. A unit that has much to do for a packet, as firmware has that
-/// moves data itself, would else keep its guest idle until it has worked off all that the guest has in flight.
+/// How long an answer may wait for others to be sent with it. Without this limit, a unit that works long on each
+/// packet, such as firmware that moves data itself, would keep its guest idle until it has answered everything in
+/// flight.
 const ANSWER_PATIENCE: Duration = Duration::from_micros(300);
-/// Bytes asked of the socket at once; a Unix socket of Linux holds about as many.
+/// Bytes to read from the socket at once. A Unix socket of Linux holds about as many.
 const READ_LEN: usize = 256 << 10;
 
 /// Events for the user who runs the server.
@@ -34,16 +35,16 @@ pub enum ServerEvent {
     Connected,
     /// Something happened to the unit.
     Unit(GuestEvent),
-    /// The guest has left between two packets.
+    /// The guest left between two packets.
     Left,
-    /// The connection was given up, which pulls the unit's cable; the next guest is waited for.
+    /// The connection was given up, which pulls the unit's cable. The server waits for the next guest.
     GivenUp(ConnectionError),
 }
 
-/// Why a connection was given up.
+/// Reasons a connection was given up.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ConnectionError {
-    /// No usbredir.
+    /// The guest sent invalid usbredir.
     #[error("what the peer sends is no usbredir")]
     #[diagnostic(code(asmpatch::serve::protocol))]
     Packet(#[from] PacketError),
@@ -51,23 +52,23 @@ pub enum ConnectionError {
     #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
     #[diagnostic(code(asmpatch::serve::cut_off))]
     CutOff {
-        /// Bytes of the packet that had come.
+        /// Number of bytes of the packet that had arrived.
         missing_from: usize,
     },
-    /// Nothing moves.
+    /// The peer makes no progress.
     #[error("the peer {what} for {PATIENCE:?}")]
     #[diagnostic(code(asmpatch::serve::stuck))]
     Stuck {
-        /// What it does not do.
+        /// What the peer fails to do.
         what: &'static str,
     },
-    /// The system's own error.
+    /// The system reported an error.
     #[error("the connection failed")]
     #[diagnostic(code(asmpatch::serve::io))]
     Io(#[from] io::Error),
 }
 
-/// Why a server ended by itself.
+/// The error that ended a server.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot wait for connections on {address}")]
 #[diagnostic(code(asmpatch::serve::wait))]
@@ -76,13 +77,13 @@ pub struct ServeError {
     source: io::Error,
 }
 
-/// Serves `unit` to one guest after another, until Ctrl-C. With `once`, until the first one has left.
+/// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///
-/// `bus` is where the traffic is recorded. Each guest finds the unit just powered on, as after plugging it in; when the connection ends, whyever it does, the
-/// cable is pulled.
+/// Records the traffic on `bus`. Each guest finds the unit just powered on, as after plugging it in. When the
+/// connection ends for any reason, the cable is pulled.
 ///
 /// # Errors
-/// [`ServeError`]. What goes wrong with a connection only ends that connection.
+/// [`ServeError`]. An error of a connection only ends that connection.
 pub fn serve(
     unit: &mut VirtualBridge,
     listener: &Listener,
@@ -120,7 +121,7 @@ struct Connection<'u> {
     session: Session<'u>,
     inbox: Inbox,
     outbox: Outbox,
-    /// When a byte last moved.
+    /// Time at which a byte last moved.
     moved_at: Instant,
 }
 
@@ -138,7 +139,7 @@ impl<'u> Connection<'u> {
         }
     }
 
-    /// Until the peer leaves, or Ctrl-C.
+    /// Serves until the peer leaves, or until Ctrl-C.
     fn run(mut self, interrupt: Interrupt<'_>, report: &mut dyn FnMut(ServerEvent)) -> Result<(), ConnectionError> {
         let mut tell = |event| report(ServerEvent::Unit(event));
         while !interrupt.is_requested() {
@@ -148,7 +149,7 @@ impl<'u> Connection<'u> {
                 Received::Bytes => self.work_off(&mut tell)?,
                 Received::Nothing => {
                     self.session.replug_where_asked();
-                    // What was left because the outbox was full.
+                    // Requests that remained because the outbox was full.
                     self.work_off(&mut tell)?;
                     let until = self.settle(&mut tell)?;
                     self.refuse_silent_guest()?;
@@ -194,7 +195,7 @@ impl<'u> Connection<'u> {
                     self.moved_at = Instant::now();
                 }
                 Err(error) if is_not_yet(&error) => break,
-                // Whether it left between two packets is seen by reading.
+                // Reading tells whether it left between two packets.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     let unsent = self.outbox.unsent().len();
                     self.outbox.advance(unsent);
@@ -221,14 +222,14 @@ impl<'u> Connection<'u> {
         if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
     }
 
-    /// Does what is due by itself, and sends it; returns how long until the next such thing.
+    /// Does and sends what is due by itself. Returns the time until the next due event.
     fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, ConnectionError> {
         loop {
             let _ = self.session.settle(&mut self.outbox, tell);
             let mut until = self.session.wake_in();
             let is_settled = until.is_some() || !self.session.settle(&mut self.outbox, tell);
             let is_due = self.outbox.is_due();
-            // What has just been said goes out before anything is waited for.
+            // Send the latest answers before waiting for anything.
             self.write()?;
             if is_settled && !is_due {
                 until = until.or_else(|| self.session.wake_in());
@@ -268,7 +269,7 @@ fn wait(socket: &impl AsFd, events: PollFlags, longest: Duration) -> io::Result<
     }
 }
 
-/// Bytes that have come and are not worked off yet.
+/// Received bytes that are not processed yet.
 #[derive(Debug, Default)]
 struct Inbox {
     storage: Vec<u8>,
@@ -281,7 +282,7 @@ impl Inbox {
         &self.storage[self.start..self.end]
     }
 
-    /// Where the next bytes go. What is left of an unfinished packet moves to the front first.
+    /// Buffer for the next bytes. Moves the rest of an unfinished packet to the front first.
     fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.storage.copy_within(self.start..self.end, 0);

@@ -1,4 +1,4 @@
-//! One usb-guest and the unit that it is given: requests in, answers out, without any I/O.
+//! A session of one usb-guest with its unit: requests in, answers out, without any I/O.
 
 mod bulk;
 
@@ -21,41 +21,41 @@ use crate::virtual_bridge::{ControlAnswer, LinkSpeed, STREAMS, VirtualBridge};
 pub enum GuestEvent {
     /// The unit was plugged into the guest.
     Plugged {
-        /// Its identity.
+        /// The unit's identity.
         id: UsbId,
-        /// What runs on it.
+        /// The unit's state.
         state: BridgeState,
     },
-    /// The unit went away: a reset, a fault, a lost power.
+    /// The unit went away: a reset, a fault, or a power loss.
     Unplugged,
     /// The guest chose an alternate setting.
     Alternate(u8),
     /// The guest reset the port.
     PortReset,
-    /// The guest's filter refuses the device.
+    /// The guest's filter rejects the device.
     Refused,
 }
 
-/// Control requests without an answer that are kept for the guest to cancel. A guest that sends more has them stalled.
+/// Maximum number of unanswered control requests kept for the guest to cancel. Further ones are stalled.
 const MOST_SILENT: usize = 16;
 
-/// How a guest's unit is plugged in.
+/// Plug state of a guest's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Plug {
     /// The guest has not said hello.
     NoGuest,
-    /// Not there.
+    /// Unplugged.
     Out,
-    /// Not there, and the guest has yet to acknowledge that.
+    /// Unplugged; the guest has not acknowledged it yet.
     OutUnacknowledged,
-    /// There.
+    /// Plugged in.
     In {
         /// [`VirtualBridge::attachments`] at that time.
         attachment: u64,
     },
 }
 
-/// One connection.
+/// A session of one connection.
 #[derive(Debug)]
 pub struct Session<'u> {
     unit: &'u mut VirtualBridge,
@@ -64,15 +64,15 @@ pub struct Session<'u> {
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
-    /// The control requests that the firmware does not answer.
+    /// Control requests that the firmware does not answer.
     silent: Vec<(u64, Setup)>,
-    /// Buffers of packets that have been answered, for those to come.
+    /// Buffers of answered packets, for reuse.
     spare: Vec<Vec<u8>>,
     recorder: Recorder,
 }
 
 impl<'u> Session<'u> {
-    /// A session that has said nothing yet.
+    /// Creates a session that has sent nothing yet.
     pub fn new(unit: &'u mut VirtualBridge) -> Self {
         Self {
             unit,
@@ -87,7 +87,7 @@ impl<'u> Session<'u> {
         }
     }
 
-    /// The same session, recorded as traffic on this bus.
+    /// Records the session as traffic on this bus.
     pub fn recorded(mut self, bus: Option<Bus>) -> Self {
         self.recorder = Recorder::new(bus);
         self
@@ -98,9 +98,9 @@ impl<'u> Session<'u> {
         self.plug != Plug::NoGuest
     }
 
-    /// Works off every whole packet in `bytes`, as long as `out` takes more; returns the bytes that those took.
+    /// Processes the complete packets in `bytes` while `out` takes more. Returns the number of bytes processed.
     ///
-    /// # Errors
+    /// [`PacketError`]: the connection is unusable.
     /// [`PacketError`]: the connection is of no more use.
     pub fn receive(
         &mut self,
@@ -119,21 +119,21 @@ impl<'u> Session<'u> {
         Ok(used)
     }
 
-    /// Does what has become possible by itself, as time passes. Returns whether that was anything.
+    /// Does what has become possible as time passed. Returns whether it did anything.
     pub fn settle(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
         let answered = self.answer_waiting(out);
         self.follow_the_unit(out, tell) || answered
     }
 
-    /// Replugs the unit where another process asks for that.
+    /// Replugs the unit if another process asks for it.
     pub fn replug_where_asked(&mut self) {
         if self.unit.takes_replug_request() {
             self.unit.replug();
         }
     }
 
-    /// How long until [`Session::settle`] may do something without a packet from the guest. It is called once more
-    /// where this is `None`: the moment may just have passed.
+    /// Time until [`Session::settle`] may do something without a packet from the guest. If this is `None`, call
+    /// `settle` once more: the moment may just have passed.
     pub fn wake_in(&self) -> Option<Duration> {
         self.unit.wake_in()
     }
@@ -146,7 +146,7 @@ impl<'u> Session<'u> {
             }
             Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
             Request::FilterReject => tell(GuestEvent::Refused),
-            // What was on its way when the unit went: the guest has dropped it too.
+            // The guest has dropped what was on its way when the unit left, too.
             _ if !matches!(self.plug, Plug::In { .. }) => {}
             Request::Reset => {
                 self.cancel_all(out);
@@ -215,7 +215,7 @@ impl<'u> Session<'u> {
                 return self.answer_control(id, setup, RedirStatus::Success, data, &bytes, out);
             }
             Some(ControlAnswer::Stall) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
-            // Firmware that does not answer: the guest gives up by itself, and cancels.
+            // The firmware does not answer. The guest gives up by itself, and cancels.
             Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
             Some(ControlAnswer::Silent) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
             None => {}
@@ -239,7 +239,7 @@ impl<'u> Session<'u> {
         self.answer_control(id, setup, status, data, &back, out);
     }
 
-    /// `data` came from the guest, `back` goes to it.
+    /// Answers and records a control transfer. `data` came from the guest, `back` goes to it.
     fn answer_control(&self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], back: &[u8], out: &mut Outbox) {
         let moved = match status {
             RedirStatus::Success if !setup.is_in() => data,
@@ -249,9 +249,9 @@ impl<'u> Session<'u> {
         out.control(id, setup, status, back, moved.len() as u16);
     }
 
-    /// Plugs the unit in and out of the guest as it comes and goes. Returns whether it did.
+    /// Plugs and unplugs the unit in the guest as it comes and goes. Returns whether it did.
     fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
-        // Polling lets a unit come back whose time has come; what has happened shows in the state then.
+        // Polling brings back a unit whose time has come. The state then shows what has happened.
         while self.unit.poll_event().is_some() {}
         let now = self.unit.is_attached().then(|| self.unit.attachments());
         let before = self.plug;
@@ -293,7 +293,7 @@ impl<'u> Session<'u> {
         self.plug != before
     }
 
-    /// Says what the selected alternate has, which the guest must know before it hears that it is set.
+    /// Describes the selected alternate, which the guest must know before the answer that it is set.
     fn announce_alternate(&self, out: &mut Outbox) {
         let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
         out.interface_info(setting.class);
@@ -305,7 +305,7 @@ impl<'u> Session<'u> {
         out.ep_info(&pipes);
     }
 
-    /// Whether all of these endpoints have streams now.
+    /// Whether all of these endpoints have streams in the selected alternate.
     fn can_stream(&self, endpoints: u32) -> bool {
         let setting = self.unit.descriptors().setting(self.unit.alternate());
         let with_streams = setting.iter().flat_map(|setting| &setting.pipes).filter(|pipe| pipe.streams > 0);

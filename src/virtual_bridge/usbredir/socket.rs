@@ -10,12 +10,12 @@ use std::str::FromStr;
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Where to listen, written `unix:PATH`.
+/// Address to listen on, written `unix:PATH`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(PathBuf);
 
 impl Address {
-    /// The socket's path.
+    /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -27,7 +27,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A text that is no address.
+/// The text is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("expected `unix:PATH`, as in `unix:/tmp/bridge.sock`")]
 pub struct ParseAddressError;
@@ -43,45 +43,45 @@ impl FromStr for Address {
     }
 }
 
-/// Why nobody can connect.
+/// Reasons the server can't listen.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ListenError {
     /// Another server listens there.
     #[error("{address}: another program listens there")]
     #[diagnostic(code(asmpatch::serve::in_use))]
     InUse {
-        /// Where.
+        /// The address.
         address: Address,
     },
-    /// Something else is in the way, and it is not ours to remove.
+    /// Another file is in the way, and it is not ours to remove.
     #[error("{address}: there is a file, and it is no socket")]
     #[diagnostic(code(asmpatch::serve::not_a_socket))]
     NotASocket {
-        /// Where.
+        /// The address.
         address: Address,
     },
-    /// The system refuses.
+    /// The system reported an error.
     #[error("cannot listen on {address}")]
     #[diagnostic(code(asmpatch::serve::listen))]
     Io {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A socket that listens; its file goes away with it, unless another server has put its own there meanwhile.
+/// A listening socket. Removes its file when dropped, unless another server has put its own there.
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
     address: Address,
-    /// The file's device and inode, which is not given to another file while the socket is open.
+    /// The file's device and inode. No other file gets them while the socket is open.
     file: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens. A socket that a server which has ended left behind is replaced.
+    /// Listens at the address. Replaces a socket that an ended server left behind.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -102,15 +102,15 @@ impl Listener {
         Ok(Self { socket, address: address.clone(), file: file_at(&address.0) })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// The next peer that has connected, if any.
+    /// Accepts the next connected peer, if there is one.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn accept(&self) -> io::Result<Option<UnixStream>> {
         match self.socket.accept() {
             Ok((peer, _)) => {
@@ -130,7 +130,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if self.file.is_some() && file_at(&self.address.0) == self.file {
-            // Nothing is lost where it is gone already.
+            // If the file is gone already, nothing is lost.
             let _ = std::fs::remove_file(&self.address.0);
         }
     }

@@ -1,4 +1,4 @@
-//! Bulk-Only's faults: one command at a time.
+//! Faults of Bulk-Only: one command at a time.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -12,21 +12,21 @@ use crate::virtual_bridge::scenario::FaultKind;
 const CSW_SIGNATURE: &[u8] = b"USBS";
 const REQUEST_SENSE: u8 = 0x03;
 
-/// What the wire knows of a command under way.
+/// State of a command in progress on the wire.
 #[derive(Debug)]
 struct Command {
     tag: u32,
     host_len: u32,
     verdict: Verdict,
-    /// The firmware has not seen it.
+    /// The command was kept from the firmware.
     is_kept: bool,
-    /// It is REQUEST SENSE, and the one before it was kept from the firmware.
+    /// The command is REQUEST SENSE, and the command before it was kept from the firmware.
     tells_abort: bool,
-    /// Bytes from the host that are still to come: for the firmware, or where it is kept, for nobody.
+    /// Bytes still to come from the host: for the firmware, or to be dropped if the command is kept from it.
     out_left: u32,
-    /// Data to the host of which half will pass.
+    /// Data to the host, of which half will pass.
     collected: Vec<u8>,
-    /// What the CSW says in place of the firmware's residue.
+    /// Residue for the CSW instead of the firmware's.
     residue: Option<u32>,
     due: VecDeque<Due>,
 }
@@ -34,7 +34,7 @@ struct Command {
 #[derive(Debug, Default)]
 pub(super) struct BulkOnlyWire {
     command: Option<Command>,
-    /// The last command was kept from the firmware: REQUEST SENSE tells that it was aborted.
+    /// The last command was kept from the firmware. REQUEST SENSE reports that it was aborted.
     was_aborted: bool,
 }
 
@@ -44,7 +44,7 @@ impl BulkOnlyWire {
         if matches!(command.due.front(), Some(Due::Status(_))) { command.verdict.ready_at } else { None }
     }
 
-    /// A packet on 0x02, and whether the unit vanishes with it.
+    /// Handles a packet on 0x02. Also returns whether the unit vanishes with it.
     pub(super) fn out(
         &mut self,
         chip: &mut ServedChip,
@@ -98,7 +98,7 @@ impl BulkOnlyWire {
         (OutReply::Accepted, false)
     }
 
-    /// The host asks 0x81 for a packet.
+    /// Handles the host's request for a packet on 0x81.
     pub(super) fn input(&mut self, chip: &mut ServedChip, halts: &mut Halts) -> InReply {
         let Some(command) = &mut self.command else { return chip.bulk_in(DATA_IN, 0) };
         loop {
@@ -132,7 +132,7 @@ impl BulkOnlyWire {
                     }
                     return InReply::Packet(packet);
                 }
-                // The firmware halts behind its data: what passes of that goes first.
+                // The firmware halts after its data. The data that passes goes first.
                 InReply::Stall if !command.collected.is_empty() => {
                     command.cut(most);
                     if command.due.is_empty() {
@@ -150,7 +150,7 @@ impl Command {
         self.verdict.fault == Some(FaultKind::Timeout)
     }
 
-    /// A packet of its data from the host.
+    /// Handles a packet of the command's data from the host.
     fn data(&mut self, chip: &mut ServedChip, packet: &[u8], halts: &mut Halts) -> OutReply {
         let len = packet.len() as u32;
         if !self.is_kept {
@@ -168,7 +168,7 @@ impl Command {
         if taken { OutReply::Accepted } else { OutReply::Stall }
     }
 
-    /// The firmware never sees it: it ends aborted, with its data pipe halted.
+    /// Keeps the command from the firmware: it ends aborted, with its data pipe halted.
     fn keep(&mut self, is_out: bool, halts: &mut Halts) {
         self.is_kept = true;
         if !is_out {
@@ -185,7 +185,7 @@ impl Command {
         packet.len() == CSW_LEN && packet.starts_with(CSW_SIGNATURE) && packet[4..8] == self.tag.to_le_bytes()
     }
 
-    /// Its CSW has left the firmware.
+    /// Ends the command: its CSW has left the firmware.
     fn end(&mut self, mut csw: Vec<u8>, most: usize) {
         match self.verdict.fault {
             Some(FaultKind::BadTag) => csw[4..8].iter_mut().for_each(|byte| *byte = !*byte),
@@ -203,7 +203,7 @@ impl Command {
         self.due.push_back(Due::Status(csw));
     }
 
-    /// Half of the data passes.
+    /// Passes half of the data.
     fn cut(&mut self, most: usize) {
         let data = std::mem::take(&mut self.collected);
         self.residue = Some(self.host_len.saturating_sub(data.len() as u32 / 2));

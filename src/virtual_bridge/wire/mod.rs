@@ -1,8 +1,8 @@
-//! The wire between a host and firmware that answers by itself, with the scenario's faults on it.
+//! The wire between a host and firmware that answers by itself, with the scenario's faults.
 //!
-//! The firmware knows nothing of a fault. A packet passes, or is changed on its way, or is kept from one of the two; what
-//! is kept from the firmware is answered here, as docs/virtual-bridge.md says. Only Bulk-Only and UAS have commands
-//! that a fault can strike: on an interface of another class every packet passes.
+//! The firmware knows nothing of a fault. The wire passes a packet, changes it, or keeps it from one of the two sides.
+//! It answers packets that it keeps from the firmware itself, as docs/virtual-bridge.md says. Faults strike only
+//! commands of Bulk-Only and UAS; on an interface of another class every packet passes.
 
 mod bulk_only;
 mod uas;
@@ -20,20 +20,20 @@ use crate::scsi::{Sense, SenseKey};
 /// The chip at the other end.
 type ServedChip = Chip<NorFlash>;
 
-/// What a command answers that a fault has cut off.
+/// Sense of a command that a fault has cut off.
 const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
 
-/// What is spoken on the bulk pipes.
+/// Protocol on the bulk pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Protocol {
     BulkOnly,
     Uas,
-    /// Nothing that has commands.
+    /// A protocol without commands.
     Other,
 }
 
 impl Protocol {
-    /// By bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
+    /// Finds the protocol by bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
     pub(super) const fn of(class: [u8; 3]) -> Self {
         match class {
             [0x08, 0x06, 0x50] => Self::BulkOnly,
@@ -43,10 +43,10 @@ impl Protocol {
     }
 }
 
-/// What the host gets next on a pipe that waits for it.
+/// Next item for the host on a waiting pipe.
 #[derive(Debug)]
 enum Due {
-    /// The pipe halts.
+    /// A halt of the pipe.
     Halt,
     /// A packet.
     Packet(Vec<u8>),
@@ -54,7 +54,7 @@ enum Due {
     Status(Vec<u8>),
 }
 
-/// Endpoints that a fault has halted; those that the firmware has are its own.
+/// Endpoints that a fault has halted. The firmware keeps its own halts.
 #[derive(Debug, Default)]
 struct Halts(Vec<Endpoint>);
 
@@ -74,14 +74,14 @@ impl Halts {
     }
 }
 
-/// What the wire does to a command, and when its status may pass.
+/// Effect of the wire on a command, and the earliest time of its status.
 #[derive(Debug, Clone, Copy)]
 struct Verdict {
     fault: Option<FaultKind>,
     ready_at: Option<Instant>,
 }
 
-/// Judges each command once, also where the unit takes it only when it is offered again.
+/// Judges each command once, even if the unit takes it only when it is offered again.
 #[derive(Debug, Default)]
 struct Judge {
     command_time: Duration,
@@ -119,7 +119,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// A wire on which a command's status comes no sooner than `command_time` after it.
+    /// Creates a wire on which a command's status comes no sooner than `command_time` after it.
     pub(super) fn new(command_time: Duration) -> Self {
         Self {
             protocol: Protocol::Other,
@@ -131,18 +131,18 @@ impl Wire {
         }
     }
 
-    /// Starts over with another alternate setting's protocol, or the same: what was under way is forgotten.
+    /// Starts over with the protocol of another alternate setting, or the same one. Drops commands in progress.
     pub(super) fn start_over(&mut self, protocol: Protocol) {
         *self = Self { protocol, ..Self::new(self.judge.command_time) };
     }
 
-    /// Bulk-Only Mass Storage Reset: the command is forgotten; halts stay (Bulk-Only Transport 1.0, section 3.1).
+    /// Drops the command on a Bulk-Only Mass Storage Reset. Halts stay (Bulk-Only Transport 1.0, section 3.1).
     pub(super) fn mass_storage_reset(&mut self) {
         self.bulk_only = BulkOnlyWire::default();
         self.judge.taken();
     }
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT).
+    /// Clears a halt.
     pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
         self.halts.clear(endpoint);
     }
@@ -157,7 +157,7 @@ impl Wire {
         self.has_vanished
     }
 
-    /// When a status that is held back now may pass.
+    /// Time at which a delayed status may pass.
     pub(super) fn ready_at(&self) -> Option<Instant> {
         match self.protocol {
             Protocol::BulkOnly => self.bulk_only.ready_at(),
@@ -166,7 +166,7 @@ impl Wire {
         }
     }
 
-    /// A packet from the host.
+    /// Handles a packet from the host.
     pub(super) fn bulk_out(
         &mut self,
         chip: &mut ServedChip,
@@ -193,7 +193,7 @@ impl Wire {
         reply
     }
 
-    /// The host asks for a packet.
+    /// Handles the host's request for a packet.
     pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> InReply {
         if self.halts.holds(endpoint) {
             return InReply::Stall;
@@ -207,18 +207,18 @@ impl Wire {
     }
 }
 
-/// What passes of data to the host that a fault cuts short: the first half, packet by packet.
+/// The part that passes of data to the host that a fault cuts short: the first half, packet by packet.
 fn first_half(data: &[u8], most: usize) -> impl Iterator<Item = Vec<u8>> {
     data[..data.len() / 2].chunks(most).map(<[u8]>::to_vec)
 }
 
-/// What passes of data from the host that a fault cuts short: as many whole packets as half of it holds.
+/// The part that passes of data from the host that a fault cuts short: as many whole packets as fit into half of it.
 fn packets_in_half(len: u32, most: usize) -> u32 {
     let most = most as u32;
     len / 2 / most * most
 }
 
-/// Whether a status that is held until then may pass.
+/// Whether a status that is delayed until `at` may pass.
 fn is_ready(at: Option<Instant>) -> bool {
     at.is_none_or(|at| at <= Instant::now())
 }

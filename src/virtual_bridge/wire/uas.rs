@@ -1,4 +1,4 @@
-//! UAS's faults: many tags at once, each struck by itself.
+//! Faults of UAS: many tags at once, each struck separately.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -17,23 +17,23 @@ const READ_READY: u8 = 0x06;
 const WRITE_READY: u8 = 0x07;
 /// Response code "invalid information unit" (UAS-3, table 20).
 const INVALID_IU: u8 = 0x02;
-/// Commands that are followed at once. A host with more of them under way loses sight of none: the oldest passes.
+/// Maximum number of commands that are followed at once. If a host has more in progress, the oldest passes.
 const FOLLOWED: usize = 64;
 
-/// What the wire knows of a command that it does something to.
+/// State of a command that the wire does something to.
 #[derive(Debug)]
 struct Task {
     tag: Tag,
     verdict: Verdict,
-    /// The firmware has not seen it.
+    /// The command was kept from the firmware.
     is_kept: bool,
-    /// Its data pipe halts when the host comes for it.
+    /// The command's data pipe halts on the host's next request.
     halts_data: Option<Direction>,
-    /// Bytes from the host that are taken for nobody.
+    /// Bytes from the host to drop.
     out_left: u32,
-    /// Data to the host of which half will pass, once it is all there.
+    /// Data to the host, of which half will pass once it is complete.
     collected: Vec<u8>,
-    /// Whether any packet of data came, an empty one included.
+    /// Whether any packet of data arrived, including an empty one.
     has_data: bool,
     data: VecDeque<Vec<u8>>,
     status: VecDeque<Due>,
@@ -42,9 +42,9 @@ struct Task {
 #[derive(Debug, Default)]
 pub(super) struct UasWire {
     tasks: Vec<Task>,
-    /// Units for the host that came while another one was looked for.
+    /// Units for the host that arrived while another was being fetched.
     passing: VecDeque<Vec<u8>>,
-    /// At high speed: whose data moves, as READ READY and WRITE READY have told the host.
+    /// At high speed: the command whose data moves, as READ READY and WRITE READY have told the host.
     reading: Option<Tag>,
     writing: Option<Tag>,
 }
@@ -55,7 +55,7 @@ impl UasWire {
         held.filter_map(|task| task.verdict.ready_at).min()
     }
 
-    /// A unit on 0x04, and whether the unit vanishes with it.
+    /// Handles a unit on 0x04. Also returns whether the unit vanishes with it.
     pub(super) fn command(
         &mut self,
         chip: &mut ServedChip,
@@ -125,7 +125,7 @@ impl UasWire {
         (OutReply::Accepted, false)
     }
 
-    /// Data from the host on 0x02.
+    /// Handles data from the host on 0x02.
     pub(super) fn out(&mut self, chip: &mut ServedChip, stream: u16, packet: &[u8], halts: &mut Halts) -> OutReply {
         let tag = if stream == 0 { self.writing } else { Some(Tag(stream)) };
         let Some(task) = self.tasks.iter_mut().find(|task| task.is_kept && Some(task.tag) == tag) else {
@@ -142,7 +142,7 @@ impl UasWire {
         if taken { OutReply::Accepted } else { OutReply::Nak }
     }
 
-    /// The host asks 0x81 for a packet.
+    /// Handles the host's request for a packet on 0x81.
     pub(super) fn input(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
         let tag = if stream == 0 { self.reading } else { Some(Tag(stream)) };
         let is_meant = |task: &Task| Some(task.tag) == tag && (task.is_kept || task.is_cut());
@@ -176,7 +176,7 @@ impl UasWire {
         }
     }
 
-    /// The host asks 0x83 for a packet.
+    /// Handles the host's request for a packet on 0x83.
     pub(super) fn status(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
         loop {
             if let Some(at) = self.tasks.iter().position(|task| task.has_status(stream)) {
@@ -205,7 +205,7 @@ impl UasWire {
         }
     }
 
-    /// Takes a unit for the host from the firmware, where there is one.
+    /// Fetches a unit for the host from the firmware, if there is one.
     fn fetch(&mut self, chip: &mut ServedChip, stream: u16) -> bool {
         match chip.bulk_in(STATUS_IN, stream) {
             InReply::Packet(unit) => {
@@ -216,7 +216,7 @@ impl UasWire {
         }
     }
 
-    /// Puts a unit where the host will find it.
+    /// Stores a unit where the host will find it.
     fn file(&mut self, unit: Vec<u8>, most: usize) {
         let ends = matches!(unit.first(), Some(&SENSE | &RESPONSE));
         let known = self.tasks.iter_mut().find(|task| !task.is_kept && Some(task.tag) == tag_of(&unit));
@@ -226,7 +226,7 @@ impl UasWire {
         }
     }
 
-    /// Passes a unit to the host, which knows then whose data moves.
+    /// Passes a unit to the host, which then knows whose data moves.
     fn told(&mut self, unit: Vec<u8>) -> InReply {
         match unit.first() {
             Some(&READ_READY) => self.reading = tag_of(&unit),
@@ -238,19 +238,19 @@ impl UasWire {
 }
 
 impl Task {
-    /// The firmware never sees it: this is what the status pipe has instead.
+    /// Keeps the command from the firmware, and queues what the status pipe returns instead.
     fn keep(&mut self, first: Vec<Due>, unit: Vec<u8>) {
         self.is_kept = true;
         self.status.extend(first);
         self.status.push_back(Due::Status(unit));
     }
 
-    /// Whether half of its data to the host is to pass.
+    /// Whether only half of the command's data to the host will pass.
     fn is_cut(&self) -> bool {
         self.verdict.fault == Some(FaultKind::ShortData) && !self.is_kept
     }
 
-    /// Whether it has something for the host that asks on this stream: its end only when its data has moved.
+    /// Whether the command has a status for the host on this stream. Its end follows only after its data has moved.
     fn has_status(&self, stream: u16) -> bool {
         let is_here = stream == 0 || self.tag.0 == stream;
         let is_due = match self.status.front() {
@@ -264,7 +264,7 @@ impl Task {
         is_here && is_due
     }
 
-    /// The unit that ends it has left the firmware.
+    /// Ends the command: its final unit has left the firmware.
     fn end(&mut self, mut unit: Vec<u8>, most: usize) {
         match self.verdict.fault {
             Some(FaultKind::BadTag) => {
@@ -276,7 +276,7 @@ impl Task {
             Some(FaultKind::ShortData) if self.has_data => {
                 let data = std::mem::take(&mut self.collected);
                 self.data.extend(first_half(&data, most));
-                // Without a shorter packet at its end, an empty one ends the host's transfer.
+                // If no shorter packet ends the data, an empty one ends the host's transfer.
                 if (data.len() / 2).is_multiple_of(most) {
                     self.data.push_back(Vec::new());
                 }
@@ -287,7 +287,7 @@ impl Task {
     }
 }
 
-/// The data that a command moves. A command unit does not say, so it is read off the CDB: what is not listed reads.
+/// The data that a command moves. A command unit does not say, so this follows from the CDB. Unlisted commands read.
 fn data_of(cdb: &[u8; 16]) -> DataLength {
     const BLOCK: u32 = 512;
     let length = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
@@ -307,7 +307,7 @@ fn data_of(cdb: &[u8; 16]) -> DataLength {
     }
 }
 
-/// What announces data at high speed, where there are no streams.
+/// The units that announce data at high speed, where there are no streams.
 fn ready(tag: Tag, direction: Direction, most: usize) -> Vec<Due> {
     const HIGH_SPEED: usize = 512;
     if most > HIGH_SPEED {

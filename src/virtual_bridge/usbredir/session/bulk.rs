@@ -1,4 +1,4 @@
-//! A session's data packets: given to the unit, or kept until it answers.
+//! A session's data packets: passed to the unit, or kept until it answers.
 
 use super::{Session, has};
 use crate::bridge::Endpoint;
@@ -8,20 +8,20 @@ use crate::virtual_bridge::usbredir::reply::Outbox;
 use crate::virtual_bridge::usbredir::request::Bulk;
 use crate::virtual_bridge::{InReply, OutReply, STREAMS};
 
-/// Data packets that can wait for the unit at once: more than any driver has in flight.
+/// Maximum number of data packets that wait for the unit: more than any driver has in flight.
 const MAX_WAITING: usize = 1024;
-/// Bytes to the device that can wait: one packet of the greatest length, and as much beside it.
+/// Maximum number of waiting bytes to the device: two packets of the greatest length.
 const MAX_WAITING_DATA: usize = 2 * MAX_DATA;
-/// Larger buffers are not kept for packets to come.
+/// Larger buffers are not kept for reuse.
 const MAX_SPARE: usize = 1 << 20;
 
-/// A data packet that the unit has not answered yet: on a real bus it answers NAK, or NRDY, until it does.
+/// A data packet that the unit has not answered yet. On a real bus it answers NAK or NRDY meanwhile.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) id: u64,
     bulk: Bulk,
     endpoint: Endpoint,
-    /// Data to the device, of which the first `moved` bytes are taken; or what has come from it so far.
+    /// Data to the device, of which the unit has taken the first `moved` bytes; or the data received from it so far.
     data: Vec<u8>,
     pub(super) moved: usize,
     /// Where the traffic is recorded.
@@ -46,7 +46,7 @@ impl Session<'_> {
                 self.recorder.ended(urb, status, moved, &[]);
                 out.bulk(id, &bulk, status, moved as u32);
             }
-            // As a host system that has no memory left for a transfer.
+            // A host system without memory for a transfer answers the same.
             None if !self.has_room_for(data) => {
                 self.recorder.ended(urb, RedirStatus::IoError, moved, &[]);
                 out.bulk(id, &bulk, RedirStatus::IoError, moved as u32);
@@ -64,7 +64,7 @@ impl Session<'_> {
         self.waiting.len() < MAX_WAITING && held + data.len() <= MAX_WAITING_DATA
     }
 
-    /// Gives data to the unit until it has all, or stalls (a status), or wants no more for now (none).
+    /// Gives data to the unit until it has all, stalls (a status), or takes no more for now (`None`).
     fn give(&mut self, endpoint: Endpoint, stream: u32, data: &[u8]) -> (usize, Option<RedirStatus>) {
         let mut moved = 0;
         loop {
@@ -79,19 +79,18 @@ impl Session<'_> {
                     }
                 }
                 OutReply::Stall => return (moved, Some(RedirStatus::Stall)),
-                // A unit that is gone answers nothing any more; the guest hears of that by itself.
+                // A unit that is gone answers nothing. The guest learns of that separately.
                 OutReply::Silent | OutReply::Gone => return (moved, None),
             }
         }
     }
 
-    /// Tries the packets that wait, in their order on each pipe, until none of them can be answered. Returns whether any
-    /// was.
+    /// Retries the waiting packets, in their order on each pipe, until none can be answered. Returns whether any was.
     pub(super) fn answer_waiting(&mut self, out: &mut Outbox) -> bool {
         let at_first = self.waiting.len();
         loop {
             let before = self.progress();
-            // One bit a stream, one word an endpoint: pipes whose first packet has to go on waiting.
+            // One bit for each stream, one word for each endpoint: pipes whose first packet has to wait.
             let mut blocked = [0u64; ENDPOINT_SLOTS];
             let mut at = 0;
             while at < self.waiting.len() {
@@ -102,20 +101,20 @@ impl Session<'_> {
                 blocked[slot] |= bit;
                 at += 1;
             }
-            // A packet of one pipe may be what the unit waits for before it goes on with another.
+            // The unit may need a packet of one pipe before it continues with another.
             if self.progress() == before {
                 return self.waiting.len() < at_first;
             }
         }
     }
 
-    /// Changes with every packet that is answered and with every byte that moves: the number of those that wait, and the
-    /// bytes that they have and had moved.
+    /// A value that changes with every answered packet and every moved byte: the number of waiting packets, and the
+    /// bytes that they hold and have moved.
     fn progress(&self) -> (usize, usize) {
         (self.waiting.len(), self.waiting.iter().map(|waiting| waiting.data.len() + waiting.moved).sum())
     }
 
-    /// Tries one packet that waits; when it is answered it is taken off the list.
+    /// Tries one waiting packet. Removes it from the list once it is answered.
     fn try_answer(&mut self, at: usize, out: &mut Outbox) -> bool {
         if !out.takes_more() {
             return false;
@@ -183,7 +182,7 @@ impl Session<'_> {
     }
 }
 
-/// A pipe: the endpoint's slot, and its stream's bit. Streams above 63 are refused before they get here.
+/// Key of a pipe: the endpoint's slot and the stream's bit. Streams above 63 are rejected earlier.
 fn key(bulk: &Bulk) -> (usize, u64) {
     (slot(bulk.endpoint), 1 << (bulk.stream & 63))
 }

@@ -11,32 +11,34 @@ use super::workload::{Completion, DataPhase};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
 use crate::scsi::{Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
 
-/// Where the running firmware keeps its version. Source: cyrozap's notes.
+/// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
-/// The most bytes that E2 reads in one command. Source: E2's handler in image 240417.
+/// Maximum number of bytes that E2 reads in one command. Source: E2's handler in image 240417.
 const FLASH_READ_MAX: usize = 0x1_0000;
 /// Bytes in NVMe Identify Controller data.
 const IDENTIFY_LEN: usize = 4096;
-/// Bytes in a logical block of the bridge's data buffer and, as far as asmpatch goes, of an SSD.
+/// Length in bytes of a logical block of the bridge's data buffer and, for asmpatch, of an SSD.
 const BLOCK_LEN: usize = 512;
-/// A unit that was just reset answers its next command with UNIT ATTENTION, once per reset that it counts.
+/// Maximum number of UNIT ATTENTIONs to clear. A unit that was just reset answers with one for each reset that it
+/// counts.
 const ATTENTIONS: usize = 3;
 
-/// How long each kind of command may take.
+/// Time limits by kind of command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// What the unit answers out of its head.
+    /// Commands that the unit answers from memory.
     pub short: Duration,
     /// Reading 64 KiB of SPI flash.
     pub flash_read: Duration,
-    /// Erasing and writing 64 KiB of SPI flash: sixteen 4 KiB sectors at up to 0.4 s by NOR data sheets, and the pages.
+    /// Writing 64 KiB of SPI flash: allows for sixteen 4 KiB sector erases at up to 0.4 s by NOR data sheets, and the
+    /// pages.
     pub flash_write: Duration,
     /// READ(16), WRITE(16).
     pub io: Duration,
 }
 
 impl Timeouts {
-    /// Those of the boot loader, which takes its time. Source: openpilot's flasher.
+    /// Time limits for the boot loader, which is slow. Source: openpilot's flasher.
     pub const BOOT_LOADER: Self = Self {
         short: Duration::from_secs(30),
         flash_read: Duration::from_secs(30),
@@ -44,7 +46,7 @@ impl Timeouts {
         io: Duration::from_secs(30),
     };
 
-    /// Those of a unit in this state.
+    /// Time limits for a unit in this state.
     pub fn of(state: BridgeState) -> Self {
         if state == BridgeState::BootLoader { Self::BOOT_LOADER } else { Self::default() }
     }
@@ -61,10 +63,10 @@ impl Default for Timeouts {
     }
 }
 
-/// A bridge: the commands of [`Command`], typed, over a transport.
+/// A bridge: the typed commands of [`Command`] over a transport.
 ///
-/// A CHECK CONDITION is [`CommandError::CheckCondition`] here. UNIT ATTENTION after a reset is cleared first: the
-/// command that meets it is sent again.
+/// A CHECK CONDITION becomes [`CommandError::CheckCondition`]. If a command gets UNIT ATTENTION after a reset, it is
+/// sent again.
 #[derive(Debug)]
 pub struct Bridge<T> {
     transport: T,
@@ -72,17 +74,17 @@ pub struct Bridge<T> {
 }
 
 impl<T: Transport> Bridge<T> {
-    /// A bridge behind this transport.
+    /// Creates a bridge over this transport.
     pub fn new(transport: T) -> Self {
         Self::with_timeouts(transport, Timeouts::default())
     }
 
-    /// A bridge whose commands may take this long.
+    /// Creates a bridge with these time limits.
     pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
         Self { transport, timeouts }
     }
 
-    /// How long each kind of command may take.
+    /// The time limits.
     pub const fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
@@ -92,20 +94,20 @@ impl<T: Transport> Bridge<T> {
         &mut self.transport
     }
 
-    /// Gives the transport back.
+    /// Returns the transport.
     pub fn into_transport(self) -> T {
         self.transport
     }
 
-    /// Brings the device back to where the next command can be sent.
+    /// Recovers the device, so that the next command can be sent.
     ///
     /// # Errors
-    /// [`CommandError::Transport`] where nothing helps.
+    /// [`CommandError::Transport`] if recovery fails.
     pub fn recover(&mut self) -> Result<(), CommandError> {
         Ok(self.transport.recover()?)
     }
 
-    /// TEST UNIT READY: `false` where the unit says NOT READY.
+    /// Sends TEST UNIT READY. Returns `false` if the unit answers NOT READY.
     ///
     /// # Errors
     /// [`CommandError`] for any other refusal.
@@ -119,10 +121,10 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// Standard INQUIRY data.
+    /// Reads standard INQUIRY data.
     ///
     /// # Errors
-    /// [`CommandError`]; [`CommandError::Malformed`] where there are too few.
+    /// [`CommandError`]; [`CommandError::Malformed`] if the data is too short.
     pub fn inquiry(&mut self) -> Result<Inquiry, CommandError> {
         let mut data = [0; INQUIRY_LEN as usize];
         let command = Command::Inquiry { len: INQUIRY_LEN };
@@ -131,10 +133,10 @@ impl<T: Transport> Bridge<T> {
             .map_err(|error| CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() })
     }
 
-    /// E0: a configuration block as it is, whether it is valid or not.
+    /// E0: reads a configuration block without checking it.
     ///
     /// # Errors
-    /// [`CommandError`]; sense 3/11/00 where the flash does not answer.
+    /// [`CommandError`]; sense 3/11/00 if the flash does not answer.
     pub fn read_config(&mut self, block: BlockIndex) -> Result<[u8; CONFIG_BLOCK_LEN], CommandError> {
         let mut data = [0; CONFIG_BLOCK_LEN];
         self.exactly_in(Command::ConfigRead(block), &mut data, self.timeouts.short)?;
@@ -149,7 +151,7 @@ impl<T: Transport> Bridge<T> {
         self.exactly_out(Command::ConfigWrite(block), data, self.timeouts.flash_write)
     }
 
-    /// E2: the first `buffer.len()` bytes of a part of the flash, at most 65,536.
+    /// E2: reads the first `buffer.len()` bytes of a part of the flash, at most 65,536.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -159,7 +161,7 @@ impl<T: Transport> Bridge<T> {
         self.exactly_in(command, buffer, self.timeouts.flash_read)
     }
 
-    /// E3: erases and writes a part of the flash from its start, at most [`Part::max_len`] bytes.
+    /// E3: writes a part of the flash from its start, at most [`Part::max_len`] bytes.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -172,8 +174,8 @@ impl<T: Transport> Bridge<T> {
     /// E4: reads XDATA. Stock firmware takes up to 255 bytes; with the length extension up to 4,096.
     ///
     /// # Errors
-    /// [`CommandError`]; sense 5/24/00 where the firmware does not go that far; [`CommandError::ShortXdata`] where it
-    /// answers with good status and fewer bytes. Bulk-Only's residue may be 0 then, and UAS has none.
+    /// [`CommandError`]; sense 5/24/00 if the firmware does not support the length; [`CommandError::ShortXdata`] if it
+    /// returns fewer bytes with good status. Bulk-Only's residue may be 0 then, and UAS has none.
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::XdataRead { from, len: buffer.len() as u16 };
         within(&command, buffer.len(), usize::from(u16::MAX), "at most 65,535 bytes")?;
@@ -200,7 +202,7 @@ impl<T: Transport> Bridge<T> {
         self.without_data(Command::XdataWrite { at, value }, self.timeouts.short)
     }
 
-    /// The version of the running firmware, through E4.
+    /// Reads the version of the running firmware through E4.
     ///
     /// # Errors
     /// [`CommandError`]; the boot loader refuses.
@@ -210,17 +212,18 @@ impl<T: Transport> Bridge<T> {
         Ok(FirmwareVersion(version))
     }
 
-    /// READ(16): whole blocks of 512 bytes.
+    /// READ(16): reads whole blocks of 512 bytes.
     ///
     /// # Errors
-    /// [`CommandError`]; [`TransportErrorKind::Timeout`](super::TransportErrorKind::Timeout) where nothing behind the bridge answers.
+    /// [`CommandError`]; [`TransportErrorKind::Timeout`](super::TransportErrorKind::Timeout) if nothing behind the
+    /// bridge answers.
     pub fn read16(&mut self, lba: u64, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::Read16 { lba, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, buffer.len())?;
         self.exactly_in(command, buffer, self.timeouts.io)
     }
 
-    /// WRITE(16): whole blocks of 512 bytes. With an SSD behind the bridge this overwrites it.
+    /// WRITE(16): writes whole blocks of 512 bytes. Overwrites an SSD behind the bridge.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -230,7 +233,7 @@ impl<T: Transport> Bridge<T> {
         self.exactly_out(command, data, self.timeouts.io)
     }
 
-    /// READ CAPACITY: `None` where no medium is behind the bridge.
+    /// READ CAPACITY: reads the capacity; `None` if there is no medium behind the bridge.
     ///
     /// # Errors
     /// [`CommandError`] for any refusal other than NOT READY.
@@ -250,21 +253,21 @@ impl<T: Transport> Bridge<T> {
         Ok(Capacity::parse16(&data))
     }
 
-    /// E6: NVMe Identify Controller data of the SSD behind the bridge.
+    /// E6: reads the NVMe Identify Controller data of the SSD behind the bridge.
     ///
     /// # Errors
-    /// [`CommandError`]; with no SSD the unit refuses or does not answer.
+    /// [`CommandError`]; without an SSD the unit refuses or does not answer.
     pub fn identify(&mut self) -> Result<[u8; IDENTIFY_LEN], CommandError> {
         let mut data = [0; IDENTIFY_LEN];
         self.exactly_in(Command::NvmeIdentifyController, &mut data, self.timeouts.short)?;
         Ok(data)
     }
 
-    /// E8: the unit leaves the bus, and comes back by itself or with its power. That it left before it answered is no
-    /// error.
+    /// E8: resets the unit. It leaves the bus, and comes back by itself or after a power cycle. It is no error if the
+    /// unit leaves before it answers.
     ///
     /// # Errors
-    /// [`CommandError`] where the unit refuses or stays without an answer.
+    /// [`CommandError`] if the unit refuses or does not answer.
     pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
         match self.without_data(Command::Reset(mode), self.timeouts.short) {
             Err(CommandError::Transport(error)) if error.is_gone() => Ok(()),
@@ -272,10 +275,10 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// Runs one command with any data; a CHECK CONDITION is a [`Completion`] here.
+    /// Runs one command with any data. A CHECK CONDITION is a [`Completion`] here.
     ///
     /// # Errors
-    /// [`TransportError`] where the wire failed.
+    /// [`TransportError`] if the wire failed.
     pub fn execute(
         &mut self,
         command: Command,
@@ -304,7 +307,7 @@ impl<T: Transport> Bridge<T> {
         exactly(&command, data.len(), found)
     }
 
-    /// Sends a command until it is not answered with UNIT ATTENTION; gives the bytes moved.
+    /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
     fn settled(&mut self, command: Command, mut data: DataPhase<'_>, timeout: Duration) -> Result<usize, CommandError> {
         let cdb = command.cdb();
         let mut attentions = 0;
@@ -352,7 +355,7 @@ mod tests {
     use super::*;
     use crate::bridge::{TransportKind, Workload};
 
-    /// Answers every command with good status and this many bytes.
+    /// A transport that answers every command with good status and this many bytes.
     struct Brings(usize);
 
     impl Transport for Brings {

@@ -1,4 +1,4 @@
-//! What can go wrong with one command: on the wire, in the unit, or in what it answered.
+//! Errors of one command: on the wire, in the unit, or in its answer.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use thiserror::Error;
 use super::error::TransportError;
 use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 
-/// A command that gave no result.
+/// Reasons a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CommandError {
-    /// The wire did not carry it.
+    /// The wire failed.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// CHECK CONDITION: the unit refused or failed.
@@ -19,9 +19,9 @@ pub enum CommandError {
     CheckCondition {
         /// The command, in words.
         command: String,
-        /// Why, as the unit tells it.
+        /// The unit's sense data.
         sense: Option<Sense>,
-        /// What the error's code is, by the command and its sense.
+        /// The error's code, by the command and its sense.
         code: &'static str,
     },
     /// A status that is neither GOOD nor CHECK CONDITION.
@@ -29,28 +29,28 @@ pub enum CommandError {
     Status {
         /// The command, in words.
         command: String,
-        /// The status.
+        /// The unit's status.
         status: ScsiStatus,
     },
-    /// Less data than the command moves.
+    /// The unit moved less data than the command needs.
     #[error("{command} moved {found} bytes, expected {expected}")]
     Short {
         /// The command, in words.
         command: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
         /// Bytes moved.
         found: usize,
     },
-    /// E4 that ended well and brought less than it was asked for.
+    /// E4 succeeded but returned fewer bytes than requested.
     #[error("E4 was asked for {expected} bytes and brought {found}, with good status")]
     ShortXdata {
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
         /// Bytes moved.
         found: usize,
     },
-    /// Data whose fields make no sense.
+    /// The data's fields are invalid.
     #[error("the unit's answer to {command} makes no sense: {what}")]
     Malformed {
         /// The command, in words.
@@ -58,20 +58,20 @@ pub enum CommandError {
         /// What is wrong.
         what: String,
     },
-    /// More or fewer bytes than the command can move: nothing was sent.
+    /// The command can't move this number of bytes. Nothing was sent.
     #[error("{command} moves {limit}; {found} were asked for")]
     Length {
         /// The command, in words.
         command: String,
-        /// What it can move, in words.
+        /// The command's limit, in words.
         limit: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         found: usize,
     },
 }
 
 impl CommandError {
-    /// The error of a command that the unit did not end with GOOD.
+    /// Builds the error of a command that did not end with GOOD.
     pub(crate) fn of_status(cdb: &Cdb, status: ScsiStatus, sense: Option<Sense>) -> Self {
         match status {
             ScsiStatus::CheckCondition => {
@@ -81,7 +81,7 @@ impl CommandError {
         }
     }
 
-    /// The sense data, where the unit refused.
+    /// The sense data, if the unit sent any.
     pub const fn sense(&self) -> Option<Sense> {
         match self {
             Self::CheckCondition { sense, .. } => *sense,
@@ -104,10 +104,10 @@ impl Diagnostic for CommandError {
     }
 }
 
-/// The code of an E4 that moved `found` of `expected` bytes: which firmware does that.
+/// The code of an E4 that moved `found` of `expected` bytes. It depends on the firmware that behaves this way.
 const fn short_xdata_code(expected: usize, found: usize) -> &'static str {
     match found {
-        // Stock firmware looks at CDB byte 1 alone.
+        // Stock firmware uses only CDB byte 1.
         _ if expected > 255 && found == expected & 0xFF => "asmpatch::bridge::xdata_one_byte",
         // One packet at high speed, one at SuperSpeed.
         512 | 1024 => "asmpatch::bridge::xdata_one_packet",
@@ -115,7 +115,7 @@ const fn short_xdata_code(expected: usize, found: usize) -> &'static str {
     }
 }
 
-/// The code of a refusal, by what the sense means for this command.
+/// The code of a refusal: the meaning of this sense for this command.
 fn refusal_code(cdb: &Cdb, sense: Option<Sense>) -> &'static str {
     let Some(sense) = sense else { return "asmpatch::bridge::check_condition" };
     let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);

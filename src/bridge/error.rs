@@ -1,4 +1,4 @@
-//! What can go wrong between host and bridge.
+//! Errors between host and bridge.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use super::pipes::PipeError;
 use crate::scsi::Cdb;
 use crate::scsi::bot::CswError;
 
-/// A command that the wire did not carry.
+/// An error of a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransportError {
-    /// What was under way.
+    /// The activity that failed.
     pub during: Activity,
-    /// What happened.
+    /// The kind of error.
     pub kind: TransportErrorKind,
 }
 
-/// What a transport does.
+/// An activity of a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     /// A command.
     Command(Cdb),
-    /// What belongs to no command: "resetting the port".
+    /// An activity outside commands, such as "resetting the port".
     Named(&'static str),
 }
 
-/// Why a transport failed.
+/// Reasons a transport failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransportErrorKind {
-    /// The device does not answer, and recovery did not help or was not asked for.
+    /// The device does not answer. Recovery did not help or was not requested.
     Timeout {
         /// The deadline that passed.
         deadline: Duration,
@@ -39,25 +39,25 @@ pub enum TransportErrorKind {
     Disconnected,
     /// A stall that recovery did not clear.
     Stalled,
-    /// The status wrapper makes no sense, even after reset recovery.
+    /// The status wrapper is invalid, even after reset recovery.
     BadStatus(CswError),
-    /// A status for another command.
+    /// The status belongs to another command.
     TagMismatch {
-        /// The tag sent.
+        /// The tag that was sent.
         expected: u32,
-        /// The tag that came back.
+        /// The tag that was received.
         found: u32,
     },
-    /// A phase error.
+    /// The device reported a phase error.
     PhaseError,
-    /// Anything else that breaks the protocol.
+    /// Any other violation of the protocol.
     Protocol(String),
-    /// Anything else that the system reports.
+    /// Any other error that the system reports.
     Io(PipeError),
 }
 
 impl TransportErrorKind {
-    /// The error of this kind in this activity.
+    /// Builds the error of this kind during this activity.
     pub fn during(self, activity: impl Into<Activity>) -> TransportError {
         TransportError { during: activity.into(), kind: self }
     }

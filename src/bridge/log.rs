@@ -1,4 +1,4 @@
-//! What `-vv` tells of each command and each control request: what was asked, how it ended, its first bytes, its time.
+//! The log of commands and control requests for `-vv`: the request, its result, its first bytes and its time.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::open::OpenJob;
 use super::workload::{Completion, Job, JobData};
 use crate::scsi::ScsiStatus;
 
-/// The most bytes of data that are shown.
+/// Maximum number of data bytes to show.
 const SHOWN: usize = 16;
 
-/// Whether any of it is told.
+/// Whether this log is enabled.
 pub(super) fn is_on() -> bool {
     enabled!(Level::DEBUG)
 }
 
-/// A command that was answered. `buffer` begins with its data.
+/// Logs an answered command. `buffer` begins with its data.
 pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapsed: Duration) {
     if !is_on() {
         return;
@@ -27,7 +27,7 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
     debug!("{}: {}, {}, {}", job.cdb, Status(status, sense), Moved(Way::of(job), data), Milliseconds(elapsed));
 }
 
-/// A control request or a bulk transfer that ended well. `name` is what it is, or belongs to.
+/// Logs a control request or bulk transfer that succeeded. `name` is its name, or that of the request it belongs to.
 pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed: Duration) {
     if !is_on() {
         return;
@@ -48,7 +48,7 @@ pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed:
     }
 }
 
-/// Which way data went.
+/// Direction of the data.
 #[derive(Clone, Copy)]
 enum Way {
     None,
@@ -94,7 +94,7 @@ impl fmt::Display for Moved<'_> {
     }
 }
 
-/// The first bytes in hexadecimal.
+/// Shows the first bytes in hexadecimal.
 struct Bytes<'a>(&'a [u8]);
 
 impl fmt::Display for Bytes<'_> {

@@ -1,9 +1,9 @@
-//! A bridge, whatever carries its commands: typed commands above, a transport below.
+//! A bridge on any transport: typed commands above, a transport below.
 //!
 //! [`Bridge`] turns [`Command`](crate::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
-//! ([`bulk_only`]) and [`uas`], both over any [`Pipes`]. [`OpenBridge`] speaks the open firmware's control requests over any
-//! [`ControlPipes`]. [`crate::usb`] gives pipes to real devices, [`crate::virtual_bridge`] to virtual ones: everything above
-//! the pipes is the same code.
+//! ([`bulk_only`]) or [`uas`], both over any [`Pipes`]. [`OpenBridge`] speaks the open firmware's control requests over
+//! any [`ControlPipes`]. [`crate::usb`] provides the pipes of real devices, [`crate::virtual_bridge`] those of virtual
+//! ones. Everything above the pipes is the same code.
 
 pub mod bulk_only;
 mod client;

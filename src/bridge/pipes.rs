@@ -1,5 +1,5 @@
-//! What a transport needs from a device: many transfers in flight on its bulk pipes, and the ways to recover them. And
-//! for the open firmware, control requests beside them.
+//! The pipes that a transport needs from a device: many transfers in flight on the bulk endpoints, and recovery. For
+//! the open firmware also control requests.
 
 use std::time::Duration;
 
@@ -43,68 +43,68 @@ impl Endpoint {
     }
 }
 
-/// Why a transfer did not complete.
+/// Reasons a transfer failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PipeError {
-    /// The endpoint is halted; [`Pipes::clear_halt`] frees it.
+    /// The endpoint is halted. Clear it with [`Pipes::clear_halt`].
     #[error("the endpoint stalled")]
     Stall,
-    /// Nothing within the time given.
+    /// The device did not answer in time.
     #[error("no answer in time")]
     Timeout,
-    /// More than was asked for.
+    /// The device sent more data than requested.
     #[error("the device sent more than was asked for")]
     Overflow,
     /// The device is gone.
     #[error("the device is gone")]
     Disconnected,
-    /// Anything else that the system reports.
+    /// Any other error that the system reports.
     #[error("{0}")]
     Other(String),
 }
 
-/// One of a device's transfers: a buffer that is used again and again. Transfers are numbered from 0 in the order in
+/// Number of one of a device's transfers, which has a reusable buffer. Transfers are numbered from 0 in the order in
 /// which they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferId(pub usize);
 
-/// How a transfer ended.
+/// Result of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TransferEnd {
-    /// The device took or sent all, or ended it with a short packet.
+    /// The device moved all bytes, or ended the transfer with a short packet.
     Completed,
-    /// It was cancelled.
+    /// The transfer was cancelled.
     Cancelled,
-    /// It failed.
+    /// The transfer failed.
     Failed(PipeError),
 }
 
-/// A transfer that is back.
+/// A transfer that has returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reaped {
-    /// Which.
+    /// The transfer.
     pub transfer: TransferId,
-    /// Bytes moved, however it ended.
+    /// Bytes moved, however the transfer ended.
     pub moved: usize,
-    /// How it ended.
+    /// Its result.
     pub end: TransferEnd,
 }
 
-/// A device's bulk pipes: transfers are submitted, and come back in any order. On one stream of one endpoint they move
-/// in the order in which they were submitted.
+/// A device's bulk pipes. You submit transfers, and they return in any order. On one stream of one endpoint they move
+/// in the order of submission.
 ///
-/// Where an endpoint halts, the transfers behind the one that stalled may come back stalled, too, or stay; before the
-/// halt is cleared, all of them are taken back.
+/// If an endpoint halts, the transfers behind the stalled one may also return stalled, or stay. Cancel all of them
+/// before you clear the halt.
 ///
-/// Buffers belong to the pipes, which may keep them where the host controller reaches them without a copy. Submitting
-/// and reaping allocate nothing.
+/// Buffers belong to the pipes, which may keep them in memory that the host controller reaches without a copy.
+/// Submitting and reaping allocate nothing.
 pub trait Pipes {
-    /// What the unit's chip has done since power-on, where it is a model.
+    /// The chip's work since power-on, if the unit is a model.
     fn simulated(&self) -> Option<Simulated> {
         None
     }
 
-    /// Streams on the data and status pipes, numbered from 1; 0 where there are none (Bulk-Only, or high speed).
+    /// Number of streams on the data and status pipes, numbered from 1; 0 if there are none (Bulk-Only, or high speed).
     fn streams(&self) -> u16;
 
     /// Adds a transfer with a buffer of `capacity` bytes.
@@ -113,19 +113,19 @@ pub trait Pipes {
     /// [`PipeError`].
     fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError>;
 
-    /// Gives a transfer that is not in flight a buffer of at least `capacity` bytes; what was in it is lost.
+    /// Grows an idle transfer's buffer to at least `capacity` bytes. Discards its contents.
     ///
     /// # Errors
     /// [`PipeError`].
     fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError>;
 
-    /// A transfer's buffer; empty while it is in flight.
+    /// Buffer of a transfer; empty while it is in flight.
     fn buffer(&mut self, transfer: TransferId) -> &mut [u8];
 
-    /// Puts these bytes at the start of a transfer's buffer.
+    /// Copies these bytes to the start of a transfer's buffer.
     ///
     /// # Errors
-    /// [`PipeError`] where the transfer is still in flight, or its buffer too short.
+    /// [`PipeError`] if the transfer is in flight or its buffer is too short.
     fn put(&mut self, transfer: TransferId, bytes: &[u8]) -> Result<(), PipeError> {
         let Some(place) = self.buffer(transfer).get_mut(..bytes.len()) else {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
@@ -134,74 +134,74 @@ pub trait Pipes {
         Ok(())
     }
 
-    /// Sends the first `len` bytes of the transfer's buffer, or receives up to `len` bytes into it. `stream` is 0
-    /// where the pipe has none.
+    /// Sends the first `len` bytes of the transfer's buffer, or receives up to `len` bytes into it. `stream` is 0 if
+    /// the pipe has no streams.
     ///
     /// # Errors
     /// [`PipeError`]; the transfer is then not in flight.
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError>;
 
-    /// The next transfer that is back, or `None` when `timeout` has passed.
+    /// Returns the next transfer that is back, or `None` after `timeout`.
     ///
     /// # Errors
-    /// [`PipeError::Timeout`] where nothing in flight will come back by itself in that time, as pipes without a real
-    /// device know; any other where the system can't tell.
+    /// [`PipeError::Timeout`] if no transfer in flight will return by itself in that time, which pipes without a real
+    /// device know; any other error of the system.
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError>;
 
-    /// A transfer that is back already, as far as can be told without the clock and without asking the system.
+    /// Returns a transfer that is already known to be back, without reading the clock or asking the system.
     fn reap_known(&mut self) -> Option<Reaped> {
         None
     }
 
-    /// Asks for a transfer back. It is reaped like any other; one that is not in flight is left alone.
+    /// Cancels a transfer. It is reaped like any other. Has no effect on an idle transfer.
     fn cancel(&mut self, transfer: TransferId);
 
-    /// CLEAR_FEATURE(ENDPOINT_HALT), and the data toggle or sequence number back to 0. Nothing may be in flight on the
-    /// endpoint.
+    /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT), and resets the data toggle or sequence number to 0. No transfer
+    /// may be in flight on the endpoint.
     ///
     /// # Errors
     /// [`PipeError`].
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError>;
 
-    /// The class request Bulk-Only Mass Storage Reset (0xFF), the first step of Bulk-Only's reset recovery. Nothing may
-    /// be in flight.
+    /// Sends the class request Bulk-Only Mass Storage Reset (0xFF), the first step of Bulk-Only's reset recovery. No
+    /// transfer may be in flight.
     ///
     /// # Errors
     /// [`PipeError`].
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError>;
 
-    /// Whether the unit answers a control request, be it by a stall. It is the class reset, which UAS stalls.
+    /// Whether the unit answers a control request, possibly with a stall. Sends the class reset, which UAS stalls.
     fn answers_control(&mut self) -> bool {
         const TIMEOUT: Duration = Duration::from_secs(2);
         !matches!(self.mass_storage_reset(TIMEOUT), Err(PipeError::Timeout | PipeError::Disconnected))
     }
 
-    /// Resets the port and sets the pipes up as before: the last resort. What is still in flight, though it was
-    /// cancelled, comes back with the reset.
+    /// Resets the port and sets up the pipes as before: the last resort. Cancelled transfers that are still in flight
+    /// return with the reset.
     ///
     /// # Errors
-    /// [`PipeError`]; [`PipeError::Disconnected`] where the device came back as another.
+    /// [`PipeError`]; [`PipeError::Disconnected`] if the device came back as another.
     fn reset_port(&mut self) -> Result<(), PipeError>;
 }
 
 /// Bytes of a setup packet (USB 3.2, 9.3).
 pub const SETUP_LEN: usize = 8;
 
-/// Bulk pipes with the control endpoint beside them: the open firmware's way in.
+/// Bulk pipes with a control endpoint, which the open firmware needs.
 pub trait ControlPipes: Pipes {
-    /// Sends a control request: its setup packet is the first [`SETUP_LEN`] bytes of the transfer's buffer, and its data,
-    /// as many bytes as wLength says, stand behind it, whichever way they go.
+    /// Sends a control request. The first [`SETUP_LEN`] bytes of the transfer's buffer are the setup packet. The data
+    /// of either direction, wLength bytes, follows behind it.
     ///
-    /// The transfer is reaped like any other; [`Reaped::moved`] counts the data alone. A unit carries requests out one
-    /// after the other, in the order in which they were submitted. One that it stalls stops no other.
+    /// The transfer is reaped like any other; [`Reaped::moved`] counts only the data. A unit carries out requests in
+    /// the order of submission. A stalled request does not stop the others.
     ///
     /// # Errors
     /// [`PipeError`]; the transfer is then not in flight.
     fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError>;
 }
 
-/// wLength of the setup packet at the start of a control transfer's buffer, where the buffer holds that much data behind
-/// it.
+/// wLength of the setup packet at the start of a control transfer's buffer; `None` if the buffer is too short for that
+/// much data.
 pub(crate) fn control_data_len(buffer: &[u8]) -> Option<usize> {
     let setup = buffer.first_chunk::<SETUP_LEN>()?;
     let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));

@@ -1,4 +1,5 @@
-//! A place where a bridge is attached. The unit behind it leaves and comes back, as another state or identity.
+//! A port with a bridge. The unit at the port leaves and comes back, possibly in another state or with another
+//! identity.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, UsbId};
 use crate::interrupt::Interrupt;
 
-/// Who is attached, as the descriptors tell.
+/// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
     /// VID:PID.
     pub usb_id: UsbId,
-    /// What runs on it.
+    /// The unit's state: what runs on it.
     pub state: BridgeState,
-    /// iSerialNumber, empty where there is none.
+    /// iSerialNumber, empty if there is none.
     pub serial: String,
     /// iManufacturer.
     pub manufacturer: String,
@@ -29,62 +30,61 @@ pub struct Attached {
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
 pub trait Port: Send {
-    /// The port as `--device` takes it: `1-2`, `virtual:DIR`. It changes where a unit comes back at another speed: a
-    /// connector's USB 2 and SuperSpeed ports are two.
+    /// The port's name for `--device`: `1-2`, `virtual:DIR`. It changes if a unit comes back at another speed, because
+    /// a connector's USB 2 and SuperSpeed ports are two ports.
     fn device(&self) -> String;
 
-    /// Who is attached now.
+    /// Identifies the attached unit.
     ///
     /// # Errors
-    /// Where nobody is, or it can't be told.
+    /// If no unit is attached, or the system can't tell.
     fn attached(&mut self) -> Result<Attached, AnyFailure>;
 
-    /// The speed of the unit that is attached now.
+    /// Speed of the attached unit.
     ///
     /// # Errors
     /// As for [`Port::attached`].
     fn speed(&mut self) -> Result<Speed, AnyFailure>;
 
-    /// The raw descriptors of the unit that is attached now, as far as they can be had without opening it: device,
-    /// configuration, BOS.
+    /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. What it held is given back
-    /// when the bridge is dropped.
+    /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. Dropping the bridge gives
+    /// the unit back to its former driver.
     ///
     /// # Errors
-    /// No unit, no permission, busy; a unit that runs open firmware.
+    /// No unit, no permission, busy, or a unit that runs open firmware.
     fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure>;
 
-    /// Opens a unit that runs open firmware, for its control requests. What it held is given back when the bridge is
-    /// dropped.
+    /// Opens a unit that runs open firmware, for its control requests. Dropping the bridge gives the unit back to its
+    /// former driver.
     ///
     /// # Errors
-    /// No unit, no permission, busy; a unit that runs anything else.
+    /// No unit, no permission, busy, or a unit that runs anything else.
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure>;
 
-    /// Whether nothing can have used the disk behind the unit when it was opened last. `false` where the exclusive check
-    /// needs root: then only mounts, swap and holders that this process sees were looked at.
+    /// Whether the last open made sure that nothing uses the disk behind the unit. `false` if the exclusive check needs
+    /// root; then only mounts, swap and holders that this process sees were checked.
     fn is_disk_checked(&self) -> bool {
         true
     }
 
-    /// Lets the hub switch the power of the unit's port off and on, and waits until it is on again. `false` where no hub
-    /// does that.
+    /// Power-cycles the unit's port through its hub, and waits until the power is on again. Returns `false` if no hub
+    /// can do that.
     ///
     /// # Errors
-    /// Where a hub that can switch it does not.
+    /// If the hub supports it and fails.
     fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
         Ok(false)
     }
 
-    /// Waits until the unit that was told to reset has come back; `None` where it has not within `deadline`, or
-    /// where `interrupt` asked to stop.
+    /// Waits until a unit that was told to reset has come back; `None` if it has not within `deadline`, or if
+    /// `interrupt` asked to stop.
     ///
     /// # Errors
-    /// Where the system can't tell who is attached.
+    /// If the system can't tell which unit is attached.
     fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>)
     -> Result<Option<Attached>, AnyFailure>;
 }

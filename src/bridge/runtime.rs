@@ -1,4 +1,4 @@
-//! A unit made ready for WRITE(16) as a GPU runtime does it, where nothing else is behind the bridge.
+//! Initialisation of a unit for WRITE(16) as a GPU runtime does it, if there is no SSD behind the bridge.
 
 use super::client::Bridge;
 use super::command_error::CommandError;
@@ -9,7 +9,8 @@ use crate::scsi::runtime::{COUNTERS, INITIALISATION, freeing};
 use crate::scsi::{Command, ScsiStatus, Sense, SenseKey, XdataAddress};
 
 impl<T: Transport> Bridge<T> {
-    /// Initialises the bridge for WRITE(16) as a GPU runtime does. Only where [`Bridge::has_no_medium`].
+    /// Initialises the bridge for WRITE(16) as a GPU runtime does. Call it only if [`Bridge::has_no_medium`] returns
+    /// `true`.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -26,11 +27,11 @@ impl<T: Transport> Bridge<T> {
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 
-    /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present), on a unit that is not initialised: then
-    /// WRITE(16) can't reach an SSD.
+    /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present) on a unit that is not initialised. WRITE(16)
+    /// can't reach an SSD then.
     ///
     /// # Errors
-    /// [`CommandError`] where the unit left the bus or does not come back after a question without an answer.
+    /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
         for at in INITIALISED_AT {
             if self.xdata_byte(at)? != 0 {

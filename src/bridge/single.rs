@@ -1,4 +1,4 @@
-//! One command as a stream of one: what runs a single command through an engine's queue.
+//! A stream of one command, to run a single command through an engine's queue.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ impl<'a> Single<'a> {
         Self { cdb, data, was_sent: false, completion: None }
     }
 
-    /// How it ended; `None` where it never did.
+    /// The command's result; `None` if it never ended.
     pub const fn completion(&self) -> Option<Completion> {
         self.completion
     }

@@ -1,4 +1,4 @@
-//! What is behind a bridge, and what its firmware can do: asked without harm to either.
+//! Checks of what is behind a bridge and what its firmware supports, without harm to either.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::transport::Transport;
 use super::workload::DataPhase;
 use crate::scsi::{Capacity, Command, ScsiStatus, Sense, XdataAddress};
 
-/// What a GPU runtime's initialisation writes, and what reads 0 before it. On a unit that is initialised, E6 is never
-/// answered and nothing after it is, until the power goes. Source: executed on 240417 from its reset vector.
+/// Addresses that a GPU runtime's initialisation writes, and that read 0 before it. On an initialised unit E6 is never
+/// answered, and neither is any later command, until a power cycle. Source: executed on 240417 from its reset vector.
 pub(super) const INITIALISED_AT: [XdataAddress; 3] =
     [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
-/// Not 0 once the firmware has started an SSD, which leaves in [`INITIALISED_AT`] just what a GPU runtime writes there.
+/// Not 0 once the firmware has started an SSD, which leaves the same values in [`INITIALISED_AT`] as a GPU runtime.
 /// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
 const SSD_STARTED_AT: XdataAddress = XdataAddress::main(0x053E);
 const INITIALISED: &str = "a GPU runtime has initialised the bridge";
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
 
-/// What READ CAPACITY and E6 Identify tell of what is behind the bridge.
+/// What is behind the bridge, by READ CAPACITY and E6 Identify.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behind {
     /// No medium that WRITE(16) could overwrite: a GPU, or nothing.
     NoMedium,
-    /// An SSD: its model and its capacity, as far as they are told.
+    /// An SSD: its model and capacity, if it reports them.
     Ssd(String),
-    /// Nobody can tell, and why.
+    /// Unknown, with the reason.
     CannotTell(String),
 }
 
 impl Behind {
-    /// Whether it is a GPU runtime's initialisation that keeps the bridge from telling.
+    /// Whether the bridge can't tell because a GPU runtime has initialised it.
     pub fn is_initialised(&self) -> bool {
         matches!(self, Self::CannotTell(why) if why.starts_with(INITIALISED))
     }
@@ -49,10 +49,10 @@ impl fmt::Display for Behind {
     }
 }
 
-/// Asks what is behind the bridge: READ CAPACITY, and E6 Identify only where it is safe.
+/// Finds out what is behind the bridge with READ CAPACITY, and with E6 Identify only if it is safe.
 ///
 /// # Errors
-/// [`CommandError`] where the unit left the bus, or does not come back after a question that it did not answer.
+/// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
     for at in INITIALISED_AT {
         let (mut byte, mut started) = ([0], [0]);
@@ -72,11 +72,11 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
         Err(error) => return cannot_tell(bridge, error),
     };
     let model = match bridge.identify() {
-        // A bridge without an SSD that answers with zeros has none behind it.
+        // A bridge that answers with zeros has no SSD.
         Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => Some(model(&data[MODEL])),
-        // Refused or short: nobody behind the bridge speaks NVMe.
+        // Refused or short: no device behind the bridge speaks NVMe.
         Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => None,
-        // READ CAPACITY found no medium, and an SSD that hangs looks the same.
+        // READ CAPACITY found no medium. A hanging SSD looks the same.
         Err(error) => match (cannot_tell(bridge, error)?, capacity) {
             (_, Some(_)) => None,
             (unknown, None) => return Ok(unknown),
@@ -87,7 +87,7 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
     Ok(if known.is_empty() { Behind::NoMedium } else { Behind::Ssd(known.join(", ")) })
 }
 
-/// After a question that went wrong the unit is brought back, so that the next command works.
+/// Recovers the unit after a failed command, so that the next command works.
 fn cannot_tell<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<Behind, CommandError> {
     match &error {
         CommandError::Transport(transport) if transport.is_gone() => return Err(error),
@@ -102,13 +102,13 @@ fn model(bytes: &[u8]) -> String {
     bytes.iter().map(printable).collect::<String>().trim().to_owned()
 }
 
-/// Whether E4 takes more than 255 bytes: asks for 256.
+/// Whether E4 takes more than 255 bytes. Asks for 256.
 ///
-/// Stock firmware takes the length from CDB byte 1 alone, which is 0 then, and moves no data; with the extension all
-/// 256 bytes come. See docs/e4-length-16.md.
+/// Stock firmware uses only CDB byte 1 as the length, which is 0 then, and moves no data. With the extension all 256
+/// bytes arrive. See docs/e4-length-16.md.
 ///
 /// # Errors
-/// [`TransportError`] where the wire failed.
+/// [`TransportError`] if the wire failed.
 pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
     let mut data = [0; 256];
     let command = Command::XdataRead { from: XdataAddress::SRAM_WINDOW, len: 256 };
@@ -116,18 +116,18 @@ pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration)
     Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
 }
 
-/// Whether READ(16) is answered by software, by the patch read16-sram: asks for no sectors, which that patch alone refuses.
-/// Only on a unit that is [initialised](Bridge::initialise): before that, none tells.
+/// Whether software answers READ(16), by the patch read16-sram. Asks for no sectors, which only that patch refuses.
+/// Call it only on an [initialised](Bridge::initialise) unit; before that the answer does not tell.
 ///
 /// # Errors
-/// [`TransportError`] where the wire failed.
+/// [`TransportError`] if the wire failed.
 pub fn has_read16_sram<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
     let command = Command::Read16 { lba: 0, blocks: 0 };
     let completion = bridge.execute(command, DataPhase::None, timeout)?;
     Ok(completion.sense == Some(Sense::INVALID_FIELD_IN_CDB))
 }
 
-/// A capacity as SSDs are sold by it: in powers of 1000, the largest unit that it has at least one of.
+/// Formats a capacity as SSDs are sold: in powers of 1000, with the largest unit that it has at least one of.
 fn decimal_bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if bytes < 1000 {
@@ -135,7 +135,7 @@ fn decimal_bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1000.0;
     let mut unit = 0;
-    // From 999.95 on, one decimal would make it 1000.0 of the smaller unit.
+    // From 999.95 on, one decimal would show 1000.0 of the smaller unit.
     while value >= 999.95 && unit + 1 < UNITS.len() {
         value /= 1000.0;
         unit += 1;

@@ -1,4 +1,5 @@
-//! A transport carries one CDB with its data to the device and brings back status and sense, or keeps many on the way.
+//! A transport sends CDBs with their data to the device and returns status and sense, one at a time or with many in
+//! flight.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::workload::{Completion, DataPhase, Workload};
 use crate::chip::Simulated;
 use crate::scsi::Cdb;
 
-/// Which wire protocol a transport speaks.
+/// Wire protocol of a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransportKind {
@@ -22,7 +23,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// Its name in JSON.
+    /// The protocol's name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::BulkOnly => "bulk-only",
@@ -42,9 +43,9 @@ impl fmt::Display for TransportKind {
     }
 }
 
-/// What carries commands to a bridge.
+/// Carries commands to a bridge.
 pub trait Transport {
-    /// What the unit's chip has done since power-on, where it is a model.
+    /// The chip's work since power-on, if the unit is a model.
     fn simulated(&self) -> Option<Simulated> {
         None
     }
@@ -52,13 +53,13 @@ pub trait Transport {
     /// The protocol.
     fn kind(&self) -> TransportKind;
 
-    /// The most commands that can be in flight at once.
+    /// Maximum number of commands in flight.
     fn max_depth(&self) -> usize;
 
     /// Runs one command. A CHECK CONDITION is a [`Completion`], not an error.
     ///
     /// # Errors
-    /// [`TransportError`] where the wire failed; the transport has then already tried to recover the device.
+    /// [`TransportError`] if the wire failed. The transport has then already tried to recover the device.
     fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
         let mut single = Single::new(*cdb, data);
         self.run(&mut single, 1, timeout)?;
@@ -70,37 +71,37 @@ pub trait Transport {
     /// Runs a stream of commands with up to `depth` in flight.
     ///
     /// # Errors
-    /// [`TransportError`], as for [`Transport::execute`]; jobs in flight at that time are lost.
+    /// [`TransportError`], as for [`Transport::execute`]. Jobs in flight at that time are lost.
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError>;
 
-    /// A stream of 0x81 that belongs to no command; `None` where there is none.
+    /// A stream of 0x81 that belongs to no command; `None` if there is none.
     fn spare_stream(&self) -> Option<u16> {
         None
     }
 
-    /// Reads [`Transport::spare_stream`] with no command under way, until `buffer` is full or a short packet came; gives the
-    /// bytes that came.
+    /// Reads [`Transport::spare_stream`] while no command is in progress, until `buffer` is full or a short packet
+    /// arrives. Returns the number of bytes.
     ///
     /// # Errors
-    /// [`TransportError`]; the device's port has been reset then.
+    /// [`TransportError`]. The device's port has then been reset.
     fn read_spare_stream(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, TransportError> {
         let what = "there is no stream that belongs to no command".to_owned();
         Err(TransportErrorKind::Protocol(what).during("reading a stream"))
     }
 
-    /// Brings the device back to where the next command can be sent.
+    /// Recovers the device, so that the next command can be sent.
     ///
     /// # Errors
-    /// [`TransportError`] where nothing helps.
+    /// [`TransportError`] if recovery fails.
     fn recover(&mut self) -> Result<(), TransportError>;
 
-    /// Whether the unit answers a control request, be it by a stall. A transport that can't ask says that it does.
+    /// Whether the unit answers a control request, possibly with a stall. A transport that can't check returns `true`.
     fn answers_control(&mut self) -> bool {
         true
     }
 }
 
-/// Any transport, to be used from one thread at a time.
+/// Any transport, for use from one thread at a time.
 pub type AnyTransport = Box<dyn Transport + Send>;
 
 impl<T: Transport + ?Sized> Transport for Box<T> {

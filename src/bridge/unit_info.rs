@@ -1,4 +1,4 @@
-//! What is known of a unit before it is opened: where it is, who it says it is.
+//! What is known of a unit before it is opened: its place and its identity.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use thiserror::Error;
 use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId};
 
-/// Where a device is plugged in: the bus, then the port of each hub on the way. Written as Linux does: `3-1.2`.
+/// Place where a device is plugged in: the bus, then the port of each hub on the way. Written as in Linux: `3-1.2`.
 ///
-/// It stays the same while a unit leaves the bus and comes back, whatever it then says it is.
+/// It stays the same while a unit leaves the bus and comes back, even with another identity.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(into = "String")]
@@ -20,16 +20,16 @@ pub struct PortPath {
     ports: Vec<u8>,
 }
 
-/// Text that is no port path.
+/// The text is not a port path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is no port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
 pub struct ParsePortPathError(pub String);
 
-/// USB's own limit on the ports from a root hub to a device (USB 3.2, 10.1).
+/// USB's limit on the number of ports from a root hub to a device (USB 3.2, 10.1).
 const MAX_TIERS: usize = 7;
 
 impl PortPath {
-    /// The path to a device; `None` where there is no port, as for a root hub, or there are more than USB allows.
+    /// Builds the path to a device; `None` without ports, as for a root hub, or with more than USB allows.
     pub fn new(bus: u8, ports: Vec<u8>) -> Option<Self> {
         if ports.is_empty() || ports.len() > MAX_TIERS { None } else { Some(Self { bus, ports }) }
     }
@@ -58,7 +58,7 @@ impl FromStr for PortPath {
     }
 }
 
-/// A number as the kernel writes it: no sign, no leading zero.
+/// Parses a number as the kernel writes it: no sign, no leading zero.
 fn decimal(text: &str) -> Option<u8> {
     let number: u8 = text.parse().ok()?;
     (number > 0 && number.to_string() == text).then_some(number)
@@ -80,7 +80,7 @@ impl From<PortPath> for String {
     }
 }
 
-/// Where a unit is: what finds it again after it left the bus.
+/// Place of a unit, which finds it again after it left the bus.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -105,13 +105,13 @@ impl fmt::Display for Location {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Speed {
-    /// The system does not say.
+    /// The system does not report it.
     Unknown,
     /// 1.5 Mbit/s.
     Low,
     /// 12 Mbit/s.
     Full,
-    /// 480 Mbit/s: no streams, UAS goes without them.
+    /// 480 Mbit/s: UAS runs without streams.
     High,
     /// 5 Gbit/s.
     Super,
@@ -120,7 +120,7 @@ pub enum Speed {
 }
 
 impl Speed {
-    /// The signalling rate in bits a second; that of 10 Gbit/s for all from there up.
+    /// The signalling rate in bits a second. Higher rates count as 10 Gbit/s.
     pub const fn bits_per_second(self) -> Option<u64> {
         match self {
             Self::Unknown => None,
@@ -146,30 +146,30 @@ impl fmt::Display for Speed {
     }
 }
 
-/// A unit as its descriptors show it.
+/// A unit as its descriptors describe it.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnitInfo {
-    /// Where it is.
+    /// The unit's place.
     pub location: Location,
     /// idVendor and idProduct.
     pub id: UsbId,
-    /// What runs on it.
+    /// The unit's state: what runs on it.
     pub state: BridgeState,
-    /// iManufacturer, empty where it can't be read.
+    /// iManufacturer, empty if it can't be read.
     pub manufacturer: String,
-    /// iProduct, empty where it can't be read.
+    /// iProduct, empty if it can't be read.
     pub product: String,
-    /// iSerialNumber, where there is one that can be read.
+    /// iSerialNumber; `None` if there is none or it can't be read.
     pub serial: Option<String>,
-    /// The speed.
+    /// The unit's speed.
     pub speed: Speed,
     /// The kernel driver that holds interface 0.
     pub driver: Option<String>,
 }
 
 impl UnitInfo {
-    /// Whether this is a unit in software: what is measured on it says nothing of hardware.
+    /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
         matches!(self.location, Location::Virtual(_))
     }

@@ -1,4 +1,4 @@
-//! Commands with their data, how they end, and a stream of them.
+//! Commands with their data, their results, and streams of them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum DataPhase<'a> {
 }
 
 impl DataPhase<'_> {
-    /// The same data, lent for a shorter time: what sends a command twice.
+    /// Borrows the same data for a shorter time, to send a command twice.
     pub fn reborrow(&mut self) -> DataPhase<'_> {
         match self {
             Self::None => DataPhase::None,
@@ -26,7 +26,7 @@ impl DataPhase<'_> {
         }
     }
 
-    /// Bytes that the host expects to move.
+    /// Number of bytes that the host expects to move.
     pub fn len(&self) -> usize {
         match self {
             Self::None => 0,
@@ -35,16 +35,16 @@ impl DataPhase<'_> {
         }
     }
 
-    /// Whether there is nothing to move.
+    /// Whether there is no data to move.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// Bytes of data that were really moved.
+    /// Number of data bytes that were really moved.
     pub transferred: usize,
     /// The SCSI status. Under Bulk-Only a failed CSW is [`ScsiStatus::CheckCondition`].
     pub status: ScsiStatus,
@@ -52,7 +52,7 @@ pub struct Completion {
     pub sense: Option<Sense>,
 }
 
-/// Which way a job's data goes, and how much of the slot's buffer it uses.
+/// Direction of a job's data, and the number of bytes that it uses of the slot's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JobData {
     /// No data.
@@ -64,7 +64,7 @@ pub enum JobData {
 }
 
 impl JobData {
-    /// The endpoint that the data moves on, and how much; `None` where nothing moves.
+    /// Endpoint and length of the data; `None` if there is none.
     pub(super) const fn transfer(self) -> Option<(Endpoint, usize)> {
         match self {
             Self::None | Self::In(0) | Self::Out(0) => None,
@@ -81,12 +81,12 @@ pub struct Job {
     pub cdb: Cdb,
     /// Its data.
     pub data: JobData,
-    /// The workload's own number for it.
+    /// The workload's own number for the command.
     pub id: u64,
 }
 
 impl Job {
-    /// The same command, moving no more than a slot's buffer holds.
+    /// Limits the command's data to the length of a slot's buffer.
     pub(super) fn clamped(mut self, buffer_len: usize) -> Self {
         self.data = match self.data {
             JobData::None => JobData::None,
@@ -99,21 +99,22 @@ impl Job {
 
 /// A stream of commands, pulled by the transport whenever a slot is free.
 ///
-/// Buffers belong to the transport and are reused: nothing is allocated or copied per command.
+/// Buffers belong to the transport and are reused: no command allocates or copies.
 pub trait Workload {
-    /// The most bytes that any job moves: the length of every slot's buffer.
+    /// Maximum number of bytes that any job moves: the length of every slot's buffer.
     fn buffer_len(&self) -> usize;
 
-    /// Whether [`Workload::complete`] is to be told how long each command took. Reading the clock costs little, but in a
-    /// virtual machine without a stable TSC as much as a transfer.
+    /// Whether [`Workload::complete`] needs the time that each command took. Reading the clock is usually cheap, but in
+    /// a virtual machine without a stable TSC it costs as much as a transfer.
     fn is_timed(&self) -> bool {
         false
     }
 
-    /// The next command, or `None` when there are no more. Data out goes into `buffer`.
+    /// Returns the next command, or `None` when there are no more. Writes data out into `buffer`.
     fn next(&mut self, buffer: &mut [u8]) -> Option<Job>;
 
-    /// A command has ended. `data` is what it brought in, empty for data out. `elapsed` is from submission to status; 0
-    /// where nobody wants to know. Returning `false` stops the stream: commands in flight are still completed.
+    /// Reports the end of a command. `data` is the received data, empty for data out. `elapsed` is the time from
+    /// submission to status, or 0 if the workload is not timed. Return `false` to stop the stream: commands in flight
+    /// still complete.
     fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool;
 }

@@ -1,4 +1,4 @@
-//! E4 and E5 one after the other, with many in flight: what an engine in the chip is driven with.
+//! Sequences of E4 and E5 with many in flight, to drive an engine in the chip.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::transport::Transport;
 use super::workload::{Completion, Job, JobData, Workload};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
-/// One step.
+/// One step of a sequence.
 #[derive(Debug)]
 pub enum XdataStep<'a> {
     /// E5: writes one byte.
@@ -18,11 +18,11 @@ pub enum XdataStep<'a> {
 }
 
 impl<T: Transport> Bridge<T> {
-    /// Carries these steps out in this order, with as many in flight as the transport takes. The firmware executes
-    /// commands in the order in which they come: the GPU runtime relies on it for the same sequences.
+    /// Carries out these steps in order, with as many in flight as the transport allows. The firmware executes commands
+    /// in the order of arrival; the GPU runtime relies on this for the same sequences.
     ///
     /// # Errors
-    /// [`CommandError`] of the first step that failed. Steps behind it may have been carried out.
+    /// [`CommandError`] of the first step that failed. Later steps may have been carried out.
     pub fn xdata_steps(&mut self, steps: &mut [XdataStep<'_>]) -> Result<(), CommandError> {
         let timeout = self.timeouts().short;
         let depth = self.transport_mut().max_depth();
@@ -31,7 +31,7 @@ impl<T: Transport> Bridge<T> {
         script.failure.map_or(Ok(()), Err)
     }
 
-    /// E5: writes these bytes, in this order, with as many commands in flight as the transport takes.
+    /// E5: writes these bytes in order, with as many commands in flight as the transport allows.
     ///
     /// # Errors
     /// As for [`Bridge::xdata_steps`].

@@ -1,4 +1,4 @@
-//! The transfers of one command: submitted together, waited for one after the other.
+//! The transfers of one command: submitted together, and awaited one after the other.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::{BulkOnly, Deadline, Move};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use crate::scsi::bot::{CBW_LEN, CSW_LEN};
 
-/// How long the host controller may take to give cancelled transfers back.
+/// Time that the host controller may take to return cancelled transfers.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a transfer is for.
+/// Purpose of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Wrapper,
@@ -24,12 +24,12 @@ impl Part {
     const ALL: [Self; Self::COUNT] = [Self::Wrapper, Self::Data, Self::Sense, Self::Status];
 }
 
-/// A transfer, and where it is.
+/// A transfer and its state.
 #[derive(Debug)]
 pub(super) struct Lane {
     transfer: TransferId,
     state: State,
-    /// Bytes that it moved when it was last in flight, however that ended.
+    /// Bytes moved when the transfer was last in flight, however it ended.
     moved: usize,
 }
 
@@ -59,7 +59,7 @@ impl<P: Pipes> BulkOnly<P> {
         self.lanes[part as usize].transfer
     }
 
-    /// A part's buffer; empty while it is in flight.
+    /// Buffer of a part's transfer; empty while it is in flight.
     pub(super) fn buffer(&mut self, part: Part) -> &mut [u8] {
         let transfer = self.transfer(part);
         self.pipes.buffer(transfer)
@@ -80,7 +80,7 @@ impl<P: Pipes> BulkOnly<P> {
         self.submit(Part::Status, Endpoint::DataIn, CSW_LEN)
     }
 
-    /// The whole command, in the order in which its pipes move it.
+    /// Submits the whole command, in the order in which its pipes move it.
     pub(super) fn submit_all(&mut self, data: Option<Move>) -> Result<(), PipeError> {
         self.submit(Part::Wrapper, Endpoint::DataOut, CBW_LEN)?;
         if let Some(Move { part, endpoint, len }) = data {
@@ -89,8 +89,8 @@ impl<P: Pipes> BulkOnly<P> {
         self.submit_status()
     }
 
-    /// Waits for one of the parts; the others are noted as they come. Gives the bytes moved. What is back when the
-    /// deadline passes counts: a process that was not run for a while finds its answers there.
+    /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Transfers that are
+    /// back when the deadline passes count: a process that was suspended for a while finds its answers there.
     pub(super) fn wait(&mut self, part: Part, deadline: &Deadline) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
@@ -123,7 +123,7 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// Takes the status transfer back; gives whether it has come with something after all, which is then kept.
+    /// Cancels the status transfer. Returns whether it has brought a status after all, which is then kept.
     pub(super) fn withdraw_status(&mut self) -> Result<bool, PipeError> {
         self.withdraw()?;
         let lane = self.lane(Part::Status);
@@ -134,7 +134,7 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(is_here)
     }
 
-    /// Takes everything back and forgets it.
+    /// Cancels all transfers and drops what they brought.
     pub(super) fn withdraw_all(&mut self) -> Result<(), PipeError> {
         self.withdraw()?;
         for part in Part::ALL {
@@ -143,10 +143,10 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(())
     }
 
-    /// After this nothing is in flight, or an error says why not.
+    /// Cancels all transfers. After success nothing is in flight.
     ///
-    /// The youngest is cancelled first: else what is behind a cancelled transfer is the next on its pipe for a moment,
-    /// and data could arrive where the device waits for the wrapper.
+    /// Cancels the youngest first. Otherwise the transfer behind a cancelled one would be next on its pipe for a
+    /// moment, and data could arrive while the device waits for the wrapper.
     fn withdraw(&mut self) -> Result<(), PipeError> {
         for lane in self.lanes.iter().rev().filter(|lane| lane.is_in_flight()) {
             self.pipes.cancel(lane.transfer);

@@ -1,4 +1,5 @@
-//! Bulk-Only: one command at a time, as command wrapper, data, status wrapper, with the whole error recovery.
+//! The Bulk-Only transport with complete error recovery: one command at a time, as command wrapper, data and status
+//! wrapper.
 //!
 //! Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0 ("BOT"): figure 1 (the command flow), figure 2
 //! (the status flow), 5.3.3 and 5.3.4 (what to do on a stall, an invalid status, a phase error), 6.3 (what makes a
@@ -25,31 +26,31 @@ use flight::{Lane, Part};
 
 /// Fixed-format sense data (SPC-4, 4.5.3).
 const SENSE_LEN: u8 = 18;
-/// How long REQUEST SENSE may take: it comes after the command, whose own deadline may be used up.
+/// Time limit of REQUEST SENSE. It follows the command, whose own deadline may be used up.
 const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The Bulk-Only engine over a device's pipes.
 ///
-/// A command's wrapper, data and status are submitted together, and the host controller keeps their order on each pipe:
-/// the command does not wait for this process between them. The next command's wrapper is sent when the status of the
-/// one before is there, as the specification demands.
+/// A command's wrapper, data and status are submitted together, and the host controller keeps their order on each pipe.
+/// The command does not wait for this process between them. The next command's wrapper is sent after the previous
+/// status has arrived, as the specification demands.
 ///
-/// Every method leaves the device ready for the next command, or says that nothing helped.
+/// Every method leaves the device ready for the next command, or returns an error if recovery failed.
 #[derive(Debug)]
 pub struct BulkOnly<P> {
     pipes: P,
     tag: u32,
-    /// By [`Part`].
+    /// The transfers, indexed by [`Part`].
     lanes: [Lane; Part::COUNT],
 }
 
-/// How one command wrapper was answered.
+/// Answer to one command wrapper.
 struct Answer {
     transferred: usize,
     status: CswStatus,
 }
 
-/// The data of one command wrapper: which transfer moves it, where, and how much of it.
+/// The data of one command wrapper: its transfer, its endpoint and its length.
 #[derive(Debug, Clone, Copy)]
 struct Move {
     part: Part,
@@ -58,10 +59,10 @@ struct Move {
 }
 
 impl<P: Pipes> BulkOnly<P> {
-    /// An engine over these pipes.
+    /// Creates an engine over these pipes.
     ///
     /// # Errors
-    /// [`PipeError`] where the transfers can't be had.
+    /// [`PipeError`] if the transfers can't be allocated.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
         let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(Lane::new);
         // In the order of `Part`.
@@ -69,12 +70,12 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(Self { pipes, tag: 0, lanes })
     }
 
-    /// The pipes, for what is not Bulk-Only's.
+    /// The pipes, for requests outside Bulk-Only.
     pub fn pipes_mut(&mut self) -> &mut P {
         &mut self.pipes
     }
 
-    /// One command with its data, and its sense data where it failed.
+    /// Runs one command with its data. Fetches sense data if it failed.
     fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<Completion, TransportError> {
         let data = data.transfer().map(|(endpoint, len)| Move { part: Part::Data, endpoint, len });
         let answer = self.transaction(cdb, data, timeout)?;
@@ -89,7 +90,7 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(Completion { transferred: answer.transferred, status, sense })
     }
 
-    /// Command wrapper, data, status wrapper: BOT figure 1.
+    /// Runs command wrapper, data and status wrapper: BOT figure 1.
     fn transaction(&mut self, cdb: &Cdb, data: Option<Move>, timeout: Duration) -> Result<Answer, TransportError> {
         let deadline = Deadline::after(timeout);
         let expected = data.map_or(0, |data| data.len);
@@ -117,15 +118,15 @@ impl<P: Pipes> BulkOnly<P> {
         };
         self.check_status(cdb, tag, transfer_length, &csw)?;
 
-        // What the device claims to have moved and the pipe has not seen did not move.
+        // Bytes that the device reports as moved but the pipe has not seen did not move.
         let transferred = moved.min(expected.saturating_sub(csw.residue as usize));
         Ok(Answer { transferred, status: csw.status })
     }
 
-    /// Submits all three, and waits until the device has the first.
+    /// Submits all three transfers, and waits until the device has taken the first.
     ///
-    /// A device stalls the OUT pipe on a wrapper that it can't take (6.6.1): it has not begun the command, so one
-    /// reset recovery and one more try are safe.
+    /// A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so one
+    /// reset recovery and one retry are safe.
     fn send_wrapper(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<(), TransportError> {
         let mut outcome = self.submit_all(data).and_then(|()| self.wait(Part::Wrapper, deadline));
         if outcome == Err(PipeError::Stall) {
@@ -139,7 +140,7 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// The bytes moved, all of them or up to a stall.
+    /// Waits for the data. Returns the bytes moved, all of them or those up to a stall.
     fn move_data(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<usize, TransportError> {
         let Some(Move { part, endpoint, .. }) = data else { return Ok(0) };
         match self.wait(part, deadline) {
@@ -152,8 +153,9 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// The status of this command at the end of its data. A device that ends its data early, after whole packets, and
-    /// sends no empty one leaves the data transfer open: its status is the short packet that ends it (6.7.2, case 5).
+    /// Looks for this command's status at the end of its data. If a device ends its data early after whole packets and
+    /// sends no empty packet, the data transfer stays open, and the status is the short packet that ends it (6.7.2,
+    /// case 5).
     fn status_in_data(&mut self, data: Move, moved: usize, tag: u32) -> Option<CommandStatusWrapper> {
         if data.endpoint != Endpoint::DataIn || moved >= data.len {
             return None;
@@ -162,8 +164,8 @@ impl<P: Pipes> BulkOnly<P> {
         CommandStatusWrapper::parse(last).ok().filter(|csw| csw.tag == tag)
     }
 
-    /// After a stall on the data: the status waits on the same pipe where the data came in, and has to be off it while
-    /// the halt is cleared.
+    /// Clears the halt after a stall on the data. The status transfer waits on the same pipe as IN data, so it is
+    /// cancelled while the halt is cleared.
     fn clear_data_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
         if endpoint == Endpoint::DataOut {
             return self.pipes.clear_halt(endpoint);
@@ -173,13 +175,13 @@ impl<P: Pipes> BulkOnly<P> {
         if is_here { Ok(()) } else { self.submit_status() }
     }
 
-    /// BOT figure 2: a stall in place of the status is cleared and the status read once more.
+    /// Reads the status: BOT figure 2. Clears a stall in its place, and reads it once more.
     fn read_status(&mut self, cdb: &Cdb, deadline: &Deadline) -> Result<CommandStatusWrapper, TransportError> {
         let mut stalled = false;
         let mut empty = false;
         let received = loop {
             let again = match self.wait(Part::Status, deadline) {
-                // A device may end data that fill whole packets with an empty one, which then arrives here.
+                // A device may end data that fills whole packets with an empty packet, which then arrives here.
                 Ok(0) if !empty => {
                     empty = true;
                     self.submit_status()
@@ -202,7 +204,7 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// What makes a valid CSW meaningful (6.3.2): the tag of this command, and a residue that fits it.
+    /// Checks that a valid CSW is meaningful (6.3.2): it has this command's tag and a possible residue.
     fn check_status(
         &mut self,
         cdb: &Cdb,
@@ -221,10 +223,10 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(())
     }
 
-    /// The sense data of the command that has just failed; `None` where the unit has none to give.
+    /// Fetches the sense data of the command that has just failed; `None` if the unit has none.
     fn request_sense(&mut self, failed: &Cdb) -> Result<Option<Sense>, TransportError> {
         let command = Command::RequestSense { len: SENSE_LEN };
-        // A transfer of its own: the command's data are still in the other.
+        // Use a separate transfer: the command's data is still in the other.
         let data = Move { part: Part::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
         let answer = self.transaction(&command.cdb(), Some(data), SENSE_TIMEOUT)?;
         match answer.status {
@@ -282,7 +284,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
 }
 
 impl<P: Pipes> BulkOnly<P> {
-    /// Sends one TEST UNIT READY: whether the wire carries commands again, whatever the unit answers.
+    /// Sends one TEST UNIT READY to check that the wire carries commands again. The unit's answer does not matter.
     fn probe(&mut self) -> Result<(), TransportError> {
         let command = Command::TestUnitReady;
         debug_assert_eq!(command.data(), DataLength::None);
@@ -290,7 +292,7 @@ impl<P: Pipes> BulkOnly<P> {
     }
 }
 
-/// When a command has to have ended.
+/// Deadline of a command.
 struct Deadline {
     at: Instant,
     whole: Duration,

@@ -1,4 +1,4 @@
-//! What Bulk-Only does when a command goes wrong.
+//! Error recovery of Bulk-Only.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::scsi::{Cdb, Command};
 
-/// How long the class reset may take. It is a control request without data.
+/// Time limit of the class reset, a control request without data.
 const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl<P: Pipes> BulkOnly<P> {
-    /// Reset recovery (BOT 5.3.4): the class reset, then both halts cleared. Where the unit does not take that, or the
-    /// system does not give the transfers back, the port is reset.
+    /// Does a reset recovery (BOT 5.3.4): the class reset, then clears both halts. Resets the port if the unit does not
+    /// accept that, or if the system does not return the transfers.
     ///
-    /// The command's transfers are taken back first: what is still on a pipe would move when its halt is cleared, and
-    /// data would arrive where the device waits for a wrapper.
+    /// Cancels the command's transfers first. A transfer still on a pipe would move when its halt is cleared, and data
+    /// would arrive while the device waits for a wrapper.
     pub(super) fn reset_recovery(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
         info!("{}: reset recovery: Bulk-Only reset, both pipes' halts cleared", cdb.name());
         let by_class = self
@@ -34,16 +34,16 @@ impl<P: Pipes> BulkOnly<P> {
 
     fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
         info!("{}: port reset", cdb.name());
-        // What could not be taken back before comes back with the reset.
+        // Transfers that could not be cancelled before return with the reset.
         let reset = self.pipes.reset_port().and_then(|()| self.withdraw_all());
         reset.map_err(|error| TransportErrorKind::from(error).during(cdb))
     }
 
-    /// Recovers from a pipe's error and gives what the caller is to report. A device that is gone is not recovered,
-    /// and one that goes during recovery is reported as gone.
+    /// Recovers from a pipe's error and returns the error to report. Does not recover a device that is gone, and
+    /// reports one that leaves during recovery as gone.
     pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &Deadline) -> TransportError {
         if error == PipeError::Disconnected {
-            // They come back by themselves; what does not is the pipes' to keep.
+            // The transfers return by themselves. The pipes keep those that don't.
             let _ = self.withdraw_all();
             return TransportErrorKind::Disconnected.during(cdb);
         }
@@ -57,7 +57,7 @@ impl<P: Pipes> BulkOnly<P> {
         kind.during(cdb)
     }
 
-    /// The same for an answer that the protocol does not allow.
+    /// Recovers from an answer that violates the protocol, and returns the error to report.
     pub(super) fn broken(&mut self, cdb: &Cdb, what: String) -> TransportError {
         match self.reset_recovery(cdb) {
             Ok(()) => TransportErrorKind::Protocol(what).during(cdb),
@@ -65,7 +65,7 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    /// Reset recovery, proven by a command; then the port, proven again.
+    /// Does a reset recovery and checks it with a command. If that fails, resets the port and checks again.
     pub(super) fn bring_back(&mut self) -> Result<(), TransportError> {
         let cdb = Command::TestUnitReady.cdb();
         self.reset_recovery(&cdb)?;

@@ -1,4 +1,4 @@
-//! The open firmware's control requests, each with its wire form beside it.
+//! The open firmware's control requests and their wire formats.
 //!
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
@@ -20,7 +20,7 @@ const TO_HOST: u16 = 0x8000;
 
 /// Bytes of an SRAM sector.
 pub const SECTOR_LEN: usize = 512;
-/// Bytes of an SRAM slot: where a transfer through the SRAM begins.
+/// Bytes of an SRAM slot. A transfer through the SRAM begins at a slot.
 pub const SLOT_LEN: usize = 0x4000;
 /// Slots in the SRAM of 512 KiB.
 pub const SLOTS: u8 = 32;
@@ -31,69 +31,69 @@ pub const COMPLETION_LEN: usize = 8;
 /// Bytes of C0's answer.
 pub const SUPPLY_LEN: usize = 5;
 
-/// A control request of the open firmware, typed.
+/// A typed control request of the open firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenCommand {
     /// E4: reads XDATA.
     XdataRead {
-        /// From where.
+        /// First address.
         from: XdataAddress,
-        /// Bytes: at most 255 at SuperSpeed and 64 at high speed. Longer answers are cut.
+        /// Length in bytes: at most 255 at SuperSpeed and 64 at high speed. Longer answers are cut.
         len: u16,
     },
     /// E5: writes one byte of XDATA.
     XdataWrite {
-        /// Where.
+        /// Address.
         at: XdataAddress,
-        /// What.
+        /// Value.
         value: u8,
     },
     /// F0: sends one TLP.
     Tlp(Tlp),
-    /// F0: the completion of the last TLP.
+    /// F0: fetches the completion of the last TLP.
     Completion,
-    /// F0, mode 1: memory writes from this address on, whose data follow on 0x02.
+    /// F0, mode 1: writes memory from this address on. The data follows on 0x02.
     StreamWrite {
         /// Address on the PCIe side, a multiple of 4.
         address: u64,
-        /// How many.
+        /// Number of dwords.
         dwords: u32,
     },
-    /// F0, mode 2: memory reads from this address on, whose data come on 0x81.
+    /// F0, mode 2: reads memory from this address on. The data follows on 0x81.
     StreamRead {
         /// Address on the PCIe side, a multiple of 4.
         address: u64,
-        /// How many.
+        /// Number of dwords.
         dwords: u32,
     },
     /// F2: arms the SRAM DMA.
     ArmSram(SramTransfer),
-    /// F3: PCIe power, on or off.
+    /// F3: switches PCIe power on or off.
     PciePower(bool),
-    /// C0: voltage and current of the supply.
+    /// C0: reads voltage and current of the supply.
     Supply,
 }
 
 /// A transfer between bulk data and the SRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SramTransfer {
-    /// From the SRAM to the host, on 0x81; else from the host, on 0x02.
+    /// Direction: `true` from the SRAM to the host, on 0x81; `false` from the host, on 0x02.
     pub to_host: bool,
-    /// The slot at which it begins, below [`SLOTS`].
+    /// The first slot, below [`SLOTS`].
     pub first_slot: u8,
-    /// Sectors of [`SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
+    /// Number of sectors of [`SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
     pub sectors: u16,
 }
 
 impl SramTransfer {
-    /// Slots of [`SLOT_LEN`] bytes that it touches.
+    /// Number of slots of [`SLOT_LEN`] bytes that the transfer touches.
     pub const fn slots(self) -> u8 {
         (self.sectors as usize * SECTOR_LEN).div_ceil(SLOT_LEN) as u8
     }
 }
 
 impl OpenCommand {
-    /// The setup packet.
+    /// Encodes the setup packet.
     pub const fn setup(&self) -> [u8; SETUP_LEN] {
         match *self {
             Self::XdataRead { from, len } => setup(VENDOR_IN, opcode::XDATA_READ, from.addr, page(from) << 8, len),
@@ -117,7 +117,7 @@ impl OpenCommand {
         }
     }
 
-    /// The data from the host, where there are some.
+    /// Encodes the data from the host; `None` if the request has none.
     pub fn data(&self) -> Option<[u8; TLP_LEN]> {
         let (address, value) = match *self {
             Self::Tlp(tlp) => (tlp.address, tlp.value),
@@ -130,18 +130,18 @@ impl OpenCommand {
         Some(data)
     }
 
-    /// Bytes of data that the request moves, to the host or from it: wLength.
+    /// Bytes of data that the request moves in either direction: wLength.
     pub const fn len(&self) -> usize {
         let setup = self.setup();
         u16::from_le_bytes([setup[6], setup[7]]) as usize
     }
 
-    /// Whether its data go to the host.
+    /// Whether the request's data goes to the host.
     pub const fn is_read(&self) -> bool {
         self.setup()[0] == VENDOR_IN
     }
 
-    /// Whether it moves no data.
+    /// Whether the request moves no data.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -165,7 +165,7 @@ impl fmt::Display for OpenCommand {
     }
 }
 
-/// The page as SFR 0x93 has it.
+/// The page as a value of SFR 0x93.
 const fn page(at: XdataAddress) -> u16 {
     match at.page {
         XdataPage::Main => 0,

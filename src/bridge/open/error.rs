@@ -1,4 +1,4 @@
-//! What can go wrong with a control request of the open firmware, or with the bulk data that follow one.
+//! Errors of the open firmware's control requests, and of the bulk data that follows them.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::super::pipes::PipeError;
 
-/// A request that gave no result.
+/// Reasons a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ControlError {
     /// The unit does not answer on its control endpoint.
@@ -19,7 +19,7 @@ pub enum ControlError {
         /// The deadline that passed.
         deadline: Duration,
     },
-    /// Bulk data don't move.
+    /// Bulk data does not move.
     #[error("no bulk data moved for {request} within {deadline:?}{}", if *answers { ", though the unit answers control requests" } else { "" })]
     #[diagnostic(code(asmpatch::control::bulk_timeout))]
     BulkTimeout {
@@ -27,7 +27,7 @@ pub enum ControlError {
         request: String,
         /// The deadline that passed.
         deadline: Duration,
-        /// Whether the unit answered a control request after that.
+        /// Whether the unit still answered a control request.
         answers: bool,
     },
     /// The device is gone.
@@ -37,25 +37,25 @@ pub enum ControlError {
         /// The request, in words.
         request: String,
     },
-    /// A stall: the firmware does not take the request.
+    /// The firmware stalls the request: it does not support it.
     #[error("the unit refused {request}")]
     #[diagnostic(code(asmpatch::control::stalled))]
     Stalled {
         /// The request, in words.
         request: String,
     },
-    /// Fewer bytes than asked for.
+    /// The unit moved fewer bytes than requested.
     #[error("{request} moved {found} bytes, expected {expected}")]
     #[diagnostic(code(asmpatch::control::short))]
     Short {
         /// The request, in words.
         request: String,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
         /// Bytes moved.
         found: usize,
     },
-    /// An answer whose fields make no sense.
+    /// The answer's fields are invalid.
     #[error("the unit's answer to {request} makes no sense: {what}")]
     #[diagnostic(code(asmpatch::control::malformed))]
     Malformed {
@@ -70,33 +70,33 @@ pub enum ControlError {
     SramBusy {
         /// The deadline that passed.
         deadline: Duration,
-        /// What 0xC450 reads.
+        /// Value of 0xC450.
         status: u8,
     },
-    /// A request that the unit can't carry out: nothing was sent.
+    /// The unit can't carry out the request. Nothing was sent.
     #[error("{request} takes {limit}; {found} were asked for")]
     #[diagnostic(code(asmpatch::control::length))]
     Length {
         /// The request, in words.
         request: String,
-        /// What it takes, in words.
+        /// The request's limit, in words.
         limit: &'static str,
-        /// What was asked for.
+        /// The requested value.
         found: String,
     },
-    /// Anything else that the system reports.
+    /// Any other error that the system reports.
     #[error("{request}: {source}")]
     #[diagnostic(code(asmpatch::control::io))]
     Io {
         /// The request, in words.
         request: String,
-        /// What the pipe said.
+        /// The pipe's error.
         source: PipeError,
     },
 }
 
 impl ControlError {
-    /// The error of a control request that failed like this.
+    /// Builds the error of a control request that failed this way.
     pub(super) fn of_request(request: String, source: PipeError, deadline: Duration) -> Self {
         match source {
             PipeError::Stall => Self::Stalled { request },

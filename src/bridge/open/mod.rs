@@ -1,7 +1,7 @@
 //! The open firmware's protocol: control requests, and the bulk data that some of them arm.
 //!
-//! [`OpenCommand`] has each request with its wire form. [`OpenBridge`] sends them to a unit, one at a time or with many in
-//! flight. Source: tinygrad's open firmware and its runtime client, openpilot's flasher.
+//! [`OpenCommand`] holds each request with its wire format. [`OpenBridge`] sends them to a unit, one at a time or with
+//! many in flight. Source: tinygrad's open firmware and its runtime client, openpilot's flasher.
 
 mod command;
 mod error;
@@ -27,22 +27,22 @@ use super::unit_info::Speed;
 use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
-/// 0xC450: 0 while the SRAM DMA takes another arming, 2 while it is busy. Source: owners' measurements.
+/// 0xC450: 0 when the SRAM DMA can be armed again, 2 while it is busy. Source: owners' measurements.
 const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
 /// 0xB450: the state of the PCIe link.
 const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
-/// 0xB450 where the link is up. Source: open firmware; tinygrad's runtime.
+/// Value of 0xB450 while the link is up. Source: open firmware; tinygrad's runtime.
 const LINK_UP: u8 = 0x78;
 /// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
 const BULK_LEN: usize = SLOT_LEN;
-/// How long a request or a bulk transfer may take.
+/// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long C0 may take. Builds that measure the supply have its answer at hand within milliseconds; from those that don't
-/// know the request it never comes, and every command that asks waits this long.
+/// Time limit of C0. Builds that measure the supply answer within milliseconds. Some builds that don't know the request
+/// never answer, and every command that asks waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What the supply gives, on boards that measure it.
+/// Voltage and current of the supply, on boards that measure them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supply {
     /// Millivolts.
@@ -68,40 +68,40 @@ impl std::fmt::Debug for OpenBridge {
 }
 
 impl OpenBridge {
-    /// A unit behind these pipes, at this speed.
+    /// Creates a connection to the unit behind these pipes, at this speed.
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: Speed) -> Self {
         Self { queue: Queue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
     }
 
-    /// The speed at which it is attached.
+    /// The unit's speed.
     pub const fn speed(&self) -> Speed {
         self.speed
     }
 
-    /// What the unit's chip has done since power-on, where it is a model.
+    /// The chip's work since power-on, if the unit is a model.
     pub fn simulated(&self) -> Option<Simulated> {
         self.queue.pipes.simulated()
     }
 
-    /// How long a request or a bulk transfer may take: 5 s unless set. F3 may take 10 s at least.
+    /// Sets the time limit of a request or bulk transfer, 5 s by default. F3 may always take 10 s.
     pub const fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// How many transfers may be in flight, 1 to [`MAX_DEPTH`], which is what it begins with.
+    /// Sets how many transfers may be in flight, 1 to [`MAX_DEPTH`]. The default is [`MAX_DEPTH`].
     pub fn set_depth(&mut self, depth: usize) {
         self.depth = depth.clamp(1, MAX_DEPTH);
     }
 
-    /// The most bytes that one E4 brings at this speed: longer answers are cut. Source: openpilot's flasher.
+    /// Maximum number of bytes that one E4 returns at this speed. Longer answers are cut. Source: openpilot's flasher.
     pub fn xdata_read_max(&self) -> usize {
         if self.speed >= Speed::Super { 255 } else { 64 }
     }
 
-    /// E4: reads XDATA, in as many requests as it takes.
+    /// E4: reads XDATA, in several requests if necessary.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Length`] where it goes past the page's end.
+    /// [`ControlError`]; [`ControlError::Length`] if the range crosses the page's end.
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), ControlError> {
         let most = self.xdata_read_max();
         within_page("E4", from, buffer.len())?;
@@ -119,16 +119,16 @@ impl OpenBridge {
     /// E5: writes these bytes, in this order, with many requests in flight.
     ///
     /// # Errors
-    /// [`ControlError`]; some may have been written.
+    /// [`ControlError`]; some bytes may have been written.
     pub fn xdata_write_all(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
         self.run(&mut Writes(writes.iter()))
     }
 
-    /// E5, then E4: writes these bytes in this order and reads XDATA behind them, with all requests in flight together.
-    /// The unit carries them out one after the other.
+    /// E5, then E4: writes these bytes in this order and then reads XDATA, with all requests in flight together. The
+    /// unit carries them out in order.
     ///
     /// # Errors
-    /// As for [`OpenBridge::xdata_read`]; some may have been written.
+    /// As for [`OpenBridge::xdata_read`]; some bytes may have been written.
     pub fn xdata_exchange(
         &mut self,
         writes: &[(XdataAddress, u8)],
@@ -140,18 +140,18 @@ impl OpenBridge {
         self.run(&mut WritesThenReads { writes: Writes(writes.iter()), reads: Reads::new(from, buffer, most) })
     }
 
-    /// F0: sends a TLP and brings its completion; `None` for a memory write, which has none.
+    /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
     ///
     /// # Errors
-    /// [`ControlError`]; a completion of any status is no error.
+    /// [`ControlError`]; a completion with an error status is no error here.
     pub fn tlp(&mut self, tlp: &Tlp) -> Result<Option<Completion>, ControlError> {
         Ok(self.tlps(std::slice::from_ref(tlp))?.pop().flatten())
     }
 
-    /// F0: sends these TLPs in this order, with many requests in flight; their completions in the same order.
+    /// F0: sends these TLPs in order, with many requests in flight. Returns their completions in the same order.
     ///
     /// # Errors
-    /// As for [`OpenBridge::tlp`]; some may have been sent.
+    /// As for [`OpenBridge::tlp`]; some TLPs may have been sent.
     pub fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, ControlError> {
         let mut work = Tlps::new(tlps);
         self.run(&mut work)?;
@@ -161,7 +161,7 @@ impl OpenBridge {
     /// F0, mode 1: writes memory on the PCIe side. Address and length are multiples of 4.
     ///
     /// # Errors
-    /// [`ControlError`]; that nobody decodes the address does not show.
+    /// [`ControlError`]. An address that no device decodes causes no error.
     pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
         let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
         self.run(&mut Bulk::out(OpenCommand::StreamWrite { address, dwords }, data))
@@ -176,11 +176,11 @@ impl OpenBridge {
         self.run(&mut Bulk::input(OpenCommand::StreamRead { address, dwords }, buffer))
     }
 
-    /// F2: arms the SRAM DMA, once it is idle: armed while it is busy, it loses the first sectors. The data follow by
+    /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
     /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::SramBusy`] where it does not become idle in time.
+    /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
     pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
         let command = OpenCommand::ArmSram(transfer);
         let all = usize::from(SLOTS) * SLOT_LEN;
@@ -211,8 +211,8 @@ impl OpenBridge {
         self.run(&mut Bulk { command: None, buffer: work::Buffer::Out(data), asked: 0, moved: 0 })
     }
 
-    /// Receives bulk data that an earlier request has armed. Those of [`OpenBridge::arm_sram`] come once something on
-    /// the PCIe side has written the completion entry at 0x00822000.
+    /// Receives bulk data that an earlier request has armed. The data of [`OpenBridge::arm_sram`] arrives once a device
+    /// on the PCIe side has written the completion entry at 0x00822000.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -220,7 +220,7 @@ impl OpenBridge {
         self.run(&mut Bulk { command: None, buffer: work::Buffer::In(buffer), asked: 0, moved: 0 })
     }
 
-    /// F3: switches the power of PCIe. Bus numbers and BARs are gone after it.
+    /// F3: switches the power of PCIe. This clears bus numbers and BARs.
     ///
     /// # Errors
     /// [`ControlError`]; older builds refuse it.
@@ -228,7 +228,7 @@ impl OpenBridge {
         self.request(OpenCommand::PciePower(on), &mut [])
     }
 
-    /// XDATA 0xB450, the LTSSM's state, and whether it says that the PCIe link is up.
+    /// Reads XDATA 0xB450, the LTSSM's state. Also returns whether the PCIe link is up.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -238,8 +238,8 @@ impl OpenBridge {
         Ok((state[0], state[0] == LINK_UP))
     }
 
-    /// C0: voltage and current of the supply; `None` on boards that don't measure it. Builds that don't know the request
-    /// refuse it, or leave it without an answer.
+    /// C0: reads voltage and current of the supply; `None` on boards that don't measure them. Builds that don't know
+    /// the request stall it or don't answer.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -253,21 +253,21 @@ impl OpenBridge {
                 Ok(Some(Supply { voltage_mv, current_ma }))
             }
             Err(ControlError::Stalled { .. }) => Ok(None),
-            // A unit that answers nothing at all is no unit without the measurement.
+            // A unit that answers nothing at all is an error, not a board without the measurement.
             Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
             Err(error) => Err(error),
         }
     }
 
-    /// Runs a stream of transfers, with as many in flight as [`OpenBridge::set_depth`] says.
+    /// Runs a stream of transfers, with as many in flight as [`OpenBridge::set_depth`] allows.
     ///
     /// # Errors
-    /// [`ControlError`]; what [`OpenWorkload::complete`] returns.
+    /// [`ControlError`]; also any error of [`OpenWorkload::complete`].
     pub fn run(&mut self, work: &mut dyn OpenWorkload) -> Result<(), ControlError> {
         self.queue.run(work, self.depth, self.timeout)
     }
 
-    /// One control request; what it brings fills `answer`.
+    /// Makes one control request. Its data fills `answer`.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -275,7 +275,7 @@ impl OpenBridge {
         self.run(&mut work::One { command: Some(command), answer })
     }
 
-    /// Resets the port: the last resort where bulk pipes hang.
+    /// Resets the port: the last resort if bulk pipes hang.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -309,7 +309,7 @@ fn within_page(request: &str, from: XdataAddress, len: usize) -> Result<(), Cont
     Err(ControlError::Length { request: request.to_owned(), limit: "bytes up to 0xFFFF", found })
 }
 
-/// A stream's length in dwords; `None` for none.
+/// Number of dwords of a stream; `None` if it is empty.
 fn dwords(request: &str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
     let dwords = u32::try_from(len / 4).ok().filter(|_| len.is_multiple_of(4) && address.is_multiple_of(4));
     match dwords {
@@ -321,7 +321,7 @@ fn dwords(request: &str, address: u64, len: usize) -> Result<Option<u32>, Contro
     }
 }
 
-/// A length in sectors of the SRAM.
+/// Number of SRAM sectors of a length in bytes.
 fn sectors(len: usize) -> Result<u16, ControlError> {
     u16::try_from(len / SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SECTOR_LEN)).ok_or_else(|| {
         let found = format!("{len} bytes");

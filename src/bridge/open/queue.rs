@@ -14,25 +14,25 @@ use super::SRAM_STATUS;
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
 
-/// The most transfers in flight.
+/// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;
-/// Bytes of data that a control request moves at most.
+/// Maximum number of data bytes in a control request.
 const CONTROL_DATA_MAX: usize = 512;
-/// How long cancelled transfers may take to come back.
+/// Time that cancelled transfers may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long F3 may take: it answers after up to 2 s. Source: tinygrad's runtime, which waits as long.
+/// Time limit of F3, which answers after up to 2 s. Source: tinygrad's runtime, which waits as long.
 const PCIE_POWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the question may take whether the unit still answers.
+/// Time limit of the check whether the unit still answers.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One transfer of a stream of them.
+/// One transfer of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenJob {
     /// A control request.
     Control(OpenCommand),
-    /// So many bytes of bulk data to the unit, on 0x02.
+    /// Bulk data of this many bytes to the unit, on 0x02.
     BulkOut(usize),
-    /// So many bytes of bulk data from the unit, on 0x81.
+    /// Bulk data of this many bytes from the unit, on 0x81.
     BulkIn(usize),
 }
 
@@ -41,12 +41,12 @@ impl OpenJob {
         matches!(self, Self::Control(_))
     }
 
-    /// Whether both go by the same endpoint, which keeps their order.
+    /// Whether both use the same endpoint, which keeps their order.
     fn goes_with(self, other: Self) -> bool {
         discriminant(&self) == discriminant(&other)
     }
 
-    /// Bytes that it moves.
+    /// Number of bytes that the transfer moves.
     const fn len(self) -> usize {
         match self {
             Self::Control(command) => command.len(),
@@ -54,7 +54,7 @@ impl OpenJob {
         }
     }
 
-    /// Where what it brings lies in its buffer, of `moved` bytes.
+    /// Range of the received data in the buffer, if the transfer moved `moved` bytes.
     fn brought(self, moved: usize) -> Range<usize> {
         match self {
             Self::Control(command) if command.is_read() => SETUP_LEN..SETUP_LEN + moved,
@@ -63,7 +63,7 @@ impl OpenJob {
         }
     }
 
-    /// How long it may take.
+    /// Time limit of the transfer.
     fn deadline(self, timeout: Duration) -> Duration {
         match self {
             Self::Control(OpenCommand::PciePower(_)) => timeout.max(PCIE_POWER_TIMEOUT),
@@ -72,15 +72,15 @@ impl OpenJob {
     }
 }
 
-/// A stream of transfers, pulled whenever one more may be in flight.
+/// A stream of transfers. The queue pulls the next one whenever another may be in flight.
 pub trait OpenWorkload {
-    /// The most bytes that any bulk transfer moves.
+    /// Maximum number of bytes in a bulk transfer.
     fn bulk_len(&self) -> usize {
         0
     }
 
-    /// Whether [`OpenWorkload::complete`] is to be told how long each transfer took. Reading the clock costs little, but in
-    /// a virtual machine without a stable TSC as much as a transfer.
+    /// Whether [`OpenWorkload::complete`] needs the time that each transfer took. Reading the clock is usually cheap,
+    /// but in a virtual machine without a stable TSC it costs as much as a transfer.
     fn is_timed(&self) -> bool {
         false
     }
@@ -88,15 +88,14 @@ pub trait OpenWorkload {
     /// The next transfer, or `None` when there are no more.
     fn next(&mut self) -> Option<OpenJob>;
 
-    /// Puts the data of an [`OpenJob::BulkOut`] into the buffer that it is sent from. It may still hold what an earlier
-    /// transfer left there.
+    /// Fills the buffer with the data of an [`OpenJob::BulkOut`]. The buffer may still hold an earlier transfer's data.
     fn fill(&mut self, _buffer: &mut [u8]) {}
 
-    /// A transfer has ended, in the order of submission. `data` is what it brought, empty for data to the unit. `elapsed`
-    /// is from submission to end; 0 where nobody wants to know.
+    /// Reports the end of a transfer, in the order of submission. `data` is the received data, empty for data to the
+    /// unit. `elapsed` is the time from submission to end, or 0 if the workload is not timed.
     ///
     /// # Errors
-    /// Any ends the stream; what is in flight is taken back.
+    /// Any error ends the stream and cancels the transfers in flight.
     fn complete(&mut self, job: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError>;
 }
 
@@ -104,11 +103,11 @@ pub trait OpenWorkload {
 struct Flight {
     transfer: TransferId,
     job: OpenJob,
-    /// Where somebody wants to know how long it took.
+    /// Time of submission, if the workload is timed.
     submitted: Option<Instant>,
 }
 
-/// A job in words: bulk data are named by the control request that was sent last.
+/// A job in words. Bulk data is named after the last control request.
 struct Name(OpenJob, Option<OpenCommand>);
 
 impl fmt::Display for Name {
@@ -121,15 +120,15 @@ impl fmt::Display for Name {
     }
 }
 
-/// The transfers of one unit.
+/// The queue of one unit's transfers.
 pub(super) struct Queue {
     pub(super) pipes: Box<dyn ControlPipes + Send>,
     /// Transfers that are not in flight.
     control: Vec<TransferId>,
     bulk: Vec<TransferId>,
-    /// Oldest first; all go by the same endpoint.
+    /// Transfers in flight, oldest first. All use the same endpoint.
     in_flight: VecDeque<Flight>,
-    /// The last control request that was sent: what bulk data belong to.
+    /// The last control request, which bulk data belongs to.
     armed_by: Option<OpenCommand>,
 }
 
@@ -138,13 +137,14 @@ impl Queue {
         Self { pipes, control: Vec::new(), bulk: Vec::new(), in_flight: VecDeque::new(), armed_by: None }
     }
 
-    /// Runs a stream with up to `depth` transfers in flight, each of which may take as long as `timeout`.
+    /// Runs a stream with up to `depth` transfers in flight. Each may take up to `timeout`.
     ///
-    /// A bulk transfer is submitted only when every control request before it has been answered, and a control request
-    /// only when every bulk transfer before it has moved: what one arms is armed before the other comes. tinygrad's
-    /// runtime keeps to that, too.
+    /// A bulk transfer is submitted only after every earlier control request has been answered, and a control request
+    /// only after every earlier bulk transfer has moved. So data is armed before it moves. tinygrad's runtime does the
+    /// same.
     ///
     /// # Errors
+    /// [`ControlError`]. Nothing is in flight then.
     /// [`ControlError`]; nothing is in flight then.
     pub(super) fn run(
         &mut self,
@@ -228,7 +228,7 @@ impl Queue {
         }
     }
 
-    /// A transfer is back, and its buffer free for another.
+    /// Records that a transfer is back. Its buffer is free again.
     fn came_back(&mut self, transfer: TransferId) {
         if let Some(at) = self.in_flight.iter().position(|flight| flight.transfer == transfer)
             && let Some(Flight { job, .. }) = self.in_flight.remove(at)
@@ -273,7 +273,7 @@ impl Queue {
         work.complete(job, data, elapsed)
     }
 
-    /// What the failure of a job means. Takes back what is in flight.
+    /// Finds the error for a failed job, and cancels the transfers in flight.
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
         let request = Name(job, self.armed_by).to_string();
         debug!("{request}: {source}");
@@ -286,7 +286,7 @@ impl Queue {
             }
             PipeError::Stall if !job.is_control() => {
                 let endpoint = if matches!(job, OpenJob::BulkIn(_)) { Endpoint::DataIn } else { Endpoint::DataOut };
-                // A unit that is gone, or refuses, says so to what comes next.
+                // If the unit is gone or refuses, the next request reports it.
                 let _ = self.pipes.clear_halt(endpoint);
                 ControlError::Io { request, source }
             }
@@ -294,7 +294,7 @@ impl Queue {
         }
     }
 
-    /// Whether the unit answers a control request: one byte of XDATA.
+    /// Whether the unit answers a control request: a read of one byte of XDATA.
     fn answers(&mut self) -> bool {
         struct Ask(Option<OpenJob>);
         impl OpenWorkload for Ask {
@@ -313,9 +313,9 @@ impl Queue {
         answers
     }
 
-    /// Takes everything back that is in flight.
+    /// Cancels all transfers in flight.
     fn take_back(&mut self) {
-        // The youngest first, so that none begins while the one before it is taken away.
+        // Cancel the youngest first, so that no transfer begins while the one before it is cancelled.
         for flight in self.in_flight.iter().rev() {
             self.pipes.cancel(flight.transfer);
         }
@@ -326,7 +326,7 @@ impl Queue {
                 Ok(None) | Err(_) => break,
             }
         }
-        // What did not come back is never used again.
+        // Transfers that did not return are never used again.
         self.in_flight.clear();
     }
 }

@@ -10,12 +10,12 @@ use super::command::COMPLETION_LEN;
 /// All four bytes of a dword.
 const ALL_BYTES: u8 = 0x0F;
 
-/// Which request a TLP is.
+/// Kind of a TLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TlpKind {
     /// CfgRd0: configuration space of the bridge's own root port.
     ConfigRead0,
-    /// CfgRd1: configuration space behind it.
+    /// CfgRd1: configuration space behind the root port.
     ConfigRead1,
     /// CfgWr0.
     ConfigWrite0,
@@ -28,8 +28,7 @@ pub enum TlpKind {
 }
 
 impl TlpKind {
-    /// Format and type. Memory requests have four dwords of header whatever the address, as tinygrad's runtime sends
-    /// them.
+    /// The TLP's format and type. Memory requests always have a four-dword header, as tinygrad's runtime sends them.
     pub const fn format(self) -> u8 {
         match self {
             Self::ConfigRead0 => 0x04,
@@ -41,7 +40,7 @@ impl TlpKind {
         }
     }
 
-    /// Whether no completion follows.
+    /// Whether the request is posted: no completion follows.
     pub const fn is_posted(self) -> bool {
         matches!(self, Self::MemoryWrite)
     }
@@ -50,18 +49,18 @@ impl TlpKind {
 /// A PCIe request of one dword.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tlp {
-    /// What it asks for.
+    /// Kind of the request.
     pub kind: TlpKind,
-    /// A multiple of 4: a memory address, or what [`config_address`] gives.
+    /// A memory address, or the result of [`config_address`]. A multiple of 4.
     pub address: u64,
     /// Byte enables, bit n for byte n of the dword.
     pub enables: u8,
-    /// What a write carries; 0 in a read.
+    /// Value that a write carries; 0 in a read.
     pub value: u32,
 }
 
 impl Tlp {
-    /// Reads a dword of configuration space: of the root port on bus 0, of what is behind it on any other.
+    /// Reads a dword of configuration space: of the root port on bus 0, of a device behind it on any other bus.
     pub const fn config_read(bus: u8, device: u8, function: u8, offset: u16) -> Self {
         let kind = if bus == 0 { TlpKind::ConfigRead0 } else { TlpKind::ConfigRead1 };
         Self { kind, address: config_address(bus, device, function, offset), enables: ALL_BYTES, value: 0 }
@@ -83,7 +82,7 @@ impl Tlp {
         Self { kind: TlpKind::MemoryWrite, address, enables: ALL_BYTES, value }
     }
 
-    /// The same request for some bytes of the dword alone.
+    /// Restricts the request to some bytes of the dword.
     #[must_use]
     pub const fn with_enables(mut self, enables: u8) -> Self {
         self.enables = enables & ALL_BYTES;
@@ -109,20 +108,20 @@ impl fmt::Display for Tlp {
     }
 }
 
-/// The address of a dword of configuration space, as bytes 8 to 11 of a configuration request carry it (PCIe 5.0,
+/// Encodes the address of a dword of configuration space as in bytes 8 to 11 of a configuration request (PCIe 5.0,
 /// 2.2.7). `device` is 0 to 31, `function` 0 to 7, `offset` 0 to 0xFFC.
 pub const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u64 {
     (bus as u64) << 24 | (device as u64 & 0x1F) << 19 | (function as u64 & 7) << 16 | (offset as u64 & 0xFFC)
 }
 
-/// How a request ended that expects a completion.
+/// Result of a request that expects a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Diagnostic)]
 pub enum CompletionStatus {
     /// Successful completion.
     #[error("success")]
     #[diagnostic(code(asmpatch::pcie::completion))]
     Success,
-    /// Unsupported request: nobody there, or nobody decodes the address.
+    /// Unsupported request: there is no such function, or no function decodes the address.
     #[error("unsupported request")]
     #[diagnostic(code(asmpatch::pcie::unsupported))]
     UnsupportedRequest,
@@ -138,27 +137,27 @@ pub enum CompletionStatus {
     #[error("reserved status {0}")]
     #[diagnostic(code(asmpatch::pcie::completion))]
     Reserved(u8),
-    /// The bridge's engine reports an error, and no completion.
+    /// The bridge's engine reports an error without a completion.
     #[error("error in the bridge")]
     #[diagnostic(code(asmpatch::pcie::no_completion))]
     Failed,
-    /// No completion came in the bridge's time.
+    /// No completion arrived before the bridge's timeout.
     #[error("no completion in time")]
     #[diagnostic(code(asmpatch::pcie::no_completion))]
     TimedOut,
 }
 
-/// What came back of a request.
+/// Completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// How it ended.
+    /// The result.
     pub status: CompletionStatus,
-    /// The dword that was read; of no meaning unless the status is [`CompletionStatus::Success`].
+    /// The dword that was read. Only valid if the status is [`CompletionStatus::Success`].
     pub data: u32,
 }
 
 impl Completion {
-    /// Out of F0's answer; `None` where its last byte is none of 0, 1 and FF.
+    /// Decodes F0's answer; `None` if its last byte is none of 0, 1 and FF.
     pub const fn parse(answer: &[u8; COMPLETION_LEN]) -> Option<Self> {
         let status = match (answer[7], answer[4] >> 5) {
             (0, 0) => CompletionStatus::Success,
@@ -173,7 +172,7 @@ impl Completion {
         Some(Self { status, data: u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) })
     }
 
-    /// The dword that was read, where the request succeeded.
+    /// The dword that was read, if the request succeeded.
     pub const fn value(self) -> Option<u32> {
         match self.status {
             CompletionStatus::Success => Some(self.data),

@@ -1,4 +1,4 @@
-//! The streams of transfers that [`OpenBridge`](super::OpenBridge)'s methods are.
+//! Workloads behind the methods of [`OpenBridge`](super::OpenBridge).
 
 use std::slice;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl OpenWorkload for One<'_> {
     }
 }
 
-/// E4 over a stretch of XDATA.
+/// E4 over a range of XDATA.
 pub(super) struct Reads<'a> {
     from: XdataAddress,
     buffer: &'a mut [u8],
@@ -47,7 +47,7 @@ impl OpenWorkload for Reads<'_> {
         if len == 0 {
             return None;
         }
-        // The caller has checked that all of it is within the page.
+        // The caller has checked that the range is within the page.
         let from = XdataAddress { addr: self.from.addr.wrapping_add(self.asked as u16), ..self.from };
         self.asked += len;
         Some(OpenJob::Control(OpenCommand::XdataRead { from, len: len as u16 }))
@@ -60,7 +60,7 @@ impl OpenWorkload for Reads<'_> {
     }
 }
 
-/// E5 after E5.
+/// A sequence of E5.
 pub(super) struct Writes<'a>(pub(super) slice::Iter<'a, (XdataAddress, u8)>);
 
 impl OpenWorkload for Writes<'_> {
@@ -74,7 +74,7 @@ impl OpenWorkload for Writes<'_> {
     }
 }
 
-/// E5 after E5, then E4 over a stretch of XDATA.
+/// A sequence of E5, then E4 over a range of XDATA.
 pub(super) struct WritesThenReads<'a> {
     pub(super) writes: Writes<'a>,
     pub(super) reads: Reads<'a>,
@@ -93,7 +93,7 @@ impl OpenWorkload for WritesThenReads<'_> {
     }
 }
 
-/// TLPs, each followed by its completion where it has one.
+/// TLPs, each followed by the fetch of its completion if it has one.
 pub(super) struct Tlps<'a> {
     tlps: slice::Iter<'a, Tlp>,
     owes_completion: bool,
@@ -134,13 +134,13 @@ impl OpenWorkload for Tlps<'_> {
     }
 }
 
-/// Where bulk data come from, or go to.
+/// Source or destination of bulk data.
 pub(super) enum Buffer<'a> {
     Out(&'a [u8]),
     In(&'a mut [u8]),
 }
 
-/// Bulk data, behind the request that arms them where it is not sent yet.
+/// Bulk data, after the request that arms it if that is not sent yet.
 pub(super) struct Bulk<'a> {
     pub(super) command: Option<OpenCommand>,
     pub(super) buffer: Buffer<'a>,
@@ -203,7 +203,7 @@ impl OpenWorkload for Bulk<'_> {
     }
 }
 
-/// Puts what came at its place. The queue lets nothing pass of another length than asked for.
+/// Stores received data at its place. The queue rejects data of any other length than requested.
 fn put(buffer: &mut [u8], at: usize, data: &[u8], job: OpenJob) -> Result<(), ControlError> {
     let expected = buffer.len().saturating_sub(at);
     let Some(place) = buffer.get_mut(at..at + data.len()) else {

@@ -1,4 +1,4 @@
-//! USB Attached SCSI: many commands in flight, each under a tag, ending in any order.
+//! USB Attached SCSI: many commands in flight, each with a tag, ending in any order.
 //!
 //! With streams (SuperSpeed) a tag's data and status move on the stream of the same number, and their transfers are
 //! submitted together with the command. Without (high speed) one status transfer serves every tag, and READ READY or
@@ -24,15 +24,16 @@ use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
 use slot::{Busy, Pending, Slot};
 
-/// What a shared status transfer does, for errors.
+/// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
-/// Commands in flight. The chip has a slot more, which is free until the unit has seen that an earlier command is over.
+/// Maximum number of commands in flight. The chip has one more slot. It stays free until the unit has seen that an
+/// earlier command has ended.
 const MAX_DEPTH: usize = 31;
 /// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
 const STATUS_LEN: usize = 1024;
-/// After a status the data belonging to it has been sent: what is not there after this does not come.
+/// Time that data may take after its status. Data that has not arrived by then does not come.
 const DATA_AFTER_STATUS: Duration = Duration::from_millis(500);
-/// How long one command of the engine's own may take.
+/// Time limit of one of the engine's own commands.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The UAS engine over a device's pipes.
@@ -41,14 +42,14 @@ pub struct Uas<P> {
     pipes: P,
     /// Slot n has tag n + 1.
     slots: Vec<Slot>,
-    /// What each transfer is for, by its number.
+    /// Purpose of each transfer, by its number.
     roles: Vec<Role>,
-    /// Without streams: the one transfer that every tag's status comes in.
+    /// Without streams: the one transfer that receives every tag's status.
     shared_status: Option<SharedStatus>,
-    /// For a stream that belongs to no command, once one was read.
+    /// Transfer for a stream that belongs to no command, once one was read.
     spare: Option<TransferId>,
     free: Vec<usize>,
-    /// Slots that have a stream: all of them, until a port reset leaves fewer.
+    /// Number of slots with a stream: all of them, until a port reset leaves fewer.
     depth: usize,
     in_flight: usize,
 }
@@ -68,16 +69,16 @@ struct SharedStatus {
     is_out: bool,
 }
 
-/// How many commands can be in flight. 0 streams are none at all.
+/// Number of commands that can be in flight. 0 streams means that there are no streams.
 fn depth_with(streams: usize, most: usize) -> usize {
     if streams == 0 { most } else { (streams - 1).clamp(1, most) }
 }
 
 impl<P: Pipes> Uas<P> {
-    /// An engine over these pipes.
+    /// Creates an engine over these pipes.
     ///
     /// # Errors
-    /// [`PipeError`] where the transfers can't be had.
+    /// [`PipeError`] if the transfers can't be allocated.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
         let streams = usize::from(pipes.streams());
         let depth = depth_with(streams, MAX_DEPTH);
@@ -115,7 +116,7 @@ impl<P: Pipes> Uas<P> {
         })
     }
 
-    /// The pipes, for what is not UAS's.
+    /// The pipes, for requests outside UAS.
     pub fn pipes_mut(&mut self) -> &mut P {
         &mut self.pipes
     }
@@ -124,7 +125,7 @@ impl<P: Pipes> Uas<P> {
         self.shared_status.is_none()
     }
 
-    /// Sends one command and asks for its status and data.
+    /// Sends one command and submits the transfers of its status and data.
     fn start(&mut self, at: usize, job: Job, timeout: Duration, is_timed: bool) -> Result<(), TransportError> {
         let tag = tag_of(at);
         let stream = if self.has_streams() { tag.0 } else { 0 };
@@ -134,7 +135,7 @@ impl<P: Pipes> Uas<P> {
         slot.busy = Some(Busy::new(job, started, timeout));
         self.in_flight += 1;
 
-        // Status and data first: the device may answer before the command's own transfer is back.
+        // Submit status and data first: the device may answer before the command's own transfer returns.
         match status {
             Some(status) => {
                 self.submit(at, status, Endpoint::Status, stream, STATUS_LEN, Pending::STATUS)?;
@@ -169,7 +170,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Without streams: the status transfer is out whenever a command is.
+    /// Without streams: submits the status transfer whenever a command is in flight.
     fn ask_for_status(&mut self) -> Result<(), TransportError> {
         let Some(shared) = &mut self.shared_status else { return Ok(()) };
         if shared.is_out {
@@ -182,7 +183,7 @@ impl<P: Pipes> Uas<P> {
         Ok(())
     }
 
-    /// Takes a transfer that is back; gives the slot whose command has ended with it.
+    /// Handles a returned transfer. Returns the slot of the command that ended with it.
     fn take(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
         match self.roles.get(reaped.transfer.0) {
             Some(&Role::Command(at)) => self.take_command(at, reaped),
@@ -215,11 +216,11 @@ impl<P: Pipes> Uas<P> {
             TransferEnd::Completed => Ok(ended),
             TransferEnd::Cancelled if busy.is_cancelled => Ok(ended),
             TransferEnd::Cancelled => Err(taken_with_another(self.activity_of(at))),
-            // The device has no more to say on this pipe; its status tells why.
+            // The device sends no more on this pipe. Its status says why.
             TransferEnd::Failed(PipeError::Stall) => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
-                    // The other commands' data can't be left on a pipe that starts over: all of them are ended.
+                    // The other commands' data can't stay on a pipe that starts over, so all commands end.
                     return Err(TransportErrorKind::from(PipeError::Stall).during(self.activity_of(at)));
                 }
                 self.pipes
@@ -282,7 +283,7 @@ impl<P: Pipes> Uas<P> {
         StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]).map_err(|error| error.to_string())
     }
 
-    /// An information unit for a command that is in flight.
+    /// Handles an information unit for a command in flight.
     fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
         let data = self.slots[at].data;
         let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
@@ -313,7 +314,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Without streams: the device says that this command's data moves now.
+    /// Without streams: handles the device's message that this command's data moves now.
     fn data_is_ready(&mut self, at: usize, endpoint: Endpoint) -> Result<Option<usize>, TransportError> {
         let data = self.slots[at].data;
         let wanted = self.slots[at].busy.as_mut().and_then(|busy| {
@@ -398,14 +399,15 @@ const fn tag_in(unit: &StatusIu) -> Tag {
     }
 }
 
-/// A transfer that came back though nobody cancelled it. macOS takes back all of an endpoint, or of its stream, together;
-/// without streams that is every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
+/// The error of a transfer that returned cancelled although nobody cancelled it. macOS cancels all transfers of an
+/// endpoint, or of its stream, together; without streams these are every command's. Source: libusb 1.0.27,
+/// `darwin_abort_transfers`.
 fn taken_with_another(activity: Activity) -> TransportError {
     let what = "the system took it back together with another command".to_owned();
     TransportErrorKind::Io(PipeError::Other(what)).during(activity)
 }
 
-/// UAS-3, table 20.
+/// Meaning of a response code: UAS-3, table 20.
 const fn response_meaning(code: u8) -> &'static str {
     match code {
         0x00 => "task management complete, which nobody asked for",

@@ -9,7 +9,7 @@ use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::workload::{Completion, JobData, Workload};
 
-/// Nothing in flight needs a look before this.
+/// Maximum wait if no transfer in flight has an earlier deadline.
 const IDLE: Duration = Duration::from_secs(1);
 
 impl<P: Pipes> Uas<P> {
@@ -19,7 +19,7 @@ impl<P: Pipes> Uas<P> {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), TransportError> {
-        // Only after a system that gave transfers back neither when they were cancelled nor with the port's reset.
+        // Happens only if a system returned transfers neither after their cancellation nor with the port reset.
         if self.in_flight > 0 {
             let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
             return Err(TransportErrorKind::from(still_out).during("preparing the queue"));
@@ -49,7 +49,7 @@ impl<P: Pipes> Uas<P> {
             if self.in_flight == 0 {
                 return Ok(());
             }
-            // Deadlines are looked at before anything is waited for: what is back needs no clock.
+            // Check returned transfers before deadlines: they need no clock.
             if let Some(reaped) = self.pipes.reap_known() {
                 if let Some(at) = self.take(&reaped)? {
                     has_more &= self.finish(at, workload);
@@ -59,7 +59,7 @@ impl<P: Pipes> Uas<P> {
             let now = Instant::now();
             let next = self.next_deadline(now).unwrap_or(now + IDLE);
             if next <= now {
-                // What is back counts: a process that was not run for a while finds its answers there.
+                // Transfers that are back count: a process that was suspended for a while finds its answers there.
                 while let Some(reaped) = self.reap_now()? {
                     if let Some(at) = self.take(&reaped)? {
                         has_more &= self.finish(at, workload);
@@ -88,7 +88,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Hands an ended command to the workload; gives whether it wants more.
+    /// Passes an ended command to the workload. Returns whether it wants more.
     fn finish(&mut self, at: usize, workload: &mut dyn Workload) -> bool {
         let Some(busy) = self.slots[at].busy.take() else { return true };
         self.in_flight -= 1;
@@ -102,13 +102,13 @@ impl<P: Pipes> Uas<P> {
         workload.complete(&job, &completion, data, elapsed)
     }
 
-    /// The first deadline of what is in flight; what has none yet gets one, from now on.
+    /// The earliest deadline of the commands in flight. A command without a deadline gets one from now on.
     fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
         let busy = self.slots.iter_mut().filter_map(|slot| slot.busy.as_mut());
         busy.map(|busy| *busy.deadline.get_or_insert(now + busy.timeout)).min()
     }
 
-    /// A command that has its status loses the data that did not come; one that has none has timed out.
+    /// Handles expired commands: one that has its status loses its missing data; one without a status has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
             let (command, data) = (self.slots[at].command, self.slots[at].data);

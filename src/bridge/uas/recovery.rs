@@ -1,7 +1,7 @@
-//! What UAS does when something goes wrong: the host's transfers are taken back, and the port is reset.
+//! Error recovery of UAS: cancels the host's transfers and resets the port.
 //!
-//! Task management is no help: 240417 answers ABORT TASK and LOGICAL UNIT RESET with "complete", and changes nothing. The
-//! command stays in its slot, its tag stays taken, and its status may still come. Executed on the chip model.
+//! Task management does not help: 240417 answers ABORT TASK and LOGICAL UNIT RESET with "complete" and changes nothing.
+//! The command stays in its slot, its tag stays taken, and its status may still arrive. Executed on the chip model.
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,12 @@ use crate::bridge::single::Single;
 use crate::bridge::workload::DataPhase;
 use crate::scsi::Command;
 
-/// How long the host controller may take to give cancelled transfers back.
+/// Time that the host controller may take to return cancelled transfers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl<P: Pipes> Uas<P> {
-    /// Ends everything in flight after an error, and gives what the caller is to report: the error, or that the unit
-    /// went away meanwhile.
+    /// Ends everything in flight after an error. Returns the error to report: this one, or that the unit went away
+    /// meanwhile.
     pub(super) fn failed(&mut self, error: TransportError) -> TransportError {
         if error.is_gone() {
             self.drain();
@@ -33,7 +33,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Takes every transfer back. Resets the port where the unit has commands under way, or transfers do not come.
+    /// Cancels every transfer. Resets the port if the unit has commands in progress or transfers do not return.
     fn end_all(&mut self) -> Result<(), TransportError> {
         let is_quiet = self.in_flight == 0;
         let is_drained = self.drain();
@@ -44,7 +44,7 @@ impl<P: Pipes> Uas<P> {
         info!("UAS: {} commands in flight: port reset", self.in_flight);
         let resetting = |error: PipeError| TransportErrorKind::from(error).during("resetting the port");
         self.pipes.reset_port().map_err(resetting)?;
-        // What was not given back before comes back with the reset.
+        // Transfers that have not returned before return with the reset.
         if !self.drain() {
             return Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())));
         }
@@ -58,7 +58,7 @@ impl<P: Pipes> Uas<P> {
         Ok(())
     }
 
-    /// Takes every transfer back. `false` where some did not come.
+    /// Cancels every transfer. Returns `false` if some did not return.
     fn drain(&mut self) -> bool {
         for slot in &self.slots {
             let Some(busy) = &slot.busy else { continue };
@@ -78,7 +78,7 @@ impl<P: Pipes> Uas<P> {
         if let Some(shared) = self.shared_status.as_ref().filter(|shared| shared.is_out) {
             self.pipes.cancel(shared.transfer);
         }
-        // A command whose status is still to come starts nothing more.
+        // Commands whose status is still missing start nothing more.
         let until = Instant::now() + DRAIN_TIMEOUT;
         while self.is_anything_out() {
             let rest = until.saturating_duration_since(Instant::now());
@@ -109,7 +109,7 @@ impl<P: Pipes> Uas<P> {
         self.shared_status.as_ref().is_some_and(|shared| shared.is_out) || self.slots.iter().any(is_busy)
     }
 
-    /// Notes that a transfer is back, and nothing else.
+    /// Only records that a transfer is back.
     fn forget(&mut self, reaped: &super::Reaped) {
         use super::Role;
         match self.roles.get(reaped.transfer.0) {
@@ -125,7 +125,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Ends everything, proven by a command; then the port, proven again.
+    /// Ends everything and checks the wire with a command. If that fails, resets the port and checks again.
     pub(super) fn bring_back(&mut self) -> Result<(), TransportError> {
         self.end_all()?;
         match self.probe() {
@@ -138,7 +138,7 @@ impl<P: Pipes> Uas<P> {
         }
     }
 
-    /// Sends one TEST UNIT READY: whether the wire carries commands again, whatever the unit answers.
+    /// Sends one TEST UNIT READY to check that the wire carries commands again. The unit's answer does not matter.
     fn probe(&mut self) -> Result<(), TransportError> {
         let mut single = Single::new(Command::TestUnitReady.cdb(), DataPhase::None);
         match self.run_queue(&mut single, 1, PROBE_TIMEOUT) {

@@ -1,4 +1,4 @@
-//! One tag: its transfers, and the command that has them now.
+//! A tag's slot: its transfers and its current command.
 
 use std::time::{Duration, Instant};
 
@@ -6,21 +6,21 @@ use crate::bridge::pipes::TransferId;
 use crate::bridge::workload::Job;
 use crate::scsi::{ScsiStatus, Sense};
 
-/// How long a cancelled transfer may take to come back.
+/// Time that a cancelled transfer may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A tag's transfers.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub command: TransferId,
-    /// `None` without streams.
+    /// Transfer of the status; `None` without streams.
     pub status: Option<TransferId>,
     pub data: TransferId,
     pub busy: Option<Busy>,
 }
 
 impl Slot {
-    /// The command in flight, one of whose transfers is back.
+    /// Records that one of the transfers is back. Returns its command in flight, if there is one.
     pub fn take_pending(&mut self, which: Pending) -> Option<&mut Busy> {
         let busy = self.busy.as_mut()?;
         busy.pending.remove(which);
@@ -32,16 +32,16 @@ impl Slot {
 #[derive(Debug)]
 pub(super) struct Busy {
     pub job: Job,
-    /// Where somebody wants to know how long it took.
+    /// Start time, if the workload is timed.
     pub started: Option<Instant>,
-    /// Set when the engine first waits for it: a clock can cost as much as a transfer.
+    /// Deadline, set when the engine first waits for the command: reading the clock can cost as much as a transfer.
     pub deadline: Option<Instant>,
     pub timeout: Duration,
     pub pending: Pending,
     pub moved: usize,
     pub end: Option<(ScsiStatus, Option<Sense>)>,
     pub data_was_ready: bool,
-    /// Whether its transfers were asked back.
+    /// Whether the command's transfers were cancelled.
     pub is_cancelled: bool,
 }
 
@@ -60,19 +60,19 @@ impl Busy {
         }
     }
 
-    /// Notes that its transfers are asked back.
+    /// Records that the command's transfers were cancelled.
     pub fn cancel(&mut self, now: Instant) {
         self.is_cancelled = true;
         self.deadline = Some(now + CANCEL_TIMEOUT);
     }
 
-    /// Status there and every transfer back.
+    /// Whether the status has arrived and every transfer is back.
     pub const fn has_ended(&self) -> bool {
         self.end.is_some() && self.pending.is_none()
     }
 }
 
-/// Which of a tag's transfers are in flight.
+/// The set of a tag's transfers that are in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pending(u8);
 

@@ -1,4 +1,4 @@
-//! A stream of data to the host that belongs to no command: the SRAM's DMA sends on whichever stream it is told.
+//! A stream of data to the host that belongs to no command. The SRAM's DMA sends on any stream that it is given.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use super::{Role, Uas};
 use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, TransferEnd, TransferId};
 
-/// How long a cancelled transfer may take to come back.
+/// Time that a cancelled transfer may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const READING: &str = "reading a stream";
 
 impl<P: Pipes> Uas<P> {
-    /// The last stream, where no tag has its number.
+    /// The last stream, if no tag has its number.
     pub(super) fn stream_of_nobody(&self) -> Option<u16> {
         let streams = self.pipes.streams();
         (self.has_streams() && usize::from(streams) > self.depth).then_some(streams)
@@ -42,7 +42,7 @@ impl<P: Pipes> Uas<P> {
                 Ok(brought.len())
             }
             Err(gone) if gone.is_gone() => Err(gone),
-            // The DMA may still be armed: only a reset of the port makes it forget.
+            // The DMA may still be armed. Only a port reset disarms it.
             Err(error) => {
                 self.pipes.cancel(transfer);
                 let _ = self.await_spare(transfer, CANCEL_TIMEOUT);
@@ -65,7 +65,7 @@ impl<P: Pipes> Uas<P> {
         Ok(transfer)
     }
 
-    /// How the transfer ended; `None` where it has not within `timeout`.
+    /// Waits for the transfer; `None` if it has not ended within `timeout`.
     fn await_spare(
         &mut self,
         transfer: TransferId,

@@ -1,4 +1,4 @@
-//! An opened unit, by the way in which its flash is reached: the one place that knows both.
+//! An opened unit with its access to the flash, by commands or by registers. Only this module knows both.
 
 use super::error::FlashError;
 use super::plan::{BlockBytes, UnitBlocks, is_readable};
@@ -7,22 +7,22 @@ use crate::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use crate::scsi::SenseKey;
 
-/// What reads a unit's flash.
+/// Reads a unit's flash.
 pub trait FlashReader {
-    /// A configuration block.
+    /// Reads a configuration block.
     ///
     /// # Errors
-    /// [`FlashError::NoBlock`] where the unit refuses it for good; [`FlashError::Command`], [`FlashError::Registers`].
+    /// [`FlashError::NoBlock`] if the unit refuses it for good; [`FlashError::Command`], [`FlashError::Registers`].
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError>;
 
-    /// The first bytes of a part.
+    /// Reads the first bytes of a part.
     ///
     /// # Errors
     /// [`FlashError::Command`], [`FlashError::Registers`].
     fn part(&mut self, part: Part, into: &mut [u8]) -> Result<(), FlashError>;
 }
 
-/// E0 and E2.
+/// Reads through E0 and E2.
 impl FlashReader for Bridge<AnyTransport> {
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
         self.read_config(index).map_err(|error| match gives_none(&error) {
@@ -51,7 +51,7 @@ impl FlashReader for SpiFlash<OpenBridge> {
 
 /// An opened unit. Dropping it gives the unit back to the system.
 pub enum Access {
-    /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has those alone that write.
+    /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has only those that write.
     Commands(Bridge<AnyTransport>),
     /// The registers of the flash controller, which open firmware lets a host reach.
     Registers(SpiFlash<OpenBridge>),
@@ -61,7 +61,7 @@ impl Access {
     /// Opens the unit at a port.
     ///
     /// # Errors
-    /// [`FlashError::Port`]; [`FlashError::Registers`] where no flash answers.
+    /// [`FlashError::Port`]; [`FlashError::Registers`] if no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
         match port.attached().map_err(FlashError::port)?.state {
             BridgeState::OpenFirmware => {
@@ -72,7 +72,7 @@ impl Access {
         }
     }
 
-    /// What reads its flash.
+    /// The reader of the unit's flash.
     pub fn reader(&mut self) -> &mut dyn FlashReader {
         match self {
             Self::Commands(bridge) => bridge,
@@ -80,11 +80,11 @@ impl Access {
         }
     }
 
-    /// Both configuration blocks, as far as the unit gives them: nothing in a state that can't be read, and nothing for a
-    /// block whose flash does not answer (3/11/00).
+    /// Reads both configuration blocks. Returns none in a state that can't be read, and skips a block whose flash does
+    /// not answer (3/11/00).
     ///
     /// # Errors
-    /// As for [`FlashReader::block`], but for a block that it does not give.
+    /// As for [`FlashReader::block`], except for a skipped block.
     pub fn blocks(&mut self, state: BridgeState) -> Result<UnitBlocks, FlashError> {
         if !is_readable(state) {
             return Ok([None, None]);
@@ -103,11 +103,11 @@ impl Access {
         Ok([block(BlockIndex::Zero)?, block(BlockIndex::One)?])
     }
 
-    /// The version that runs, by E4; `None` where it can't be told.
+    /// Reads the running version by E4; `None` if it can't be read.
     pub fn version(&mut self) -> Option<FirmwareVersion> {
         match self {
             Self::Commands(bridge) => bridge.firmware_version().ok(),
-            // It has none.
+            // Open firmware has no version.
             Self::Registers(_) => None,
         }
     }
@@ -127,7 +127,7 @@ fn read(flash: &mut SpiFlash<OpenBridge>, from: FlashAddress, into: &mut [u8]) -
     Ok(())
 }
 
-/// Reads all of the slot.
+/// Reads the whole slot.
 ///
 /// # Errors
 /// [`FlashError::Registers`].
@@ -139,7 +139,7 @@ pub(super) fn read_slot(flash: &mut SpiFlash<OpenBridge>) -> Result<Slot, FlashE
     Ok(slot)
 }
 
-/// The unit refuses the read for good, as against a command that went wrong on its way.
+/// Whether the unit refuses the read for good, and did not merely fail to carry it out.
 fn gives_none(error: &CommandError) -> bool {
     error.sense().is_some_and(|sense| matches!(sense.key, SenseKey::ILLEGAL_REQUEST | SenseKey::MEDIUM_ERROR))
 }

@@ -1,4 +1,4 @@
-//! What a backup holds: both configuration blocks, both parts of the flash as E2 reads them, and whose they are.
+//! Contents of a backup: both configuration blocks, both parts of the flash as E2 reads them, and their unit.
 //!
 //! Pure: [`super::backup_folder`] puts it into files.
 
@@ -7,16 +7,16 @@ use sha2::{Digest, Sha256};
 
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, Image, ImageError, Part};
 
-/// Everything that a unit gives of its flash's first slot.
+/// Backup of the first slot of a unit's flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backup {
-    /// Whose flash this is.
+    /// The unit of the backup.
     pub unit: BackedUpUnit,
-    /// The tool that took it, with its version.
+    /// The tool that made the backup, with its version.
     pub tool: String,
-    /// Configuration blocks 0 and 1 as E0 reads them, whether or not their frame holds.
+    /// Configuration blocks 0 and 1 as E0 reads them, valid or not.
     pub blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
-    /// Parts one and two as E2 reads them: [`Part::max_len`] bytes each, so with what lies behind the image.
+    /// Parts one and two as E2 reads them: [`Part::max_len`] bytes each, including the bytes behind the image.
     pub parts: [Vec<u8>; 2],
 }
 
@@ -24,23 +24,23 @@ pub struct Backup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BackedUpUnit {
-    /// Where it was attached, as `--device` takes it.
+    /// The unit's port, as in `--device`.
     pub device: String,
     /// VID:PID.
     pub usb_id: String,
-    /// What ran on it.
+    /// The unit's state.
     pub state: String,
     /// Its serial number.
     pub serial: String,
     /// Its product string.
     pub product: String,
-    /// What version it said it ran, where it could say.
+    /// The version that the unit reported, if it could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware_version: Option<String>,
 }
 
 impl Backup {
-    /// A configuration block, its frame checked.
+    /// Parses a configuration block.
     ///
     /// # Errors
     /// As [`ConfigBlock::parse`]: an erased flash has no block.
@@ -48,15 +48,15 @@ impl Backup {
         ConfigBlock::parse(index, &self.blocks[usize::from(index.number())])
     }
 
-    /// The firmware: as many bytes of the two parts as the container's length field says, the container checked.
+    /// Parses the firmware: as many bytes of the two parts as the container's length field says.
     ///
     /// # Errors
-    /// As [`Image::parse`]: then the chip would not start it either.
+    /// As [`Image::parse`]. The chip would not start such an image either.
     pub fn firmware(&self) -> Result<Image, ImageError> {
         Image::parse(&firmware_file(&self.parts))
     }
 
-    /// A SHA-256 over everything that was read, so two backups of the same content have the same one.
+    /// SHA-256 over everything that was read. Two backups of the same content have the same digest.
     pub fn content_digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
         for bytes in
@@ -68,7 +68,7 @@ impl Backup {
         digest.finalize().into()
     }
 
-    /// A folder name that tells the unit and the content: `asmpatch-backup-<serial>-<first 8 digits of the digest>`.
+    /// Folder name with the unit and the content: `asmpatch-backup-<serial>-<first 8 digits of the digest>`.
     pub fn folder_name(&self) -> String {
         let serial: String =
             self.unit.serial.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
@@ -78,12 +78,12 @@ impl Backup {
     }
 }
 
-/// The image file that the two parts hold by its own length field; everything that was read where the field makes no
-/// sense, so that the container's checks name what is wrong.
+/// Extracts the image file from the two parts by its own length field. If the field is invalid, returns everything, so
+/// that the container's checks report the reason.
 pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
     let [one, two] = parts;
     let mut file = one.clone();
-    // A part that came short leaves a gap: what follows is then no longer the image.
+    // A short part leaves a gap, and the bytes behind it are no longer the image.
     if one.len() == Part::One.max_len() {
         file.extend_from_slice(two);
     }
@@ -93,12 +93,12 @@ pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
     file
 }
 
-/// The length of an image file by the field that it begins with.
+/// Length of an image file, from its first field.
 pub fn container_len(field: [u8; 4]) -> Option<usize> {
     usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA).ok()
 }
 
-/// Header and trailer around the body. Source: the container's layout in the reference.
+/// Length of header and trailer around the body. Source: the container's layout in the reference.
 const CONTAINER_EXTRA: u64 = 10;
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::firmware::known_blocks;
 
-    /// An image of the vendor's shape: longer than one part.
+    /// Builds an image of the vendor's shape: longer than one part.
     pub(crate) fn sample_image(seed: u8) -> Image {
         Image::from_body((0..0x1_7ED6u32).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ seed).collect()).unwrap()
     }

@@ -1,10 +1,10 @@
-//! A backup as a folder: `backup.toml` with the digests, the blocks, the firmware, the raw parts.
+//! A backup as a folder: `backup.toml` with the digests, the blocks, the firmware and the raw parts.
 //!
 //! | file | content |
 //! | --- | --- |
 //! | `backup.toml` | the unit, the tool, and length and SHA-256 of each file below |
 //! | `config-0.bin`, `config-1.bin` | the configuration blocks, 128 bytes each |
-//! | `firmware.bin` | the image by its own length field; absent where the flash holds none |
+//! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
 
 use std::fmt;
@@ -28,9 +28,9 @@ const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
 const FIRMWARE: &str = "firmware.bin";
 const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
-/// The only layout so far.
+/// Format of the layout.
 const FORMAT: u32 = 1;
-/// No file of a backup is longer; more is not read.
+/// Maximum length of a backup's file. No more is read.
 const MAX_FILE_LEN: usize = 0x2_0000;
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,7 @@ struct BackupManifest {
     file: Vec<FileEntry>,
 }
 
-/// What the manifests of every layout have.
+/// Fields that the manifests of every format have.
 #[derive(Deserialize)]
 struct Head {
     format: u32,
@@ -56,7 +56,7 @@ struct FileEntry {
     sha256: String,
 }
 
-/// As [`toml`] reads it. Written by hand, for what a unit says of itself is escaped as nothing else writes it.
+/// Formats the manifest for [`toml`]. Written by hand, because no serialiser escapes a unit's own strings as needed.
 impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
@@ -82,37 +82,37 @@ impl fmt::Display for BackupManifest {
     }
 }
 
-/// Why a backup could not be written or read back.
+/// Reasons a backup could not be written or read.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BackupFolderError {
-    /// The system says no.
+    /// The system reported an error.
     #[error("cannot {doing} {}", path.display())]
     #[diagnostic(code(asmpatch::backup::io))]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: &'static str,
-        /// With what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something else is there already.
+    /// The folder exists with other contents.
     #[error("{} exists and is not this backup", path.display())]
     #[diagnostic(code(asmpatch::backup::exists))]
     Exists {
         /// The folder.
         path: PathBuf,
     },
-    /// No backup.toml that makes sense.
+    /// There is no valid backup.toml.
     #[error("{} is no backup's manifest: {why}", path.display())]
     #[diagnostic(code(asmpatch::backup::manifest))]
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// Where it breaks.
+        /// The reason.
         why: String,
     },
-    /// A layout that this version does not know.
+    /// The format is not known to this version.
     #[error("{} has format {found}, expected {FORMAT}", path.display())]
     #[diagnostic(code(asmpatch::backup::format))]
     Format {
@@ -121,45 +121,45 @@ pub enum BackupFolderError {
         /// Its format number.
         found: u32,
     },
-    /// The list of files is not the one that every backup has.
+    /// The list of files differs from that of every backup.
     #[error("{} lists {found}, expected {expected}", path.display())]
     #[diagnostic(code(asmpatch::backup::files))]
     Files {
         /// The manifest.
         path: PathBuf,
-        /// The names it lists.
+        /// The listed names.
         found: String,
-        /// The names it should list.
+        /// The expected names.
         expected: String,
     },
-    /// A file is not what the manifest says.
+    /// A file does not match the manifest.
     #[error("{} has {found}, backup.toml says {expected}", path.display())]
     #[diagnostic(code(asmpatch::backup::digest))]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What it has.
+        /// Its actual value.
         found: String,
-        /// What it should have.
+        /// Its expected value.
         expected: String,
     },
-    /// The firmware in it would not start.
+    /// The firmware in the backup would not start.
     #[error("the firmware in {} would not start: {source}", path.display())]
     #[diagnostic(code(asmpatch::backup::firmware))]
     Firmware {
         /// The backup.
         path: PathBuf,
-        /// What is wrong with the container.
+        /// The container's error.
         source: ImageError,
     },
 }
 
-/// What became of a backup.
+/// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Saved {
-    /// The folder is new.
+    /// The folder was created.
     New(PathBuf),
-    /// The folder was there with exactly this content.
+    /// The folder already existed with exactly this content.
     AlreadyThere(PathBuf),
 }
 
@@ -181,7 +181,7 @@ impl fmt::Display for Saved {
     }
 }
 
-/// Writes a backup into a folder of this name, which must not exist yet or hold the same backup.
+/// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
 ///
 /// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed.
 ///
@@ -223,10 +223,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     Ok(Saved::New(folder.to_owned()))
 }
 
-/// Reads a backup and checks every length and digest, so that nothing damaged is ever written to a unit.
+/// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
 ///
 /// # Errors
-/// [`BackupFolderError`], one variant for each thing that can be wrong.
+/// [`BackupFolderError`], with one variant for each fault.
 pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     let path = folder.join(MANIFEST);
     let text = read_bounded(&path)?;
@@ -235,7 +235,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         path: path.clone(),
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
-    // Another format may have keys that are unknown here.
+    // Another format may have keys that this version does not know.
     if let Ok(Head { format }) = toml::from_str(&text)
         && format != FORMAT
     {
@@ -339,7 +339,7 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
         .map_err(io_error("write", path))
 }
 
-/// Makes a rename in this folder last. Only Unix opens folders.
+/// Makes a rename in this folder durable. Only Unix opens folders.
 fn sync_folder(path: &Path) -> Result<(), BackupFolderError> {
     if cfg!(unix) {
         File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))?;
@@ -347,7 +347,7 @@ fn sync_folder(path: &Path) -> Result<(), BackupFolderError> {
     Ok(())
 }
 
-/// A temporary folder is its owner's alone; a backup is an ordinary folder, readable as the umask would have it.
+/// Gives the folder the permissions that the umask allows. A temporary folder would be readable only by its owner.
 #[cfg(unix)]
 fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
     use std::os::unix::fs::PermissionsExt;
@@ -356,7 +356,7 @@ fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
         .and_then(|()| fs::metadata(&probe))
         .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
         .map_err(io_error("create a folder in", path))?;
-    // Its owner may read it even so: a backup that can't be read is none.
+    // The owner may always read it: an unreadable backup is useless.
     fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
         .map_err(io_error("set the permissions of", path))
 }

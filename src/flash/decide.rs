@@ -1,4 +1,4 @@
-//! Whether a unit is written: what is observed of it, held against its plan and what the user allows. Pure.
+//! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
 use std::fmt;
 
@@ -11,62 +11,62 @@ use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, FirmwareVersion};
 use crate::patch::Library;
 use crate::practice;
 
-/// What is to be written, as far as it is the same for every unit.
+/// What is to be written, the same for every unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
     /// The image.
     pub firmware: Firmware,
-    /// Whether a unit that runs it can be written again.
+    /// Whether a unit that runs the image can be written again.
     pub rewritable: Rewritable,
-    /// The firmware or the blocks come from a virtual unit's backup.
+    /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
-    /// The user names the serial number.
+    /// Whether the user gave the serial number.
     pub serial_given: bool,
 }
 
-/// What the user allows.
+/// Permissions that the user gives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// To write a unit that gives no backup.
+    /// Write a unit that can't be backed up.
     pub no_backup: bool,
-    /// To write what nobody has seen work.
+    /// Write an image that nobody has seen work.
     pub unproven: bool,
-    /// To give a unit another unit's identity.
+    /// Give a unit another unit's identity.
     pub clone_identity: bool,
-    /// To change the line of the version.
+    /// Change the line of the version.
     pub other_line: bool,
-    /// To write what is there already.
+    /// Write even if the unit already holds the plan.
     pub force: bool,
-    /// Nobody is asked: what needs a question of its own is refused.
+    /// Nobody can be asked: anything that needs a question is refused.
     pub unasked: bool,
 }
 
 /// A unit of this run.
 #[derive(Debug, Clone, Copy)]
 pub struct Candidate<'a> {
-    /// What is seen of it.
+    /// The unit's observed state.
     pub seen: &'a Observation,
-    /// What would be written.
+    /// The unit's plan.
     pub plan: &'a FlashPlan,
 }
 
-/// A unit on the bus that is not of this run.
+/// A unit on the bus that is not part of this run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its port.
+    /// The unit's port.
     pub device: String,
-    /// Its serial number, by its descriptors.
+    /// The unit's serial number, by its descriptors.
     pub serial: String,
 }
 
-/// Why something may be written only with `--unproven`.
+/// Reasons a write needs `--unproven`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unproven {
-    /// Its code can't be executed.
+    /// The image's code can't be executed.
     NotExecuted,
-    /// It is the practice image, and the port is real.
+    /// The image is the practice image, and the port is real.
     Practice,
-    /// It comes from a virtual unit, and the port is real.
+    /// The backup is a virtual unit's, and the port is real.
     VirtualBackup,
 }
 
@@ -85,31 +85,31 @@ impl fmt::Display for Unproven {
     }
 }
 
-/// What is decided of a unit.
+/// Decision about a unit.
 #[derive(Debug)]
 pub enum Decision {
-    /// It is written.
+    /// The unit is written, on these terms.
     Write(Terms),
-    /// It holds all of the plan already.
+    /// The unit already holds the whole plan.
     Nothing,
-    /// It is not written, and why.
+    /// The unit is not written, for this reason.
     Refused(Refusal),
 }
 
-/// On what terms a unit is written: what the user must know.
+/// Terms of a write: what the user must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// What nobody has seen work.
+    /// Reasons that the write is unproven.
     pub unproven: Vec<Unproven>,
-    /// The unit gets another's identity.
+    /// The identity that the unit takes from another unit.
     pub cloned: Option<Cloned>,
-    /// Units that have its serial number too, which it keeps.
+    /// Other units with the serial number that this unit keeps.
     pub twins: Vec<String>,
-    /// The version's line changes, from the first to the second.
+    /// The change of the version's line: from the first to the second.
     pub other_line: Option<(FirmwareVersion, FirmwareVersion)>,
 }
 
-/// Decides of every unit of a run. `connected` are the units on this machine's buses that are not of it.
+/// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
 pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &[Neighbour]) -> Vec<Decision> {
     let decide_one = |(at, unit): (usize, &Candidate<'_>)| {
         let others = Others { units, at, connected };
@@ -130,12 +130,12 @@ impl Others<'_> {
         self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit)
     }
 
-    /// The ports of those that have this serial number, and, where `planned` counts, of those that would have it.
+    /// The ports of the units with this serial number and, if `planned` is set, of those that would get it.
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let has = |identity: UnitIdentity| identity.serial.as_deref() == Some(serial);
         let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
         let same = same.map(|unit| unit.seen.device.clone());
-        // What is on this machine's buses is no twin of a unit in software.
+        // A unit on this machine's buses is no twin of a virtual unit.
         let is_real = self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual());
         let connected = self.connected.iter().filter(|other| is_real && other.serial == serial);
         same.chain(connected.map(|other| other.device.clone())).collect()
@@ -149,12 +149,12 @@ impl Others<'_> {
 }
 
 impl Candidate<'_> {
-    /// The identity that it has.
+    /// The unit's current identity.
     fn own(&self) -> UnitIdentity {
         UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref()))
     }
 
-    /// The identity that it would have.
+    /// The identity that the unit would get.
     fn planned(&self) -> UnitIdentity {
         UnitIdentity::of(self.plan.blocks.each_ref().map(|block| Some(&block.new)))
     }
@@ -195,7 +195,7 @@ impl Candidate<'_> {
         Ok(Decision::Write(Terms { unproven, cloned, twins, other_line }))
     }
 
-    /// Whether flash and blocks are the plan's, and nothing that the unit shows says otherwise.
+    /// Whether flash and blocks match the plan, and the unit's behaviour does not contradict it.
     fn is_there_already(&self, subject: &Subject) -> bool {
         let Self { seen, plan } = self;
         let Some(parts) = &seen.running.parts else { return false };
@@ -204,7 +204,7 @@ impl Candidate<'_> {
             let found = if part == crate::firmware::Part::One { one } else { two };
             found.starts_with(bytes)
         });
-        // Without a block that holds, the chip gives itself a serial number.
+        // Without a valid block, the chip gives itself a serial number.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = &seen.attached.serial;
@@ -212,7 +212,7 @@ impl Candidate<'_> {
             && holds
             && plan.blocks.iter().all(|block| !block.differs())
             && match &plan.open {
-                // Its descriptors are its own, whatever the configuration says.
+                // Open firmware has its own descriptors, whatever the configuration says.
                 Some(open) => seen.attached.product == open.product,
                 None => {
                     (found.is_empty() || serial.is_none_or(|serial| serial == *found))
@@ -231,12 +231,12 @@ impl Candidate<'_> {
         why
     }
 
-    /// What makes the plan a clone. A unit that keeps what it has is none, and one whose identity can't be read has
-    /// nothing to lose, but must not become the twin of another.
+    /// Returns what makes the plan a clone. Keeping an identity is no clone. A unit whose identity can't be read has
+    /// nothing to lose, but must not become another unit's twin.
     fn cloned(&self, subject: &Subject, others: &Others<'_>) -> Option<Cloned> {
         let [zero, one] = &self.plan.blocks;
         let (own, planned) = (self.own(), self.planned());
-        // What the user gives, or the unit has, is nobody else's.
+        // An identity that the user gives, or that the unit has, belongs to no other unit.
         let from_backup = UnitIdentity {
             serial: planned.serial.clone().filter(|_| zero.source == BlockSource::Backup && !subject.serial_given),
             usb4: planned.usb4.filter(|_| one.source == BlockSource::Backup),
@@ -259,8 +259,8 @@ impl Candidate<'_> {
         None
     }
 
-    /// The version's last bytes name the line: the chip maker's own, or an enclosure maker's. The practice image has
-    /// none.
+    /// Returns the change of the version's line, if there is one. The version's last bytes name the line: the chip
+    /// maker's own, or an enclosure maker's. The practice image has none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
         let (from, to) = (self.seen.running.version?, self.plan.version?);
@@ -268,16 +268,16 @@ impl Candidate<'_> {
     }
 }
 
-/// The options that the commands after a run need, so that they are not refused.
+/// Options that the commands after a run need, so that they are not refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Those of the same command, run again.
+    /// Options of the same command, run again.
     pub again: Vec<&'static str>,
-    /// Those of `restore` with the backup that the run takes; `None` where it would be refused all the same.
+    /// Options of `restore` with this run's backup; `None` if it would be refused anyway.
     pub back: Option<Vec<&'static str>>,
 }
 
-/// What the commands after the run of unit `at` need.
+/// Finds the options that the commands after the run of unit `at` need.
 pub fn carried(
     units: &[Candidate<'_>],
     at: usize,
@@ -289,7 +289,7 @@ pub fn carried(
     let others = Others { units, at, connected };
     let (own, planned) = (unit.own(), unit.planned());
     let has_twins = |identity: &UnitIdentity| {
-        // Another unit's plan counts only where it is carried out although it is a clone.
+        // Another unit's plan counts only if it is carried out despite being a clone.
         let planned = allowed.clone_identity;
         identity.serial.as_deref().is_some_and(|serial| !others.with_serial(serial, planned).is_empty())
             || !others.with_usb4(identity, planned).is_empty()

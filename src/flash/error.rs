@@ -1,4 +1,4 @@
-//! What stops the writing of a unit.
+//! Errors of writing a unit.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::bridge::CommandError;
 use crate::failure::{AnyFailure, Panicked};
 use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
 
-/// Why a backup or a write stopped.
+/// Reasons a backup or a write stopped.
 #[derive(Debug, Error, Diagnostic)]
 pub enum FlashError {
     /// The unit can't be opened or found.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Port(Box<dyn Diagnostic + Send + Sync>),
-    /// A bug.
+    /// asmpatch panicked: a bug.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Panicked(#[from] Panicked),
@@ -27,47 +27,47 @@ pub enum FlashError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Command(#[from] CommandError),
-    /// The flash, reached through registers, or the way there.
+    /// An access to the flash through registers failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Registers(#[from] RegisterError),
-    /// The backup's folder.
+    /// The backup's folder could not be written or read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Folder(#[from] BackupFolderError),
-    /// The unit gives no backup.
+    /// The unit can't be backed up.
     #[error("the unit gives no configuration block {}: {why}", index.number())]
     #[diagnostic(code(asmpatch::backup::no_block))]
     NoBlock {
         /// The block.
         index: BlockIndex,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
-    /// What the unit gives as firmware would not start, so it is no backup.
+    /// The unit's firmware would not start, so it makes no backup.
     #[error("what the unit gives as its firmware would not start: {source}")]
     #[diagnostic(code(asmpatch::flash::unusable_backup))]
     Unusable {
-        /// What is wrong with it.
+        /// The firmware's error.
         source: ImageError,
     },
-    /// The unit is no longer what the plan was made for.
+    /// The unit has changed since the plan was made.
     #[error("the unit's {what} changed since the plan was shown")]
     #[diagnostic(code(asmpatch::flash::changed))]
     Changed {
-        /// What.
+        /// What has changed.
         what: &'static str,
     },
-    /// A configuration block does not read back.
+    /// A configuration block reads back differently.
     #[error("configuration block {} reads back otherwise than written, {attempts} times", index.number())]
     #[diagnostic(code(asmpatch::flash::block_differs))]
     BlockDiffers {
         /// The block.
         index: BlockIndex,
-        /// How often it was written.
+        /// Number of times that the block was written.
         attempts: u32,
     },
-    /// A part does not read back.
+    /// A part reads back differently.
     #[error(
         "firmware part {} reads back otherwise than written, {attempts} times: {count} bytes differ, the first at part offset {first:#x}",
         part_number(*part)
@@ -76,69 +76,69 @@ pub enum FlashError {
     PartDiffers {
         /// The part.
         part: Part,
-        /// How often it was written.
+        /// Number of times that the part was written.
         attempts: u32,
-        /// Bytes that differ.
+        /// Number of bytes that differ.
         count: usize,
-        /// The first of them, counted from the part's start.
+        /// Offset of the first of them from the part's start.
         first: usize,
     },
-    /// The unit is not back.
+    /// The unit did not come back.
     #[error("the unit has not come back within {deadline:?}")]
     #[diagnostic(code(asmpatch::flash::not_back))]
     NotBack {
-        /// How long was waited.
+        /// Time waited.
         deadline: Duration,
     },
-    /// The unit came back as another.
+    /// The unit came back with another identity.
     #[error("the unit came back as {found} ({state}), expected {expected} ({becomes})")]
     #[diagnostic(code(asmpatch::flash::identity))]
     Identity {
-        /// The identity that the configuration says, or the open firmware itself.
+        /// The identity in the configuration, or that of the open firmware.
         expected: UsbId,
-        /// What was to run on it.
+        /// The planned state.
         becomes: BridgeState,
-        /// The one it has.
+        /// The identity found.
         found: UsbId,
-        /// What runs on it.
+        /// The state found.
         state: BridgeState,
     },
     /// The unit came back in its boot loader.
     #[error("the unit came back in its boot loader ({found}): the chip does not start what its flash holds")]
     #[diagnostic(code(asmpatch::flash::boot_loader))]
     BootLoader {
-        /// The identity it has.
+        /// The unit's identity.
         found: UsbId,
     },
-    /// Another version runs.
+    /// The unit runs another version.
     #[error("the unit runs version {found}, the image is {expected}")]
     #[diagnostic(code(asmpatch::flash::version))]
     Version {
         /// The image's version.
         expected: FirmwareVersion,
-        /// The unit's.
+        /// The unit's version.
         found: FirmwareVersion,
     },
-    /// Other open firmware runs.
+    /// The unit runs another build of open firmware.
     #[error("the unit runs {found:?}, the image is {expected:?}")]
     #[diagnostic(code(asmpatch::flash::build))]
     Build {
         /// The image's product string.
         expected: String,
-        /// The unit's.
+        /// The unit's product string.
         found: String,
     },
-    /// Other code runs, whatever its version.
+    /// The unit runs other code, whatever its version.
     #[error(
         "E4 of 256 bytes {}: the unit does not run what was written",
         if *expected { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
     )]
     #[diagnostic(code(asmpatch::flash::behaviour))]
     Behaviour {
-        /// Whether the image gives 256 bytes at once.
+        /// Whether the image returns 256 bytes at once.
         expected: bool,
     },
-    /// Ctrl-C, SIGTERM, SIGHUP.
+    /// A signal stopped the run: Ctrl-C, SIGTERM or SIGHUP.
     #[error("stopped by Ctrl-C")]
     #[diagnostic(code(asmpatch::interrupted))]
     Interrupted,

@@ -1,4 +1,4 @@
-//! What firmware an image is: stock, with which patches, asmpatch's own practice image, or open firmware. Pure.
+//! Identification of an image: stock, with which patches, the practice image, or open firmware. Pure.
 
 use std::fmt;
 
@@ -10,25 +10,25 @@ use crate::mcu::conventions;
 use crate::patch::{Expectations, Library, verify};
 use crate::practice;
 
-/// The patch that lets a write be answered with no SSD behind the bridge.
+/// The patch that makes writes answered without an SSD behind the bridge.
 const STATUS_PATCH: &str = "status-0x2a12";
 /// The patch that lengthens E4.
 const E4_LENGTH_16: &str = "e4-length-16";
 
-/// What an image was made of.
+/// Base of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Base {
-    /// An image of the vendor's, whose digest is known.
+    /// A vendor image with a known digest.
     Vendor,
     /// The practice image.
     Practice,
     /// Open firmware.
     Open(OpenImage),
-    /// Bytes that nothing vouches for.
+    /// Unknown bytes.
     Unknown,
 }
 
-/// An image as people speak of it.
+/// An identified image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Firmware {
     base: Base,
@@ -37,13 +37,13 @@ pub struct Firmware {
 }
 
 impl Firmware {
-    /// What an image is, by what is left of it when the known patches are undone, else by what it enumerates as.
+    /// Identifies an image: by undoing the known patches, or else by what it enumerates as.
     pub fn of(image: &Image, library: &Library) -> Self {
         let verification = verify(library, &image.to_file(), &Expectations::default());
         let practice = practice::image();
         let base = match verification.base {
             Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
-            // A practice image that somebody changed is none of the vendor's.
+            // A modified practice image is no vendor image.
             _ if image.version() == practice.version() => Base::Practice,
             Some(_) => Base::Vendor,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
@@ -52,12 +52,12 @@ impl Firmware {
         Self { base, version: image.version(), patches }
     }
 
-    /// Whether it is asmpatch's own, which has never run on silicon.
+    /// Whether the image is asmpatch's practice image, which has never run on silicon.
     pub fn is_practice(&self) -> bool {
         self.base == Base::Practice
     }
 
-    /// What it is as open firmware; `None` where it is none.
+    /// The open firmware; `None` for any other image.
     pub fn open(&self) -> Option<&OpenImage> {
         match &self.base {
             Base::Open(open) => Some(open),
@@ -65,22 +65,22 @@ impl Firmware {
         }
     }
 
-    /// Its version, in the vendor's form; `None` for open firmware, which has none.
+    /// The version in the vendor's format; `None` for open firmware, which has none.
     pub fn version(&self) -> Option<FirmwareVersion> {
         self.open().is_none().then_some(self.version)
     }
 
-    /// Whether it is a known image of the vendor's kind without any patch.
+    /// Whether the image is a known image of the vendor's kind without any patch.
     pub fn is_unpatched(&self) -> bool {
         matches!(self.base, Base::Vendor | Base::Practice) && self.patches.is_empty()
     }
 
-    /// Whether it answers writes that nobody behind the bridge completes.
+    /// Whether the image answers writes that no device behind the bridge completes.
     pub fn answers_writes(&self) -> bool {
         self.has(STATUS_PATCH)
     }
 
-    /// Whether its E4 command takes more than 255 bytes; `None` where the image is not known, or takes no commands.
+    /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
         matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(E4_LENGTH_16))
     }
@@ -103,24 +103,25 @@ impl fmt::Display for Firmware {
     }
 }
 
-/// Whether a unit that runs an image can be written again. The chip's boot loader does not come up while the container
-/// holds, so firmware whose E1 does nothing can never be replaced over USB.
+/// Whether a unit with an image can be written again. The chip's boot loader does not start while the container is
+/// valid, so firmware whose E1 does nothing can never be replaced over USB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewritable {
-    /// It boots on the chip model, answers and takes new firmware: by its commands, or through registers.
+    /// Yes: it boots on the chip model, answers, and takes new firmware by commands or through registers.
     Yes,
-    /// It does not, for this reason.
+    /// No, for this reason.
     No(String),
-    /// Nobody can tell here: a version that the chip model may not know enough for.
+    /// Unknown: the chip model may not know enough for this version.
     Unknown,
 }
 
 impl Rewritable {
-    /// Boots the image from the reset vector and lets it be written again, over every transport that it has.
+    /// Boots the image from the reset vector and writes it again over each of its transports.
     pub fn of(image: &Image) -> Self {
         let report = boot::check(image);
         match (report.failure(), report.state()) {
-            // What keeps 240417's routines is known to boot on the model: there, that it does not is the image's fault.
+            // An image that keeps 240417's routines is known to boot on the model. If it does not boot, that is the
+            // image's fault.
             (Some(_), None) if !conventions::are_kept_by(image) => Self::Unknown,
             (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
             (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Self::Yes,
@@ -129,14 +130,14 @@ impl Rewritable {
     }
 }
 
-/// What runs on a unit, as far as its interface, its flash and its answers tell.
+/// The firmware that runs on a unit, by its interface, its flash and its answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Runs {
-    /// What the flash holds, and nothing observed contradicts it.
+    /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
-    /// Another than the flash holds: it was written since the unit started.
+    /// Another firmware than this one in the flash, which was written since the unit started.
     OtherThanFlashed(Firmware),
-    /// The vendor's, of which no more is known than its version.
+    /// Vendor firmware of which at most the version is known.
     Vendor(Option<FirmwareVersion>),
     /// No vendor firmware.
     Other(BridgeState),
@@ -183,7 +184,7 @@ mod tests {
     fn an_image_whose_e1_does_nothing_can_not_be_rewritten_and_the_commands_say_so() {
         assert_eq!(Rewritable::of(&practice::image()), Rewritable::Yes);
         assert_eq!(Rewritable::of(&sample_image(0)), Rewritable::Unknown);
-        // E1's entry point, as docs/firmware.md lists it, replaced by a RET.
+        // Replace E1's entry point, as docs/firmware.md lists it, with a RET.
         let mut broken = practice::image();
         assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
         assert!(

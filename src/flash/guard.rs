@@ -1,4 +1,4 @@
-//! What is refused before anything is written. A unit whose disk is in use is refused by its port.
+//! Refusals before anything is written. A unit whose disk is in use is refused by its port.
 
 use std::path::PathBuf;
 
@@ -9,14 +9,14 @@ use super::decide::Unproven;
 use super::identity::Cloned;
 use crate::firmware::{BridgeState, FirmwareVersion, UsbId};
 
-/// Why a unit is not written. Nothing was.
+/// Reasons a unit is not written. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Refusal {
-    /// Several units, and not all of them are meant.
+    /// There are several units, and the user did not ask for all of them.
     #[error("{} units are named: {}", devices.len(), devices.join(", "))]
     #[diagnostic(code(asmpatch::flash::several))]
     SeveralUnits {
-        /// Their ports.
+        /// The units' ports.
         devices: Vec<String>,
     },
     /// The unit can't be backed up.
@@ -25,48 +25,48 @@ pub enum Refusal {
     NoBackup {
         /// The port.
         device: String,
-        /// What runs on it.
+        /// The unit's state.
         state: BridgeState,
     },
-    /// The image would be the last one that the unit ever takes.
+    /// The unit could never be written again with this image.
     #[error("{device}: the image fails on a model of the chip, where it {failed}")]
     #[diagnostic(code(asmpatch::flash::not_rewritable))]
     NotRewritable {
         /// The port.
         device: String,
-        /// What it fails at, and how.
+        /// The failed check and its fault.
         failed: String,
     },
-    /// Nobody has seen it work.
+    /// Nobody has seen the write's content work.
     #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     #[diagnostic(code(asmpatch::flash::unproven))]
     Unproven {
         /// The port.
         device: String,
-        /// Why not.
+        /// The reasons.
         why: Vec<Unproven>,
     },
-    /// Another unit's identity.
+    /// The unit would get another unit's identity.
     #[error("{device}: the unit would get {what}")]
     #[diagnostic(code(asmpatch::flash::clone))]
     Clone {
         /// The port.
         device: String,
-        /// What it would get.
+        /// The identity that it would get.
         what: Cloned,
     },
-    /// Another line of the vendor's versions, and nobody is asked.
+    /// The version's line would change, and nobody can be asked.
     #[error("{device}: the version's line changes from {from} to {to}")]
     #[diagnostic(code(asmpatch::flash::other_line))]
     OtherLine {
         /// The port.
         device: String,
-        /// What it runs.
+        /// The unit's version.
         from: FirmwareVersion,
-        /// What it would run.
+        /// The image's version.
         to: FirmwareVersion,
     },
-    /// It would come back under an ID that is not looked for.
+    /// The unit would come back under an ID that is not known.
     #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
     #[diagnostic(code(asmpatch::flash::unlisted_id))]
     UnlistedId {
@@ -75,29 +75,29 @@ pub enum Refusal {
         /// The ID.
         id: UsbId,
     },
-    /// Another unit was refused.
+    /// Another unit was refused, and `--all-or-none` is set.
     #[error("{device}: not written, because {because} is not")]
     #[diagnostic(code(asmpatch::flash::all_or_none))]
     AllOrNone {
         /// The port.
         device: String,
-        /// The units that are refused.
+        /// The refused units.
         because: String,
     },
-    /// An image that nothing vouches for.
+    /// The image is not verified.
     #[error("{}: {why}", file.display())]
     #[diagnostic(code(asmpatch::flash::unverified))]
     Unverified {
         /// The image.
         file: PathBuf,
-        /// Why it does not count as verified.
+        /// The reason.
         why: String,
     },
-    /// Nobody there to ask.
+    /// Nobody can be asked.
     #[error("there is no terminal to ask on")]
     #[diagnostic(code(asmpatch::flash::not_asked))]
     NotAsked,
-    /// The answer was no.
+    /// The user answered no.
     #[error("not confirmed")]
     #[diagnostic(code(asmpatch::flash::declined))]
     Declined,

@@ -1,14 +1,14 @@
-//! Which unit is which: the serial number and the USB4 identity, and whose they are. Pure.
+//! Identity of units: the serial number and the USB4 identity. Pure.
 
 use std::fmt;
 
 use super::plan::BlockBytes;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 
-/// Block 1's bytes behind its two names: the unit's own USB4 identity. Source: the reference's table of the blocks.
+/// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
 const USB4: std::ops::Range<usize> = 0x54..0x7E;
 
-/// What tells a unit from every other, as far as its configuration blocks hold it.
+/// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnitIdentity {
     /// Block 0's serial number.
@@ -18,7 +18,7 @@ pub struct UnitIdentity {
 }
 
 impl UnitIdentity {
-    /// The identity in blocks 0 and 1; nothing from a block that is missing or does not hold.
+    /// The identity in blocks 0 and 1. A missing or invalid block contributes nothing.
     pub fn of(blocks: [Option<&BlockBytes>; 2]) -> Self {
         let [zero, one] = blocks;
         let parsed = |index, bytes: Option<&BlockBytes>| ConfigBlock::parse(index, bytes?).ok();
@@ -30,7 +30,7 @@ impl UnitIdentity {
         }
     }
 
-    /// The same without what tinygrad's tool writes to every unit alike: that is no unit's own.
+    /// Removes the values that tinygrad's tool writes to every unit, because they identify no unit.
     fn own(&self) -> Self {
         let [zero, one] = known_blocks();
         let known = Self::of([Some(zero.bytes()), Some(one.bytes())]);
@@ -40,7 +40,7 @@ impl UnitIdentity {
         }
     }
 
-    /// What another unit's identity `planned` would take from this unit's own, where it has one of its own.
+    /// Returns what `planned` would replace of this unit's own identity with another unit's.
     pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
         let own = self.own();
         if let (Some(own), Some(new)) = (own.serial, &planned.serial)
@@ -54,28 +54,28 @@ impl UnitIdentity {
         }
     }
 
-    /// Whether two different units can't both have this: a USB4 identity that one maker has or gets already.
+    /// Whether both have the same USB4 identity, which only one unit may have.
     pub fn shares_usb4_with(&self, other: &Self) -> bool {
         self.own().usb4.is_some_and(|usb4| other.usb4 == Some(usb4))
     }
 }
 
-/// A serial number that tells no unit: none, or the boot loader's zeros.
+/// Whether a serial number identifies no unit: it is empty, or the boot loader's zeros.
 pub fn is_nobodys(serial: &str) -> bool {
     serial.bytes().all(|byte| byte == b'0')
 }
 
-/// What makes a plan a clone of another unit.
+/// Reasons a plan is a clone of another unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cloned {
-    /// The backup is another unit's, by its serial number.
+    /// The backup has another unit's serial number.
     OtherSerial {
-        /// The unit's own.
+        /// The unit's serial number.
         own: String,
-        /// The backup's.
+        /// The backup's serial number.
         new: String,
     },
-    /// The backup is another unit's, by its USB4 identity.
+    /// The backup has another unit's USB4 identity.
     OtherUsb4,
     /// Other units have this serial number, or get it in the same run.
     SharedSerial {
@@ -84,7 +84,7 @@ pub enum Cloned {
         /// Their ports.
         devices: Vec<String>,
     },
-    /// Other units get this USB4 identity in the same run, or have it.
+    /// Other units have this USB4 identity, or get it in the same run.
     SharedUsb4 {
         /// Their ports.
         devices: Vec<String>,
@@ -108,7 +108,7 @@ impl fmt::Display for Cloned {
     }
 }
 
-/// The serial numbers that several units have, each with their ports, in the order in which they come.
+/// The serial numbers that several units share, each with the units' ports, in order of appearance.
 pub fn shared_serials<'a>(units: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<(&'a str, Vec<&'a str>)> {
     let mut all: Vec<(&str, Vec<&str>)> = Vec::new();
     for (device, serial) in units.into_iter().filter(|(_, serial)| !is_nobodys(serial)) {

@@ -4,27 +4,27 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// What state a unit is in after a run stopped.
+/// State of a unit after a stopped run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Left {
     /// Nothing was written.
     Untouched,
-    /// Writing was begun, which erases everything first; its end was not seen. How much of it the unit has done can't be
-    /// told: a command whose status is lost may have been carried out, or not even begun.
+    /// The write began, which erases everything first, and did not finish. How much the unit has done is not known: a
+    /// command whose status is lost may have been carried out, or not even begun.
     Incomplete,
-    /// The unit took everything; not all was seen to read back.
+    /// Everything was written, but not everything was read back.
     Complete,
-    /// Everything reads back as it should; the unit has not been restarted.
+    /// Everything was written and read back; the unit has not been restarted.
     Verified,
     /// Everything was written and E8 was sent; the unit has not been seen since.
     Restarted,
-    /// It came back in its boot loader.
+    /// The unit came back in its boot loader.
     BootLoader,
-    /// It came back under another identity than planned.
+    /// The unit came back under another identity than planned.
     OtherIdentity,
-    /// It came back as planned, but what it runs is not proven.
+    /// The unit came back as planned, but it is not proven that it runs what was written.
     Unproven,
 }
 

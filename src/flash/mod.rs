@@ -1,9 +1,9 @@
 //! Backs up, writes, reads back and restores a unit.
 //!
-//! [`observe`] looks at a unit, [`plan`] works out what will be written, [`decide`] whether it is, [`run`] carries it out
-//! and tells a [`FlashObserver`](progress::FlashObserver), [`left`] says where a stopped run leaves the unit.
-//! A unit is behind a [`Port`](crate::bridge::Port), real or virtual: nothing here knows which. Its flash is reached by vendor
-//! commands, or through [`registers`] where open firmware runs: [`access`] alone knows which.
+//! [`observe`] examines a unit, [`plan`] computes what to write, [`decide`] decides whether to write, [`run`] carries
+//! out the plan and reports to a [`FlashObserver`](progress::FlashObserver), and [`left`] names the state after a
+//! stopped run. A unit is behind a [`Port`](crate::bridge::Port), real or virtual; nothing here knows which. Its flash
+//! is reached by vendor commands, or through [`registers`] with open firmware; only [`access`] knows which.
 
 pub mod access;
 pub mod backup;

@@ -1,4 +1,4 @@
-//! What a unit shows of itself before anything is decided. Reads, and writes nothing.
+//! Observes a unit before any decision. Reads, and writes nothing.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use crate::interrupt::Interrupt;
 use crate::patch::Library;
 
-/// How long the question for E4's extension may take.
+/// Time limit of the check for E4's extension.
 const E4_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What firmware says of itself, and what the flash holds.
+/// The firmware that runs, and the contents of the flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// What runs, as the interface tells it.
+    /// The unit's state, by its interface.
     pub state: BridgeState,
-    /// The version, by E4.
+    /// The version, read by E4.
     pub version: Option<FirmwareVersion>,
-    /// Both parts of the flash: all of them by E2, and through registers as much as the image takes that begins there.
+    /// Both parts of the flash: complete by E2, or through registers only as long as the image in them.
     pub parts: Option<[Vec<u8>; 2]>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
@@ -32,10 +32,10 @@ pub struct Running {
 }
 
 impl Running {
-    /// Asks an opened unit. What it does not answer stays unknown.
+    /// Examines an opened unit. Anything that it does not answer stays unknown.
     ///
     /// # Errors
-    /// [`FlashError`] where the unit left the bus or can't be brought back.
+    /// [`FlashError`] if the unit left the bus or can't be recovered.
     pub fn of(access: &mut Access, state: BridgeState) -> Result<Self, FlashError> {
         let parts = match access {
             Access::Commands(bridge) if is_readable(state) => return Ok(Self::by_commands(bridge, state)?),
@@ -43,7 +43,7 @@ impl Running {
             Access::Registers(flash) => {
                 let mut field = [0; 4];
                 flash.part(Part::One, &mut field)?;
-                // Where the field makes no sense there is no image.
+                // If the field is invalid, there is no image.
                 let len = container_len(field).filter(|len| *len <= Part::ALL.map(Part::max_len).iter().sum());
                 let mut file = vec![0; len.unwrap_or(field.len())];
                 let split = file.len().min(Part::One.max_len());
@@ -75,19 +75,19 @@ impl Running {
         Ok(Self { state, version, parts, e4_extension, behind })
     }
 
-    /// The image in the flash; `None` where none was read, or none that the chip would start.
+    /// The image in the flash; `None` if none was read, or if the chip would not start it.
     pub fn image(&self) -> Option<Image> {
         Image::parse(&firmware_file(self.parts.as_ref()?)).ok()
     }
 
-    /// Whether what the unit does is not what this firmware would do.
+    /// Whether the unit behaves differently from this firmware.
     pub fn contradicts(&self, firmware: &Firmware) -> bool {
         firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
             || matches!((self.version, firmware.version()), (Some(found), Some(version)) if found != version)
             || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
     }
 
-    /// What runs on it, as far as it shows.
+    /// The firmware that runs on the unit, if it can be determined.
     pub fn runs(&self, library: &Library) -> Runs {
         if self.state != BridgeState::Vendor {
             return Runs::Other(self.state);
@@ -101,7 +101,7 @@ impl Running {
     }
 }
 
-/// An answer, or nothing where the unit gave none and was brought back.
+/// Returns an answer, or `None` if the unit gave none and was recovered.
 fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -111,26 +111,26 @@ fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) 
     }
 }
 
-/// A unit before it is written.
+/// State of a unit before it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// The port, as `--device` takes it.
+    /// The port, as in `--device`.
     pub device: String,
-    /// Who is there.
+    /// The attached unit.
     pub attached: Attached,
     /// Its configuration blocks.
     pub blocks: UnitBlocks,
-    /// What runs on it and what is behind it.
+    /// The running firmware and what is behind the bridge.
     pub running: Running,
-    /// Whether the system let its disk be opened exclusively: without that only mounts, swap and holders were asked.
+    /// Whether the system allowed an exclusive open of the disk. If not, only mounts, swap and holders were checked.
     pub is_disk_checked: bool,
 }
 
 impl Observation {
-    /// Looks at the unit at a port, and gives it back to the system.
+    /// Examines the unit at a port, and gives it back to the system.
     ///
     /// # Errors
-    /// Where the unit can't be opened or fails, and Ctrl-C.
+    /// If the unit can't be opened or fails, and on Ctrl-C.
     pub fn of(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<Self, AnyFailure> {
         interrupt.check()?;
         let attached = port.attached()?;
@@ -139,21 +139,21 @@ impl Observation {
         interrupt.check()?;
         let running = Running::of(&mut access, attached.state)?;
         interrupt.check()?;
-        // The guard has run by now: it is the port's opening that it guards.
+        // Opening the port has run the guard.
         let is_disk_checked = port.is_disk_checked();
         Ok(Self { device: port.device(), attached, blocks, running, is_disk_checked })
     }
 
-    /// Whether this is a unit in software.
+    /// Whether this is a virtual unit.
     pub fn is_virtual(&self) -> bool {
         is_virtual(&self.device)
     }
 }
 
-/// Who is at a port, and its configuration blocks. The unit is given back to the system.
+/// Reads the unit at a port and its configuration blocks, and gives it back to the system.
 ///
 /// # Errors
-/// Where the unit can't be opened or fails, and Ctrl-C.
+/// If the unit can't be opened or fails, and on Ctrl-C.
 pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(Attached, UnitBlocks), AnyFailure> {
     interrupt.check()?;
     let attached = port.attached()?;
@@ -161,7 +161,7 @@ pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(A
     Ok((attached, blocks))
 }
 
-/// Whether a port, as `--device` and a backup name it, is a virtual unit's.
+/// Whether a port's name, as in `--device` and in a backup, is that of a virtual unit.
 pub fn is_virtual(device: &str) -> bool {
     device.starts_with("virtual:")
 }

@@ -1,4 +1,4 @@
-//! Images of open firmware: known by what they enumerate as, since no list of their builds exists. Pure.
+//! Images of open firmware, identified by what they enumerate as, because there is no list of their builds. Pure.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use crate::digest::to_hex;
 use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, Image, Part, UsbId};
 
-/// Digits of the digest that name a build.
+/// Number of digits of the digest that name a build.
 const BUILD_DIGITS: usize = 8;
 
-/// Firmware that control requests drive, in place of SCSI: its image enumerates with a vendor-specific interface.
+/// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenImage {
     /// iProduct.
     pub product: String,
-    /// What it enumerates as, whatever the configuration blocks say.
+    /// The USB ID that it enumerates with, whatever the configuration blocks say.
     pub usb_id: UsbId,
-    /// Which build: the commit in the product string, else the first digits of the image's SHA-256.
+    /// The build: the commit in the product string, or else the first digits of the image's SHA-256.
     pub build: String,
 }
 
 impl OpenImage {
-    /// Boots the image on the chip model and reads its descriptors. `None` for all other firmware, and for what does not fit
-    /// into one part: the open firmware is written there. Source: openpilot's flasher.
+    /// Boots the image on the chip model and reads its descriptors. `None` for any other firmware, and for an image
+    /// that does not fit into one part, where open firmware is written. Source: openpilot's flasher.
     pub fn of(image: &Image) -> Option<Self> {
         if image.file_len() > Part::One.max_len() {
             return None;
@@ -35,7 +35,7 @@ impl OpenImage {
     }
 }
 
-/// The commit in a product string such as `custom 1a2b3c4d-CLEAN`.
+/// Extracts the commit of a product string such as `custom 1a2b3c4d-CLEAN`.
 fn commit(product: &str) -> Option<&str> {
     let word = product.strip_prefix("custom ")?;
     let (commit, _) = word.split_once('-').unwrap_or((word, ""));
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn firmware_that_is_no_open_firmware_is_none() {
         assert_eq!(OpenImage::of(&practice::image()), None);
-        // It jumps to itself.
+        // The image jumps to itself.
         assert_eq!(OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What will be written to a unit, worked out before anything is. Pure.
+//! The plan of a write: everything that will be written to a unit, computed in advance. Pure.
 
 use std::fmt;
 
@@ -13,10 +13,10 @@ use crate::firmware::{
 /// The bytes of a configuration block.
 pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
 
-/// What E0 gave for blocks 0 and 1; `None` where the unit did not give one.
+/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
 pub type UnitBlocks = [Option<BlockBytes>; 2];
 
-/// Whether what runs on a unit lets its flash be read: by E0 and E2, or through registers. The boot loader takes only the
+/// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
 /// commands that write. Source: the reference's section on identities; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     match state {
@@ -25,20 +25,20 @@ pub const fn is_readable(state: BridgeState) -> bool {
     }
 }
 
-/// Where the bytes of a planned configuration block come from, before the edits.
+/// Source of a planned configuration block, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockSource {
-    /// Read from the unit.
+    /// The unit.
     Unit,
-    /// From a backup.
+    /// A backup.
     Backup,
-    /// The two blocks that serve any unit: neither the unit nor a backup has one that holds.
+    /// The known blocks that suit any unit, because neither the unit nor a backup has a valid one.
     Known,
 }
 
-/// A field whose value changes, in words.
+/// A change of a field's value, in words.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FieldChange {
@@ -53,20 +53,20 @@ pub struct FieldChange {
 /// One configuration block of the plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockPlan {
-    /// Which block.
+    /// The block's index.
     pub index: BlockIndex,
-    /// What the unit has, as far as it can be read.
+    /// The unit's current block, if it can be read.
     pub current: Option<BlockBytes>,
-    /// What it will have.
+    /// The new block.
     pub new: BlockBytes,
-    /// Where `new` comes from.
+    /// Source of `new`.
     pub source: BlockSource,
     /// The fields of block 0 that the edits change.
     pub changes: Vec<FieldChange>,
 }
 
 impl BlockPlan {
-    /// Whether the block will be another than it was. Both are written in any case: E1 of block 0 erases them.
+    /// Whether the block changes. Both blocks are written in any case, because E1 of block 0 erases them.
     pub fn differs(&self) -> bool {
         self.current != Some(self.new)
     }
@@ -81,21 +81,21 @@ pub struct FlashPlan {
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
     pub file: Vec<u8>,
-    /// The version in the image; `None` for open firmware, which has none.
+    /// The image's version; `None` for open firmware, which has none.
     pub version: Option<FirmwareVersion>,
-    /// What the image is as open firmware, which takes nothing from configuration block 0; `None` for the vendor's kind.
+    /// The image as open firmware, which uses nothing from configuration block 0; `None` for the vendor's kind.
     pub open: Option<OpenImage>,
-    /// The identity that the unit must come back with; `None` where block 0 holds none, and the chip takes its own.
+    /// The identity that the unit must come back with; `None` if block 0 holds none, and the chip uses its own.
     pub usb_id: Option<UsbId>,
 }
 
 impl FlashPlan {
-    /// The plan of `flash`: this image, and the unit's blocks with `edit` made to block 0.
+    /// Plans `flash`: this image, and the unit's blocks with `edit` applied to block 0.
     ///
-    /// The blocks come from `backup` where one is given, else from the unit, else they are the known ones.
+    /// The blocks come from `backup` if it is given, else from the unit, else they are the known ones.
     ///
     /// # Errors
-    /// Where the edit does not fit its field.
+    /// If the edit does not fit its field.
     pub fn flash(
         attached: Attached,
         unit: UnitBlocks,
@@ -135,7 +135,7 @@ impl FlashPlan {
         })
     }
 
-    /// The plan of `restore`: blocks and firmware as they were, byte for byte.
+    /// Plans `restore`: blocks and firmware of the backup, byte for byte.
     pub fn restore(attached: Attached, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
         let block = |index: BlockIndex| {
             let at = usize::from(index.number());
@@ -160,27 +160,27 @@ impl FlashPlan {
         }
     }
 
-    /// The parts of the image that have bytes, in the order in which they are written.
+    /// The non-empty parts of the image, in the order of writing.
     pub fn parts(&self) -> impl Iterator<Item = (Part, &[u8])> {
         Part::ALL.into_iter().map(|part| (part, part.of(&self.file))).filter(|(_, bytes)| !bytes.is_empty())
     }
 
-    /// Whether what is written can be read back before the unit restarts.
+    /// Whether the written bytes can be read back before the unit restarts.
     pub const fn reads_back(&self) -> bool {
         is_readable(self.attached.state)
     }
 
-    /// What the unit will run.
+    /// The unit's state after the write.
     pub const fn becomes(&self) -> BridgeState {
         if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
     }
 
-    /// Whether a unit that came back is the one that the plan makes: its kind of firmware under the planned identity.
+    /// Whether a unit that came back matches the plan: its kind of firmware under the planned identity.
     pub fn is_identity_of(&self, found: &Attached) -> bool {
         found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
-    /// Whether the unit will have a serial number of its own, as far as can be told: not with the known block 0.
+    /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.
     pub fn has_own_serial(&self) -> bool {
         let known = known_blocks()[0];
         let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
@@ -189,7 +189,7 @@ impl FlashPlan {
 }
 
 fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {
-    // Only block 0's fields are known by name.
+    // Only block 0's fields have known names.
     let fields = if after.index() == BlockIndex::Zero { ConfigField::ALL } else { &[] };
     fields
         .iter()

@@ -1,4 +1,4 @@
-//! The steps of a write, and how they are reported: the library tells a [`FlashObserver`], and never prints.
+//! The steps of a write and their reports. The library reports to a [`FlashObserver`], and never prints.
 
 use std::fmt;
 
@@ -7,36 +7,36 @@ use tracing::info;
 
 use crate::firmware::{BlockIndex, Part};
 
-/// One step of writing a unit, in the order in which they come.
+/// A step of writing a unit, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlashStep {
-    /// Open the unit and see that it is still the one of the plan.
+    /// Opens the unit and checks that it is still the plan's.
     Open,
-    /// Read everything and keep it.
+    /// Reads everything and saves it.
     Backup,
-    /// E1. Of block 0 it erases the slot first.
+    /// E1: writes a block. Block 0 erases the slot first.
     WriteBlock(BlockIndex),
-    /// E3.
+    /// E3: writes a part.
     WritePart(Part),
-    /// Through registers: read everything, and see what differs.
+    /// Through registers: reads everything and finds the differences.
     Compare,
-    /// Through registers: clear the old image's length, so that no mixture of two images can start.
+    /// Through registers: clears the old image's length, so that no mixture of two images can start.
     Invalidate,
-    /// Through registers: every sector that differs, but for the first.
+    /// Through registers: writes every differing sector except the first.
     WriteSectors,
-    /// Through registers: the sector with the configuration blocks and the image's length.
+    /// Through registers: writes the sector with the configuration blocks and the image's length.
     WriteFirstSector,
-    /// E0, and the comparison.
+    /// E0: reads a block back and compares it.
     ReadBackBlock(BlockIndex),
-    /// E2, and the comparison.
+    /// E2: reads a part back and compares it.
     ReadBack(Part),
-    /// E8, where what runs knows it.
+    /// E8: restarts the unit, if its firmware knows the command.
     Restart,
-    /// Its hub switches its power off and on.
+    /// The hub power-cycles the unit.
     PowerCycle,
-    /// The unit leaves the bus and comes back.
+    /// Waits for the unit to leave the bus and come back.
     Return,
-    /// What the unit does, against what was written.
+    /// Compares the unit's behaviour with what was written.
     Prove,
 }
 
@@ -62,7 +62,7 @@ impl fmt::Display for FlashStep {
     }
 }
 
-/// The parts' numbers as people count them.
+/// Number of a part, counted from 1.
 pub const fn part_number(part: Part) -> u8 {
     match part {
         Part::One => 1,
@@ -70,47 +70,47 @@ pub const fn part_number(part: Part) -> u8 {
     }
 }
 
-/// What happens while a unit is backed up or written.
+/// An event of a backup or a write.
 #[derive(Debug, Clone, Copy)]
 pub enum FlashEvent<'a> {
-    /// How many bytes the whole run moves, if nothing has to be repeated.
+    /// Number of bytes that the whole run moves if nothing has to be repeated.
     Total(u64),
     /// A step begins.
     Begin(FlashStep),
     /// Bytes were moved in the current step.
     Moved(u64),
-    /// A step is done, with this result.
+    /// A step has ended, with this result.
     End(FlashStep, &'a str),
-    /// Something went wrong that is dealt with.
+    /// A problem that asmpatch handles by itself.
     Trouble(FlashStep, &'a str),
-    /// Only its power can start the unit: the user should unplug it and plug it in again.
+    /// Only a power cycle can start the unit: the user should unplug it and plug it in again.
     Replug,
 }
 
-/// What is told about a run.
+/// Observes a run.
 pub trait FlashObserver {
-    /// Something happened.
+    /// Receives an event.
     fn event(&mut self, event: FlashEvent<'_>);
 }
 
-/// Tells nobody.
+/// Ignores every event.
 impl FlashObserver for () {
     fn event(&mut self, _event: FlashEvent<'_>) {}
 }
 
-/// A step and how it ended, for a report.
+/// A step and its result, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct StepReport {
     /// The step, in words.
     pub step: String,
-    /// How it ended, in words.
+    /// The step's result, in words.
     pub result: String,
-    /// Whether it is done, as against a trouble that was dealt with.
+    /// Whether the step is done, as opposed to a problem that was handled.
     pub done: bool,
 }
 
-/// Keeps every step for the report, and passes everything on.
+/// Records every step for the report, and passes on every event.
 pub(super) struct Recorder<'a> {
     observer: &'a mut dyn FlashObserver,
     pub(super) steps: Vec<StepReport>,

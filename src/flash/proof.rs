@@ -1,8 +1,8 @@
-//! What a unit runs, told by what it does.
+//! Proof of what a unit runs, by its behaviour.
 //!
-//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again. Nor
-//! does the version: stock and patched firmware have the same. What tells is behaviour in which the code before and the
-//! code that was written differ, as far as it can be asked for without harm.
+//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again.
+//! Nor does the version, which is the same for stock and patched firmware. Only behaviour in which the old and the
+//! written code differ is a proof, if it can be tested without harm.
 
 use std::fmt;
 
@@ -17,21 +17,21 @@ use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
 use crate::scsi::bot::Direction;
 use crate::scsi::{Command, XdataAddress};
 
-/// What is asked for: 256 bytes of RAM, which reading does not change. Without the extension of E4's length the low byte
-/// alone counts, and no byte comes.
+/// Source of the test read: 256 bytes of RAM, which reading does not change. Without the extension of E4's length only
+/// the low byte counts, and no byte arrives.
 const LONG_READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 const LONG_READ_LEN: u16 = 256;
 
-/// What can be told of a firmware by asking it.
+/// Observable behaviour of a firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
-    /// Whose firmware it is, by its interface.
+    /// The unit's state, by its interface.
     pub state: Option<BridgeState>,
-    /// Open firmware's product string, which names its build.
+    /// Open firmware's product string, which contains its build.
     pub build: Option<String>,
-    /// The version that it says.
+    /// The version that the firmware reports.
     pub version: Option<FirmwareVersion>,
-    /// Whether E4 gives 256 bytes at once; `None` where that can't be told.
+    /// Whether E4 returns 256 bytes at once; `None` if unknown.
     pub long_e4: Option<bool>,
 }
 
@@ -39,7 +39,7 @@ impl Behaviour {
     /// Nothing is known.
     pub const UNKNOWN: Self = Self { state: None, build: None, version: None, long_e4: None };
 
-    /// What the firmware in a plan does.
+    /// Behaviour of the firmware in a plan.
     pub fn of_plan(plan: &FlashPlan) -> Self {
         if let Some(open) = &plan.open {
             return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
@@ -48,7 +48,7 @@ impl Behaviour {
         Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))
     }
 
-    /// What `image`, of the vendor's kind, does, executed.
+    /// Behaviour of `image`, of the vendor's kind, by executing it.
     pub fn of_image(image: &Image) -> Self {
         let long_e4 = || {
             if !conventions::are_kept_by(image) {
@@ -65,10 +65,10 @@ impl Behaviour {
         Self { state: Some(BridgeState::Vendor), version: Some(image.version()), long_e4: long_e4(), build: None }
     }
 
-    /// What the unit does.
+    /// Behaviour of the unit.
     ///
     /// # Errors
-    /// Where the unit tells no version, or is gone.
+    /// If the unit reports no version, or is gone.
     pub fn of_unit(access: &mut Access, attached: &Attached) -> Result<Self, CommandError> {
         let state = Some(attached.state);
         let Access::Commands(bridge) = access else {
@@ -84,7 +84,7 @@ impl Behaviour {
         Ok(Self { state, build: None, version, long_e4 })
     }
 
-    /// The error of a unit that was to do what `self` is, and does what `found` is; `None` where nothing contradicts.
+    /// The error of a unit that should behave like `self` and behaves like `found`; `None` if nothing contradicts.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
         if let (Some(expected), Some(found)) = (self.state, found.state)
             && expected != found
@@ -131,9 +131,9 @@ impl fmt::Display for Behaviour {
 pub enum Runs {
     /// It does.
     Written,
-    /// It still runs what it had.
+    /// It still runs the code from before.
     Before,
-    /// Nothing that can be asked for tells.
+    /// No available test can tell.
     Unknown,
 }
 
@@ -148,8 +148,8 @@ impl fmt::Display for Runs {
 }
 
 impl Runs {
-    /// Judges a unit that has restarted without losing its power: what it did `before`, what the `written` code does,
-    /// and what the unit does `now`.
+    /// Judges a unit that has restarted without a power cycle, from its behaviour `before`, the behaviour of the
+    /// `written` code, and its behaviour `now`.
     pub fn judge(before: &Behaviour, written: &Behaviour, now: &Behaviour) -> Self {
         if written.contradiction(now).is_some() {
             Self::Before

@@ -9,13 +9,13 @@ use crate::bridge::Attached;
 use crate::firmware::{BlockIndex, Part};
 use crate::interrupt::Interrupt;
 
-/// The bytes that [`backup`] moves.
+/// Number of bytes that [`backup`] moves.
 pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
 
-/// Everything that the unit gives of its flash, in memory. `device` is the port as `--device` takes it.
+/// Reads everything that the unit returns of its flash into memory. `device` is the port as in `--device`.
 ///
 /// # Errors
-/// [`FlashError::NoBlock`] where a block can't be read, [`FlashError::Command`], [`FlashError::Registers`],
+/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::Command`], [`FlashError::Registers`],
 /// [`FlashError::Interrupted`].
 pub fn backup(
     access: &mut Access,
@@ -50,7 +50,7 @@ pub fn backup(
             state: attached.state.to_string(),
             serial: attached.serial.clone(),
             product: attached.product.clone(),
-            // A version that can't be read is no reason to go without a backup.
+            // A version that can't be read must not prevent a backup.
             firmware_version: access.version().map(|version| version.to_string()),
         },
         tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")).to_owned(),

@@ -1,7 +1,7 @@
-//! Carries out a plan: backup, write, readback, restart, the unit's return, and what it then runs.
+//! Carries out a plan: backup, write, readback, restart, the unit's return, and the proof of what it then runs.
 //!
-//! How the flash is written depends on what runs: `commands` or `registers`. `power` starts what was written and
-//! sees that it runs.
+//! `commands` or `registers` writes the flash, depending on the running firmware. `power` starts what was written and
+//! checks that it runs.
 
 mod commands;
 mod power;
@@ -25,64 +25,64 @@ use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
 use crate::scsi::SenseKey;
 
-/// How often the slot is written before it is given up.
+/// Number of times that the slot is written before asmpatch gives up.
 const ATTEMPTS: u32 = 3;
 
-/// How to carry out a plan.
+/// Options for carrying out a plan.
 #[derive(Debug, Clone)]
 pub struct FlashOptions {
-    /// The folder that the backup's folder goes into; `None` goes without.
+    /// Folder for the backup's folder; `None` makes no backup.
     pub backup_into: Option<PathBuf>,
-    /// How long a unit may take to come back by itself.
+    /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,
-    /// How long the user may then take to unplug it and plug it in again; zero where nobody is there to do it.
+    /// Time that the user may then take to unplug it and plug it in again; zero if nobody is there.
     pub replug_deadline: Duration,
-    /// Whether to write what is in the flash already. Vendor commands always do.
+    /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
-    /// How long everything that goes through registers may take, from the first reading to the last:
+    /// Time limit of all access through registers, from the first reading to the last:
     /// [`BUDGET`](super::registers::BUDGET).
     pub budget: Duration,
 }
 
-/// What was done with one unit.
+/// Report about one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlashReport {
-    /// The port, as `--device` takes it.
+    /// The port, as in `--device`.
     pub device: String,
     /// The unit before.
     pub before: Attached,
-    /// The unit after, once it is back.
+    /// The unit after the write, once it is back.
     pub after: Option<Attached>,
-    /// The version that it runs now, as it says itself.
+    /// The version that the unit now reports.
     pub version: Option<FirmwareVersion>,
-    /// Whether it runs what was written; `None` where it was not asked.
+    /// Whether the unit runs what was written; `None` if this was not checked.
     pub runs: Option<Runs>,
-    /// Whether the unit has to be unplugged and plugged in again, so that it runs what was written for certain.
+    /// Whether the unit needs a power cycle to run for certain what was written.
     pub needs_power: bool,
-    /// Where its backup is.
+    /// Path of the backup.
     pub backup: Option<PathBuf>,
-    /// Every step and how it ended.
+    /// Every step and its result.
     pub steps: Vec<StepReport>,
 }
 
 /// A run that stopped before its end.
 #[derive(Debug)]
 pub struct Stopped {
-    /// Why.
+    /// The error.
     pub error: FlashError,
-    /// In which step.
+    /// The step in which it happened.
     pub during: FlashStep,
-    /// What state the unit is in.
+    /// The unit's state.
     pub left: Left,
-    /// What was done before.
+    /// The report so far.
     pub report: FlashReport,
 }
 
 /// Carries out `plan` on the unit at `port`.
 ///
-/// Everything is read back where the unit's state allows it, else after its return, and what differs is written again.
+/// Reads everything back if the unit's state allows it, otherwise after its return, and writes again what differs.
 ///
-/// `interrupt` is looked at before the erase and after the readback, and nowhere between: a write that has begun comes
+/// Checks `interrupt` before the erase and after the readback, and never in between: a write that has begun is finished
 /// first.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ pub fn run(
     let recorder = Recorder::new(observer);
     let mut run =
         Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
-    // A panic fails this unit, with what is known of its state, and no other.
+    // A panic fails only this unit, and its state is still reported.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let mut report = run.report;
     report.steps = run.recorder.steps;
@@ -125,7 +125,7 @@ struct Run<'a> {
     report: FlashReport,
     left: Left,
     during: FlashStep,
-    /// What a flash behind registers holds, where the backup has read it.
+    /// Contents of a flash behind registers, once the backup has read it.
     slot: Option<Slot>,
 }
 
@@ -134,7 +134,7 @@ impl Run<'_> {
         self.recorder.pass(FlashEvent::Total(self.total()));
         self.check_stop()?;
         let mut access = self.open(port)?;
-        // What it does before, so that a difference shows; what it does not tell can't differ.
+        // The unit's behaviour before the write, to detect a difference. Behaviour that it does not show can't differ.
         let before = match self.plan.attached.state {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
                 Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
@@ -145,7 +145,7 @@ impl Run<'_> {
             self.check_stop()?;
             self.back_up(&mut access, into)?;
         }
-        // The last place to stop before the unit is whole again.
+        // The last place to stop before the unit is complete again.
         self.check_stop()?;
         let mut access = match access {
             Access::Commands(bridge) => self.write_by_commands(bridge)?,
@@ -153,8 +153,8 @@ impl Run<'_> {
         };
         self.check_stop()?;
         let restart = self.restart(&mut access)?;
-        // Given back only after it has left: else the system's driver is bound to a unit that starts over, and its
-        // requests, which nothing answers any more, hold up the whole host controller.
+        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
+        // its unanswered requests delay the whole host controller.
         let back = self.come_back(port, restart);
         drop(access);
         match back? {
@@ -203,7 +203,7 @@ impl Run<'_> {
         self.begin(FlashStep::Backup);
         let mut pass = PassOn(&mut self.recorder);
         let backup = read::backup(access, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
-        // A backup that can't be restored must not be what the rest relies on.
+        // Nothing may rely on a backup that can't be restored.
         backup.firmware().map_err(|source| FlashError::Unusable { source })?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.recorder.end(FlashStep::Backup, &saved.to_string());
@@ -215,7 +215,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads everything back and compares. `attempt` is how often it was written by now.
+    /// Reads everything back and compares. `attempt` is the number of writes so far.
     fn compare(&mut self, reader: &mut dyn FlashReader, attempt: u32) -> Result<(), FlashError> {
         let plan = self.plan;
         for block in &plan.blocks {
@@ -245,7 +245,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether trying again can't help: the unit is gone, or refuses the command as such.
+/// Whether a retry can't help: the unit is gone, or refuses the command itself.
 fn is_final(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
@@ -257,7 +257,7 @@ fn is_final(error: &FlashError) -> bool {
     }
 }
 
-/// Lets what reads report through the recorder.
+/// Passes a reader's progress on to the recorder.
 struct PassOn<'a, 'b>(&'a mut Recorder<'b>);
 
 impl FlashObserver for PassOn<'_, '_> {

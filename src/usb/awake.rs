@@ -12,16 +12,16 @@ use crate::bridge::PortPath;
 
 const CONTROL: &str = "power/control";
 
-/// The devices whose setting was changed: how many need it, and the device number, which another device at the same
-/// port does not have.
+/// The changed devices, each with the number of users that need the setting and its device number. Another device at
+/// the same port has another number.
 static CHANGED: Mutex<BTreeMap<PathBuf, (usize, String)>> = Mutex::new(BTreeMap::new());
 
-/// A unit that does not fall asleep. Dropping it gives each device its setting back.
+/// Keeps a unit from runtime suspend. Dropping it restores each device's setting.
 #[derive(Debug)]
 pub(super) struct Awake(Vec<PathBuf>);
 
 impl Awake {
-    /// The unit at this port and the hubs above it. Without the permission to change them they stay as they are.
+    /// Keeps the unit at this port and the hubs above it awake. Without permission their settings stay unchanged.
     pub(super) fn of(port: &PortPath) -> Self {
         Self::under(Path::new("/sys/bus/usb/devices"), port)
     }
@@ -50,7 +50,7 @@ impl Drop for Awake {
     }
 }
 
-/// Gives every device its setting back, where the process ends without unwinding.
+/// Restores every device's setting, for a process that ends without unwinding.
 pub(super) fn give_all_back() {
     for (path, (_, number)) in std::mem::take(&mut *changed()) {
         give_back(&path, &number);
@@ -61,14 +61,14 @@ fn changed() -> MutexGuard<'static, BTreeMap<PathBuf, (usize, String)>> {
     CHANGED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `3-1.2`, `3-1`, `usb3`: the unit, the hubs on the way, the root hub.
+/// Names of the unit, the hubs on the way and the root hub: `3-1.2`, `3-1`, `usb3`.
 fn names(port: &PortPath) -> impl Iterator<Item = String> {
     let (bus, ports) = (port.bus(), port.ports());
     let above = (1..=ports.len()).rev().filter_map(move |len| PortPath::new(bus, ports[..len].to_vec()));
     above.map(|path| path.to_string()).chain([format!("usb{bus}")])
 }
 
-/// Whether the device is now one of ours to give back.
+/// Changes the device's setting. Returns whether it is now ours to restore.
 fn hold(changed: &mut BTreeMap<PathBuf, (usize, String)>, path: &Path) -> bool {
     if let Some((needed, _)) = changed.get_mut(path) {
         *needed += 1;
@@ -83,7 +83,7 @@ fn hold(changed: &mut BTreeMap<PathBuf, (usize, String)>, path: &Path) -> bool {
 
 fn give_back(path: &Path, number: &str) {
     if read(&path.join("devnum")) == number && read(&path.join(CONTROL)) == "on" {
-        // A device that has just left needs nothing any more.
+        // A device that has just left needs no restoring.
         let _ = fs::write(path.join(CONTROL), "auto");
     }
 }
@@ -111,7 +111,7 @@ mod tests {
         assert!(["3-1.2", "3-1.3", "3-1", "usb3"].iter().all(|name| is(name) == "on"));
         drop(one);
         assert_eq!((is("3-1.2"), is("3-1")), ("auto".to_owned(), "on".to_owned()));
-        // Another device came to this port: its setting is its own.
+        // Another device at this port keeps its own setting.
         fs::write(devices.path().join("3-1.3/devnum"), "8\n").unwrap();
         drop(other);
         assert_eq!((is("3-1.3"), is("3-1"), is("usb3")), ("on".to_owned(), "auto".to_owned(), "on".to_owned()));

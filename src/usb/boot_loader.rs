@@ -1,4 +1,4 @@
-//! Opens a unit in its boot loader, which moves no bulk data as it comes up.
+//! Opens a unit in its boot loader, which moves no bulk data at first.
 //!
 //! It needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both pipes. Source:
 //! openpilot's flasher, in use on devices.
@@ -13,12 +13,12 @@ use super::error::UsbError;
 use crate::bridge::PortPath;
 use crate::devices::Devices;
 
-/// How long a unit that the reset has thrown off the bus may take to come back.
+/// Time that a unit may take to come back after the reset has thrown it off the bus.
 const RETURN: Duration = Duration::from_secs(5);
-/// How often it is looked for.
+/// Interval between looks for the unit.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Opens the unit and makes its pipes ready. `is_reset` says that its port was reset since the unit came up.
+/// Opens the unit and prepares its pipes. `is_reset` is `true` if its port was reset since the unit came up.
 ///
 /// # Errors
 /// [`UsbError`].
@@ -26,7 +26,7 @@ pub(super) fn open(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
     let alternate = found.bulk_only()?;
     let mut device = Device::open(found, alternate)?;
     if !is_reset && !device.reset_boot_loader()? {
-        // The host could not tell that it is the same device, and enumerates it anew.
+        // The host could not tell that it is the same device, and enumerates it again.
         drop(device);
         device = come_back(&found.port, &found.known)?;
     }
@@ -34,7 +34,7 @@ pub(super) fn open(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
     Ok(device)
 }
 
-/// The unit after it was enumerated anew. What passes while the system settles is tried again.
+/// Opens the unit after a new enumeration. Retries while the system settles.
 fn come_back(port: &PortPath, known: &Arc<Devices>) -> Result<Device, UsbError> {
     let until = Instant::now() + RETURN;
     loop {

@@ -1,4 +1,4 @@
-//! What a unit's descriptors promise, checked before anything relies on it.
+//! Checks of a unit's descriptors before anything relies on them.
 
 use thiserror::Error;
 
@@ -17,17 +17,17 @@ pub struct EndpointInfo {
     pub attributes: u8,
     /// wMaxPacketSize, in bytes.
     pub max_packet: u16,
-    /// Streams that the companion offers, 0 for none.
+    /// Number of streams that the companion offers, 0 for none.
     pub streams: u16,
 }
 
 impl EndpointInfo {
-    /// The streams in a SuperSpeed endpoint companion descriptor among `extra` (USB 3.2, 9.6.7): bits 0 to 4 of
-    /// bmAttributes are the exponent; 0 means none.
+    /// Reads the number of streams from a SuperSpeed endpoint companion descriptor in `extra` (USB 3.2, 9.6.7). Bits 0
+    /// to 4 of bmAttributes are the exponent; 0 means none.
     pub fn streams_in(mut extra: &[u8]) -> u16 {
         const COMPANION: u8 = 0x30;
         while let [len, kind, rest @ ..] = extra {
-            // A descriptor that claims less than its own header would never end.
+            // A descriptor shorter than its own header would make the loop endless.
             let Some(body) = usize::from(*len).checked_sub(2).and_then(|len| rest.get(..len)) else { return 0 };
             if *kind == COMPANION {
                 let exponent = body.get(1).map_or(0, |attributes| attributes & 0x1F);
@@ -46,39 +46,40 @@ pub struct Alternate {
     pub number: u8,
     /// bInterfaceClass, bInterfaceSubClass, bInterfaceProtocol.
     pub class: InterfaceClass,
-    /// Its endpoints.
+    /// The alternate's endpoints.
     pub endpoints: Vec<EndpointInfo>,
 }
 
-/// UAS, as a unit offers it.
+/// A unit's UAS pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UasPipes {
     /// The alternate setting.
     pub alternate: u8,
-    /// Streams on each of the three pipes; 0 at high speed, where UAS goes without.
+    /// Number of streams on each of the three pipes; 0 at high speed, where UAS uses none.
     pub streams: u16,
 }
 
-/// What a unit offers, checked.
+/// A unit's checked alternate settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// How many alternate settings there are.
+    /// Number of alternate settings.
     pub alternates: usize,
-    /// The alternate setting of Bulk-Only, or why there is none.
+    /// The alternate setting of Bulk-Only, or the reason it can't be used.
     pub bulk_only: Result<u8, DescriptorFault>,
-    /// UAS, or why not.
+    /// The pipes of UAS, or the reason they can't be used.
     pub uas: Result<UasPipes, DescriptorFault>,
-    /// The alternate setting of the open firmware, whose bulk data its control requests arm; or why there is none.
+    /// The alternate setting of the open firmware, whose control requests arm its bulk data, or the reason it can't be
+    /// used.
     pub open: Result<u8, DescriptorFault>,
 }
 
-/// What is wrong with a unit's descriptors.
+/// Reasons a unit's descriptors can't be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DescriptorFault {
-    /// No interface 0, or no alternate setting in it.
+    /// There is no interface 0, or it has no alternate setting.
     #[error("it has no interface 0")]
     NoInterface,
-    /// No alternate setting of the class.
+    /// No alternate setting has the class.
     #[error("no alternate setting of interface 0 is {0} (found class {1:02x?})")]
     NoClass(&'static str, (u8, u8, u8)),
     /// An endpoint is missing.
@@ -89,7 +90,7 @@ pub enum DescriptorFault {
         /// The endpoint.
         address: u8,
     },
-    /// An endpoint is there twice.
+    /// An endpoint exists twice.
     #[error("alternate setting {alternate} has endpoint {address:#04x} more than once")]
     Twice {
         /// The alternate setting.
@@ -105,7 +106,7 @@ pub enum DescriptorFault {
         /// Its bmAttributes.
         attributes: u8,
     },
-    /// A maximum packet that bulk endpoints don't have at this speed (USB 2.0, 5.8.3; USB 3.2, 9.6.6).
+    /// The maximum packet size is not one of bulk endpoints at this speed (USB 2.0, 5.8.3; USB 3.2, 9.6.6).
     #[error("endpoint {address:#04x} says its packets have {found} bytes, which no bulk endpoint has at this speed")]
     MaxPacket {
         /// The endpoint.
@@ -113,7 +114,7 @@ pub enum DescriptorFault {
         /// wMaxPacketSize.
         found: u16,
     },
-    /// UAS at SuperSpeed needs streams on three pipes.
+    /// An endpoint lacks streams. UAS at SuperSpeed needs them on three pipes.
     #[error("endpoint {address:#04x} has no streams, which UAS needs at this speed")]
     NoStreams {
         /// The endpoint.
@@ -125,8 +126,8 @@ impl Layout {
     /// Checks interface 0's alternate settings.
     ///
     /// # Errors
-    /// [`DescriptorFault`] where neither Bulk-Only nor the open firmware's requests can be spoken: every state of a
-    /// bridge speaks one of them.
+    /// [`DescriptorFault`] if the unit offers neither Bulk-Only nor the open firmware's requests. Every state of a
+    /// bridge offers one of them.
     pub fn of(alternates: &[Alternate], speed: Speed) -> Result<Self, DescriptorFault> {
         let first = alternates.first().ok_or(DescriptorFault::NoInterface)?;
         let of_class = |class, name| {

@@ -1,4 +1,4 @@
-//! A device that is opened: its kernel driver detached, its interface claimed, and both given back on drop.
+//! An opened device: its kernel driver is detached and its interface claimed. Dropping it undoes both.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,9 +19,9 @@ use crate::firmware::BridgeState;
 const STANDARD_TO_DEVICE: u8 = 0x00;
 /// bRequest of SET_CONFIGURATION (USB 3.2, 9.4).
 const SET_CONFIGURATION: u8 = 9;
-/// How long a control request without data may take (USB 3.2, 9.2.6.4).
+/// Time limit of a control request without data (USB 3.2, 9.2.6.4).
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the boot loader needs after a port reset. Source: openpilot's flasher.
+/// Time that the boot loader needs after a port reset. Source: openpilot's flasher.
 const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
 /// bmRequestType of a class request to an interface, host to device (BOT 3.1).
 const CLASS_TO_INTERFACE: u8 = 0x21;
@@ -30,11 +30,11 @@ const MASS_STORAGE_RESET: u8 = 0xFF;
 
 /// An opened bridge, on one alternate setting.
 ///
-/// Dropping it releases the interface and gives the unit back to the kernel driver that held it: so also when a
-/// panic unwinds. A second Ctrl-C, which unwinds nothing, does the same.
+/// Dropping it, also by an unwinding panic, releases the interface and gives the unit back to its kernel driver. A
+/// second Ctrl-C, which does not unwind, does the same.
 #[derive(Debug)]
 pub struct Device {
-    // Fields drop in order: the interface's release comes with the handle's.
+    // Fields drop in order: dropping the handle releases the interface.
     handle: Arc<DeviceHandle<Context>>,
     port: PortPath,
     alternate: u8,
@@ -44,7 +44,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a bridge on one of its alternate settings, taking it from the kernel's driver.
+    /// Opens a bridge on one of its alternate settings, and detaches the kernel's driver.
     ///
     /// # Errors
     /// [`UsbError`].
@@ -60,7 +60,7 @@ impl Device {
         };
         let handle = found.in_own_context()?.open().map_err(failed(OPEN))?;
         let awake = Awake::of(port);
-        // Only where a driver is bound: libusb would else bind one at release where there was none.
+        // Only if a driver is bound: otherwise libusb would bind one on release.
         if handle.kernel_driver_active(INTERFACE).unwrap_or(false) {
             info!("{port}: taken from the kernel's driver");
             handle
@@ -76,22 +76,22 @@ impl Device {
         Ok(device)
     }
 
-    /// The address that the host gave it.
+    /// The device's address on the bus.
     pub(super) fn address(&self) -> u8 {
         self.handle.device().address()
     }
 
-    /// Where it is.
+    /// The device's port.
     pub const fn port(&self) -> &PortPath {
         &self.port
     }
 
-    /// The handle, for the one file that needs libusb's asynchronous calls.
+    /// The handle, only for the file that makes libusb's asynchronous calls.
     pub(super) fn handle(&self) -> &DeviceHandle<Context> {
         &self.handle
     }
 
-    /// The same device on another alternate setting.
+    /// Switches the device to another alternate setting.
     ///
     /// # Errors
     /// [`UsbError`].
@@ -101,8 +101,8 @@ impl Device {
         Ok(self)
     }
 
-    /// A kernel driver may have left another setting behind; with one setting there is nothing to choose, and the
-    /// boot loader need not know the request.
+    /// Selects the alternate setting. A kernel driver may have left another one selected. A device with only one
+    /// setting is not asked: the boot loader need not know the request.
     fn select_alternate(&self) -> Result<(), UsbError> {
         if self.alternates > 1 {
             self.handle
@@ -112,8 +112,8 @@ impl Device {
         Ok(())
     }
 
-    /// Port reset of a unit in its boot loader, and the time that it needs after that. `false` where the unit is
-    /// enumerated anew, and this device is of no more use.
+    /// Resets the port of a unit in its boot loader, and waits until it is ready. Returns `false` if the unit is
+    /// enumerated again and this device is unusable.
     pub(super) fn reset_boot_loader(&self) -> Result<bool, UsbError> {
         info!("{}: port reset of the boot loader, {} s to settle", self.port, BOOT_LOADER_SETTLES.as_secs());
         stay_away_at_the_end();
@@ -126,13 +126,13 @@ impl Device {
         }
     }
 
-    /// SET_CONFIGURATION 1, the alternate setting, and CLEAR_FEATURE(HALT) on both pipes of Bulk-Only.
+    /// Sends SET_CONFIGURATION 1, selects the alternate setting, and clears the halts of both Bulk-Only pipes.
     pub(super) fn configure(&self) -> Result<(), UsbError> {
         self.try_configure().map_err(|source| UsbError::of("configure", &self.port, source))
     }
 
     fn try_configure(&self) -> rusb::Result<()> {
-        // A request of its own: Linux refuses to set the configuration of a device whose interface is claimed.
+        // Send the request directly: Linux refuses to set the configuration of a device whose interface is claimed.
         self.handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
         self.handle.set_alternate_setting(INTERFACE, self.alternate)?;
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
@@ -141,7 +141,7 @@ impl Device {
         Ok(())
     }
 
-    /// Port reset, then the interface as before.
+    /// Resets the port and sets up the interface as before.
     pub(super) fn reset(&self) -> Result<(), PipeError> {
         stay_away_at_the_end();
         self.handle.reset().map_err(pipe_error)?;

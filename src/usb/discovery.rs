@@ -1,5 +1,5 @@
-//! Which bridges are there. Nothing is opened where the system tells the strings itself, so a disk in use stays
-//! undisturbed.
+//! Discovery of the connected bridges. If the system provides the strings, no device is opened, so a disk in use is not
+//! disturbed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use crate::bridge::{Location, PortPath, Speed, UnitInfo};
 use crate::devices::Devices;
 use crate::firmware::{BridgeState, InterfaceClass, UsbId};
 
-/// How long a string descriptor may take, on systems where only the device tells it.
+/// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A bridge on this machine's buses.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// What it says of itself.
+    /// The unit's description.
     pub info: UnitInfo,
     /// Its port.
     pub port: PortPath,
-    /// What it offers, or why nothing can be sent to it.
+    /// The unit's alternate settings, or the reason nothing can be sent to it.
     pub layout: Result<Layout, UsbError>,
-    /// The IDs that were looked for: those under which it may come back.
+    /// The known USB IDs, under which the unit may come back.
     pub(super) known: Arc<Devices>,
-    /// The device, to open.
+    /// The device to open.
     pub(super) device: rusb::Device<Context>,
 }
 
 impl Found {
-    /// The address that the host gave it: another one after each time it comes back.
+    /// The device's address on the bus. It changes each time the device comes back.
     pub fn address(&self) -> u8 {
         self.device.address()
     }
@@ -49,7 +49,7 @@ impl Found {
     /// The alternate setting of the open firmware.
     ///
     /// # Errors
-    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for all else.
+    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for any other firmware.
     pub(super) fn open_firmware(&self) -> Result<u8, UsbError> {
         self.alternate(|layout| layout.open, self.info.state == BridgeState::OpenFirmware)
     }
@@ -62,8 +62,8 @@ impl Found {
         of(layout).map_err(|fault| UsbError::Descriptors { port: self.port.clone(), fault })
     }
 
-    /// The same device in a libusb context that nobody else has: of two threads that handle one context's events, one
-    /// can miss that its transfer is back.
+    /// Finds the same device in its own libusb context. If two threads handle one context's events, one can miss that
+    /// its transfer is back.
     pub(super) fn in_own_context(&self) -> Result<rusb::Device<Context>, UsbError> {
         let (bus, address) = (self.device.bus_number(), self.device.address());
         devices(&new_context()?)?
@@ -72,16 +72,16 @@ impl Found {
             .ok_or_else(|| UsbError::Gone { port: self.port.clone() })
     }
 
-    /// The other processes that have it open.
+    /// The other processes that have the device open.
     pub(super) fn users(&self) -> Vec<Process> {
         Sysfs::system().users(self.device.bus_number(), self.device.address())
     }
 }
 
-/// Every device whose ID is `known` as an ASM2464PD unit's, by port path. No other device is opened.
+/// Finds every device whose ID is `known` as an ASM2464PD unit's, sorted by port path. Opens no other device.
 ///
 /// # Errors
-/// [`UsbError::Unavailable`] where libusb can't work.
+/// [`UsbError::Unavailable`] if libusb does not work.
 pub fn discover(known: &Arc<Devices>) -> Result<Vec<Found>, UsbError> {
     let all = devices(&new_context()?)?;
     let mut found: Vec<Found> = all.iter().filter_map(|device| look_at(device, known)).collect();
@@ -89,7 +89,7 @@ pub fn discover(known: &Arc<Devices>) -> Result<Vec<Found>, UsbError> {
     Ok(found)
 }
 
-/// The bridge at a port, where there is one. The other devices on the buses are not looked at.
+/// Finds the bridge at a port. Ignores all other devices on the buses.
 ///
 /// # Errors
 /// As for [`discover`].
@@ -97,13 +97,13 @@ pub(super) fn find_at(port: &PortPath, known: &Arc<Devices>) -> Result<Option<Fo
     find_in(&new_context()?, port, known)
 }
 
-/// The same through a context that is there already.
+/// Finds the bridge at a port in an existing context.
 pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<Devices>) -> Result<Option<Found>, UsbError> {
     let at_port = |device: &rusb::Device<Context>| port_of(device).as_ref() == Some(port);
     Ok(devices(context)?.iter().filter(at_port).find_map(|device| look_at(device, known)))
 }
 
-/// A context of libusb's, in which devices are looked for.
+/// Creates a libusb context to look for devices in.
 pub(super) fn new_context() -> Result<Context, UsbError> {
     Context::new().map_err(|source| UsbError::Unavailable { source })
 }
@@ -116,7 +116,7 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
     PortPath::new(device.bus_number(), device.port_numbers().ok()?)
 }
 
-/// `None` for what is no bridge, and for one that left while it was looked at.
+/// Describes a device; `None` if it is no bridge, or if it left meanwhile.
 fn look_at(device: rusb::Device<Context>, known: &Arc<Devices>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
@@ -145,7 +145,7 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<Devices>) -> Option<Found>
     Some(Found { info, port, layout, known: known.clone(), device })
 }
 
-/// The kernel driver that holds interface 0. Only Linux tells its name, and without opening the device.
+/// Name of the kernel driver that holds interface 0. Only Linux reports it without opening the device.
 fn driver(device: &rusb::Device<Context>, port: &PortPath, sysfs: &Sysfs) -> Option<String> {
     if cfg!(target_os = "linux") {
         return sysfs.driver(port);
@@ -196,7 +196,7 @@ struct Strings {
 }
 
 impl Strings {
-    /// From sysfs; from the device where there is no sysfs and it lets itself be opened.
+    /// Reads the strings from sysfs, or from the device if there is no sysfs and the device can be opened.
     fn of(device: &rusb::Device<Context>, descriptor: &rusb::DeviceDescriptor, port: &PortPath, sysfs: &Sysfs) -> Self {
         if cfg!(target_os = "linux") {
             return Self {

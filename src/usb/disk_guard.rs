@@ -1,4 +1,4 @@
-//! Nobody's disk is cut off: what uses the disk behind a unit is asked for before the unit is taken from the system.
+//! Protection of disks: checks what uses the disk behind a unit before the unit is taken from the system.
 
 use std::fs::File;
 
@@ -15,13 +15,13 @@ use crate::bridge::PortPath;
 pub struct MountedError {
     /// The unit's port.
     pub port: PortPath,
-    /// What uses it.
+    /// What uses the disk.
     pub uses: Vec<DiskUse>,
 }
 
 impl MountedError {
-    /// Whether this may pass by itself on a disk that has just come: its node is still to be made, or the system looks
-    /// for file systems on it.
+    /// Whether the cause may pass by itself on a disk that has just appeared: its node does not exist yet, or the
+    /// system probes it for file systems.
     pub(super) fn may_pass(&self) -> bool {
         self.uses.iter().all(|used| matches!(used.by, Use::Claimed | Use::Unknown(_)))
     }
@@ -31,7 +31,7 @@ fn listed(uses: &[DiskUse]) -> String {
     uses.iter().map(|used| format!("{} {}", used.device, used.by)).collect::<Vec<_>>().join(", ")
 }
 
-/// A disk that nothing uses. As long as this lives, nobody else can mount or claim it.
+/// A disk that nothing uses. While this value lives, nobody else can mount or claim the disk.
 #[derive(Debug)]
 pub struct FreeDisk {
     /// The disks, opened exclusively.
@@ -44,20 +44,21 @@ impl FreeDisk {
         Self { held, is_checked }
     }
 
-    /// Whether the disk could be opened exclusively, which needs root: else mounts, swap and holders are all that was
-    /// looked at, and a mount in another namespace or a virtual machine goes unseen. `false` on macOS, which tells nothing.
+    /// Whether the disk could be opened exclusively, which needs root. If not, only mounts, swap and holders were
+    /// checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS, which reports
+    /// nothing.
     pub const fn is_checked(&self) -> bool {
         self.is_checked
     }
 
-    /// How many disks are held.
+    /// Number of disks held.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 }
 
-/// Refuses where the system uses the disk behind a unit: taking the unit would cut the disk off. Only Linux tells. On
-/// Windows a unit that can be opened has the driver WinUSB, and is no disk.
+/// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
+/// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is no disk.
 ///
 /// # Errors
 /// [`MountedError`].

@@ -1,4 +1,4 @@
-//! What can go wrong between this process and a USB device, before any command is sent.
+//! Errors between this process and a USB device, before any command is sent.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -8,78 +8,78 @@ use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
 use crate::firmware::BridgeState;
 
-/// A device that could not be found, opened or prepared.
+/// Reasons a device could not be found, opened or prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum UsbError {
-    /// libusb can't work here.
+    /// libusb does not work on this system.
     #[error("USB can't be used on this system")]
     #[diagnostic(code(asmpatch::usb::unavailable))]
     Unavailable {
-        /// What libusb says.
+        /// libusb's error.
         source: rusb::Error,
     },
-    /// The system does not let this user open it.
+    /// The system does not let this user open the device.
     #[error("no permission to open the unit at {port}")]
     #[diagnostic(code(asmpatch::usb::permission))]
     Permission {
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
     },
-    /// Windows gave it a driver that lets no program in.
+    /// Windows bound a driver that lets no program in.
     #[error("the unit at {port} has a driver through which no program can open it")]
     #[diagnostic(code(asmpatch::usb::driver))]
     Driver {
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
     },
-    /// Someone else holds it.
+    /// Another program holds the device.
     #[error("the unit at {port} is in use by {}", named(users))]
     #[diagnostic(code(asmpatch::usb::busy))]
     Busy {
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
-        /// The processes that have it open, where the system tells.
+        /// The processes that have the device open, if the system reports them.
         users: Vec<Process>,
     },
-    /// It left.
+    /// The device left the bus.
     #[error("the unit at {port} was unplugged")]
     #[diagnostic(code(asmpatch::usb::gone))]
     Gone {
-        /// Where it was.
+        /// The device's former port.
         port: PortPath,
     },
-    /// Its descriptors don't hold together.
+    /// The device's descriptors are invalid.
     #[error("the descriptors of the unit at {port} make no sense: {fault}")]
     #[diagnostic(code(asmpatch::usb::descriptors))]
     Descriptors {
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
         /// What is wrong.
         fault: DescriptorFault,
     },
-    /// What runs on it speaks another protocol.
+    /// The device's firmware speaks another protocol.
     #[error("the unit at {port} runs its {state}, which {}", if *state == BridgeState::OpenFirmware { "speaks no SCSI" } else { "takes none of the open firmware's requests" })]
     #[diagnostic(code(asmpatch::usb::other_protocol))]
     OtherProtocol {
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
-        /// What runs on it.
+        /// The device's state.
         state: BridgeState,
     },
-    /// Anything else that libusb reports.
+    /// Any other error that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]
     #[diagnostic(code(asmpatch::usb::open))]
     Failed {
-        /// What was tried, as a verb.
+        /// The failed operation, as a verb.
         what: &'static str,
-        /// Where it is.
+        /// The device's port.
         port: PortPath,
-        /// What libusb says.
+        /// libusb's error.
         source: rusb::Error,
     },
 }
 
-/// Several have a unit open where one of them only reads its descriptors.
+/// Maximum number of processes to name. Several may have a unit open, some of them only to read its descriptors.
 const MOST_NAMED: usize = 4;
 
 fn named(users: &[Process]) -> String {
@@ -93,11 +93,11 @@ fn named(users: &[Process]) -> String {
     text
 }
 
-/// What is tried on a device first.
+/// The first operation on a device.
 pub(super) const OPEN: &str = "open";
 
 impl UsbError {
-    /// The error of something tried on a device.
+    /// Builds the error of an operation on a device.
     pub(super) fn of(what: &'static str, port: &PortPath, source: rusb::Error) -> Self {
         let port = port.clone();
         match source {
@@ -110,7 +110,7 @@ impl UsbError {
     }
 }
 
-/// A transfer's error, of libusb's.
+/// Converts a libusb error into a transfer's error.
 pub(super) fn pipe_error(error: rusb::Error) -> PipeError {
     match error {
         rusb::Error::Pipe => PipeError::Stall,

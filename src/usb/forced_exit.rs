@@ -1,5 +1,5 @@
-//! A process that ends without unwinding, at a second Ctrl-C, gives its units back as well: Linux binds no driver to what
-//! a process leaves behind.
+//! Release of devices when the process ends without unwinding, at a second Ctrl-C. Linux binds no driver to an
+//! interface that a process leaves behind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,20 +10,21 @@ use rusb::{Context, DeviceHandle};
 use super::awake;
 use crate::interrupt;
 
-/// Every device that is open, with the interface that is claimed.
+/// Every open device with its claimed interface.
 static OPEN: Mutex<Vec<(Weak<DeviceHandle<Context>>, u8)>> = Mutex::new(Vec::new());
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Claims an interface, and gives it back to the kernel's driver if the process ends before the device is dropped.
+/// Claims an interface. If the process ends before the device is dropped, the interface goes back to the kernel's
+/// driver.
 ///
-/// Registered and claimed under one lock: a process that ends waits for a claim that has begun, and gives it back; one
-/// that has not begun stays away.
+/// One lock covers registering and claiming. An ending process waits for a claim that has begun and releases it; a
+/// claim that has not begun waits for the end.
 pub(super) fn claim(handle: &Arc<DeviceHandle<Context>>, interface: u8) -> rusb::Result<()> {
     interrupt::before_forced_exit(give_back_all);
     loop {
         stay_away_at_the_end();
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        // The end may have begun before the lock was had.
+        // The process may have begun to end before the lock was taken.
         if ENDING.load(Ordering::SeqCst) {
             continue;
         }
@@ -37,20 +38,20 @@ pub(super) fn claim(handle: &Arc<DeviceHandle<Context>>, interface: u8) -> rusb:
     }
 }
 
-/// Keeps a thread that still wants something of a device from taking it back while the process ends: the kernel lets
-/// any request claim an interface that is free, and recovery would reset the port under the kernel's driver.
+/// Stops a thread from taking a device back while the process ends. The kernel lets any request claim a free interface,
+/// and recovery would reset the port under the kernel's driver.
 pub(super) fn stay_away_at_the_end() {
     while ENDING.load(Ordering::SeqCst) {
         thread::park();
     }
 }
 
-/// Whatever is in flight comes back with the release.
+/// Releases all interfaces. Transfers in flight return with the release.
 fn give_back_all() {
     ENDING.store(true, Ordering::SeqCst);
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for (handle, interface) in open {
-        // The process ends: there is nobody left to tell.
+        // The process ends, so there is nobody to report an error to.
         let _ = handle.upgrade().map(|handle| handle.release_interface(interface));
     }
     awake::give_all_back();

@@ -1,4 +1,4 @@
-//! Waiting for something to change on the buses.
+//! Waiting for changes on the buses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 use super::discovery::new_context;
 use super::error::UsbError;
 
-/// Tells when a device has arrived or left; where the system has no such events it is a clock.
+/// Reports when a device has arrived or left. On a system without such events it is a clock.
 #[derive(Debug)]
 pub struct Watch {
     context: Context,
@@ -17,7 +17,7 @@ pub struct Watch {
     events: Option<Registration<Context>>,
 }
 
-/// How often to look at the buses where there are no events.
+/// Interval between looks at the buses on a system without events.
 const POLL: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Hotplug<Context> for Bell {
 }
 
 impl Watch {
-    /// Watches from now on.
+    /// Starts to watch.
     ///
     /// # Errors
     /// [`UsbError::Unavailable`].
@@ -46,12 +46,12 @@ impl Watch {
         Ok(Self { context, changed, events })
     }
 
-    /// The context that it watches in: its list of devices is as of now.
+    /// The context of the watch. Its device list is current.
     pub(super) const fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Returns at the first change, and after `longest` at the latest. A change before the call counts.
+    /// Waits for the first change, at most for `longest`. A change before the call counts.
     pub fn wait(&self, longest: Duration) {
         if self.events.is_none() {
             std::thread::sleep(longest.min(POLL));

@@ -1,8 +1,8 @@
-//! Real devices through libusb: found, checked, opened, and carried over.
+//! Real devices through libusb: discovery, checks, opening and transfers.
 //!
-//! [`discover`] lists what can be an ASM2464PD without opening anything. [`Device`] is one that is opened: its kernel
-//! driver is detached, its interface claimed, and both are given back when it is dropped. [`sysfs`] asks Linux what
-//! hangs on a unit: its kernel driver, its disks and where they are mounted.
+//! [`discover`] lists possible ASM2464PD units without opening anything. [`Device`] is an opened one: its kernel driver
+//! is detached and its interface claimed, and dropping it undoes both. [`sysfs`] reads from Linux what belongs to a
+//! unit: its kernel driver, its disks and their mounts.
 
 mod awake;
 mod boot_loader;
@@ -34,11 +34,11 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use crate::firmware::BridgeState;
 use transfers::Transfers;
 
-/// The interface of every state of a bridge.
+/// Number of the interface in every state of a bridge.
 const INTERFACE: u8 = 0;
 
-/// Opens a device and puts an engine on it: UAS where `with_uas` and the device offers it and the system gives the
-/// streams, else Bulk-Only.
+/// Opens a device and puts an engine on it: UAS if `with_uas` is set, the device offers UAS and the system provides the
+/// streams; Bulk-Only otherwise.
 ///
 /// # Errors
 /// [`UsbError`].
@@ -72,7 +72,7 @@ pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
     Ok(OpenBridge::new(Box::new(Transfers::without_streams(device)), found.info.speed))
 }
 
-/// Bulk-Only on a device that is on its alternate.
+/// Creates a Bulk-Only engine on a device that is on the Bulk-Only alternate.
 fn bulk_only(device: Device) -> Result<AnyTransport, UsbError> {
     let port = device.port().clone();
     match BulkOnly::new(Transfers::without_streams(device)) {

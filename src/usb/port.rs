@@ -1,4 +1,4 @@
-//! A USB port with a bridge: the unit behind it is found again whatever it then says it is.
+//! A USB port with a bridge. It finds its unit again after the unit has changed its identity.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,25 +19,25 @@ use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 
-/// How long a unit that has just come back may still belong to udev, which sets the permissions, or to the kernel's
-/// driver, which asks it who it is.
+/// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
+/// unit that has just come back.
 const SETTLING: Duration = Duration::from_secs(10);
-/// How often a unit that settles is tried, and the buses are looked at where no event comes.
+/// Interval between attempts to open a settling unit, and between looks at the buses without events.
 const TICK: Duration = Duration::from_millis(200);
 
 /// A port of this machine.
 #[derive(Debug, Clone)]
 pub struct UsbPort {
     port: PortPath,
-    /// The IDs under which a unit may come back.
+    /// USB IDs under which a unit may come back.
     known: Arc<Devices>,
-    /// The address of the unit that was seen last: what comes back has another one.
+    /// Address of the unit seen last. A unit that comes back has another one.
     seen: Option<u8>,
-    /// The address of the boot loader whose port was reset: it needs that once.
+    /// Address of the boot loader whose port was reset, which it needs once.
     woken: Option<u8>,
-    /// Whether the disk behind the unit was opened exclusively when the unit was opened last.
+    /// Whether the disk behind the unit was opened exclusively at the last open.
     is_disk_checked: bool,
-    /// It has been waited for, so the system may not be done with its disk.
+    /// The unit was awaited, so the system may still be busy with its disk.
     has_come_back: bool,
 }
 
@@ -54,7 +54,7 @@ impl UsbPort {
         }
     }
 
-    /// Where it is.
+    /// The path of the port.
     pub const fn path(&self) -> &PortPath {
         &self.port
     }
@@ -72,17 +72,17 @@ impl UsbPort {
         } else {
             Device::open(&found, found.bulk_only()?)?
         };
-        // The reset of a boot loader's port may have given it another address.
+        // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
         self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
         Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
     }
 
-    /// Opens the unit. One that has just come back is tried for a while: see `SETTLING`.
+    /// Opens the unit. Retries for a while if it has just come back: see `SETTLING`.
     fn open_when_settled<T>(&mut self, try_open: impl Fn(&mut Self) -> Result<T, UsbError>) -> Result<T, AnyFailure> {
         let until = Instant::now() + SETTLING;
         loop {
-            // Held until the unit is taken: nobody mounts the disk in between.
+            // Held until the unit is taken, so that nobody mounts the disk in between.
             let disk = match refuse_mounted(&self.port) {
                 Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
                     std::thread::sleep(TICK);
@@ -92,7 +92,7 @@ impl UsbPort {
             };
             self.is_disk_checked = disk.is_checked();
             match try_open(self) {
-                // What passes when udev and the kernel's driver are done with a unit that has just come.
+                // These errors pass once udev and the kernel's driver are done with a new unit.
                 Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
                     if Instant::now() < until =>
                 {
@@ -115,7 +115,7 @@ fn attached(info: UnitInfo) -> Attached {
     }
 }
 
-/// The same of a unit that has come back.
+/// Describes a unit that has come back.
 fn back(info: UnitInfo) -> Attached {
     info!("{}: {} is attached ({})", info.location, info.id, info.state);
     attached(info)
@@ -174,7 +174,7 @@ impl Port for UsbPort {
         self.has_come_back = true;
         let watch = Watch::new()?;
         let until = Instant::now() + deadline;
-        // A link that is trained anew may come up at the other speed: then the unit is on the connector's other port.
+        // A retrained link may come up at the other speed. The unit is then on the connector's other port.
         let peer = Sysfs::system().peer(&self.port);
         let mut left = false;
         loop {

@@ -1,4 +1,5 @@
-//! A port's power, switched at its hub: SET_FEATURE and CLEAR_FEATURE of PORT_POWER (USB 2.0, 11.24.2; USB 3.2, 10.16.2).
+//! Switching of a port's power at its hub: SET_FEATURE and CLEAR_FEATURE of PORT_POWER (USB 2.0, 11.24.2; USB 3.2,
+//! 10.16.2).
 
 use std::thread;
 use std::time::Duration;
@@ -10,9 +11,9 @@ use super::error::UsbError;
 use super::sysfs::Sysfs;
 use crate::bridge::PortPath;
 
-/// How long the power stays off: what people are told to wait with the cable.
+/// Time that the power stays off, as people are told to wait with the cable.
 pub(super) const OFF_FOR: Duration = Duration::from_secs(5);
-/// How long a hub may take for a request.
+/// Time limit of a hub request.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// bmRequestType of class requests to a hub and to one of its ports.
@@ -26,16 +27,16 @@ const SET_FEATURE: u8 = 3;
 const GET_DESCRIPTOR: u8 = 6;
 /// The feature PORT_POWER.
 const PORT_POWER: u16 = 8;
-/// wHubCharacteristics bits 1:0: 1 where each port's power is switched by itself.
+/// wHubCharacteristics bits 1:0: 1 if each port's power is switched separately.
 const POWER_SWITCHING: u8 = 0x03;
 const INDIVIDUAL: u8 = 0x01;
 
-/// What a hub is asked.
+/// Requests to a hub.
 pub(super) trait Hub {
-    /// A class request that brings data; how many bytes.
+    /// Makes a class request that returns data. Returns the number of bytes.
     fn read(&mut self, kind: u8, request: u8, value: u16, index: u16, into: &mut [u8]) -> rusb::Result<usize>;
 
-    /// A class request without data.
+    /// Makes a class request without data.
     fn write(&mut self, kind: u8, request: u8, value: u16, index: u16) -> rusb::Result<()>;
 }
 
@@ -58,9 +59,9 @@ pub(super) struct HubPort<H> {
 }
 
 impl<H: Hub> HubPort<H> {
-    /// Whether the hub switches this port's power without that of others.
+    /// Whether the hub switches this port's power separately.
     fn is_switched(&mut self) -> bool {
-        // The descriptor's type; wHubCharacteristics stands at the same place in both.
+        // The descriptor's type. wHubCharacteristics is at the same offset in both types.
         let value = if self.is_super { 0x2A00 } else { 0x2900 };
         let mut descriptor = [0; 12];
         let read = self.hub.read(FROM_HUB, GET_DESCRIPTOR, value, 0, &mut descriptor);
@@ -72,7 +73,7 @@ impl<H: Hub> HubPort<H> {
         self.hub.write(TO_PORT, request, PORT_POWER, self.number.into())
     }
 
-    /// PORT_POWER in wPortStatus: bit 9 at SuperSpeed, else bit 8.
+    /// Whether the port has power. PORT_POWER in wPortStatus is bit 9 at SuperSpeed, else bit 8.
     fn is_on(&mut self) -> rusb::Result<bool> {
         let mut status = [0; 4];
         self.hub.read(FROM_PORT, GET_STATUS, 0, self.number.into(), &mut status)?;
@@ -80,8 +81,8 @@ impl<H: Hub> HubPort<H> {
     }
 }
 
-/// Switches the power of these ports, which share one connector, off and on. `false` where a hub does not switch a port by
-/// itself, or says that the power stays.
+/// Switches the power of these ports, which share a connector, off and on. Returns `false` if a hub does not switch the
+/// port separately, or reports that the power stays.
 pub(super) fn cycle<H: Hub>(ports: &mut [HubPort<H>], off_for: Duration) -> rusb::Result<bool> {
     if ports.is_empty() || !ports.iter_mut().all(HubPort::is_switched) {
         return Ok(false);
@@ -92,14 +93,14 @@ pub(super) fn cycle<H: Hub>(ports: &mut [HubPort<H>], off_for: Duration) -> rusb
     if is_off == Ok(true) {
         thread::sleep(off_for);
     }
-    // Whatever went wrong: no port stays off that can be switched on.
+    // After any error: leave no port off that can be switched on.
     let on: Vec<rusb::Result<()>> = ports.iter_mut().map(|port| port.switch(true)).collect();
     on.into_iter().collect::<rusb::Result<()>>()?;
     is_off
 }
 
-/// The connector of the unit at `port`, as its hubs have it: the port, and its other half at the other speed. Nothing where
-/// a hub can't be opened, which for root hubs takes root.
+/// The ports of the connector of the unit at `port`: its port, and its other half at the other speed. Empty if a hub
+/// can't be opened, which for root hubs needs root.
 pub(super) fn connector(port: &PortPath) -> Result<Vec<HubPort<DeviceHandle<Context>>>, UsbError> {
     let context = new_context()?;
     let devices = context.devices().map_err(|source| UsbError::Unavailable { source })?;
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// What both halves of a connector were asked, in one row.
+    /// The requests to both halves of a connector, in order.
     type Asked = Rc<RefCell<Vec<(char, u8, u8, u16, u16)>>>;
 
     struct Fake {
@@ -132,7 +133,7 @@ mod tests {
         characteristics: u8,
         is_super: bool,
         is_on: bool,
-        /// It says yes to everything, and leaves the power on.
+        /// The hub accepts everything and leaves the power on.
         lies: bool,
         fails_at: Option<u8>,
         asked: Asked,

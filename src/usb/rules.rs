@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use crate::devices::Devices;
 
-/// Where the rules belong on a Linux system.
+/// Path of the rules file on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 
 /// Returns a udev rules file that lets the user at the machine open every known unit.
 ///
-/// The number in its name is below 73, which is where systemd's `73-seat-late.rules` acts on the `uaccess` tag.
+/// The number in its name is below 73, because systemd's `73-seat-late.rules` acts on the `uaccess` tag.
 pub fn udev_rules(devices: &Devices) -> String {
     let mut rules = String::from(
         "# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n",

@@ -1,4 +1,4 @@
-//! What Linux says of a unit without opening it: strings, kernel driver, disks, mounts.
+//! Linux's information about a unit without opening it: strings, kernel driver, disks, mounts.
 //!
 //! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block, `proc_pid_mountinfo(5)`.
 
@@ -15,7 +15,7 @@ pub use self::process::Process;
 use super::disk_guard::FreeDisk;
 use crate::bridge::PortPath;
 
-/// The kernel's file systems, wherever they are mounted.
+/// The kernel's file systems, at any mount points.
 #[derive(Debug, Clone)]
 pub struct Sysfs {
     sys: PathBuf,
@@ -25,7 +25,7 @@ pub struct Sysfs {
     claim: fn(&Path) -> io::Result<File>,
 }
 
-/// What keeps a disk in use.
+/// A use of a disk.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiskUse {
     /// The disk or partition, as in `sda1`.
@@ -34,18 +34,18 @@ pub struct DiskUse {
     pub by: Use,
 }
 
-/// How a disk or partition is used.
+/// Kinds of uses of a disk or partition.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Use {
-    /// Mounted there.
+    /// Mounted at this place.
     Mounted(String),
-    /// As swap.
+    /// Used as swap.
     Swap,
-    /// By another block device on top of it, as in `dm-0`.
+    /// Held by another block device on top of it, as in `dm-0`.
     HeldBy(String),
-    /// By somebody who is not seen from here.
+    /// Claimed by a program or mount that this process can't see.
     Claimed,
-    /// Whether it is used can't be told.
+    /// Unknown, with the reason.
     Unknown(String),
 }
 
@@ -61,18 +61,18 @@ impl fmt::Display for Use {
     }
 }
 
-/// From an interface down to its `block` folder there are host, target and logical unit.
+/// Depth of the `block` folder below an interface: host, target and logical unit.
 const DEPTH_TO_BLOCK: usize = 4;
-/// Partition, crypt, logical volume, ...: further than this no stack goes.
+/// Maximum depth of a stack of partition, crypt, logical volume and so on.
 const DEPTH_OF_HOLDERS: usize = 8;
 
 impl Sysfs {
-    /// This system's.
+    /// The file systems of this system.
     pub fn system() -> Self {
         Self::at("/sys", "/proc", "/dev")
     }
 
-    /// Any three folders with the same shape.
+    /// Uses any three folders with the same structure.
     pub fn at(sys: impl Into<PathBuf>, proc: impl Into<PathBuf>, dev: impl Into<PathBuf>) -> Self {
         Self { sys: sys.into(), proc: proc.into(), dev: dev.into(), claim: open_exclusively }
     }
@@ -85,13 +85,13 @@ impl Sysfs {
         self.sys.join("bus/usb/devices").join(format!("{port}:1.0"))
     }
 
-    /// One of the device's strings: `manufacturer`, `product`, `serial`.
+    /// Reads one of the device's strings: `manufacturer`, `product`, `serial`.
     pub fn string(&self, port: &PortPath, name: &str) -> Option<String> {
         let text = fs::read(self.device(port).join(name)).ok()?;
         Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_owned())
     }
 
-    /// The raw descriptors: device, configuration, and BOS where the kernel tells it.
+    /// Reads the raw descriptors: device, configuration, and BOS if the kernel provides it.
     pub fn descriptors(&self, port: &PortPath) -> Option<Vec<u8>> {
         let device = self.device(port);
         let mut bytes = bounded(&device.join("descriptors"))?;
@@ -99,7 +99,7 @@ impl Sysfs {
         Some(bytes)
     }
 
-    /// The kernel driver that holds interface 0.
+    /// Name of the kernel driver that holds interface 0.
     pub fn driver(&self, port: &PortPath) -> Option<String> {
         let target = fs::read_link(self.interface(port).join("driver")).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
@@ -113,7 +113,7 @@ impl Sysfs {
         disks
     }
 
-    /// What uses the unit's disks: mounts and swap, through partitions and whatever is stacked on them.
+    /// Uses of the unit's disks: mounts and swap, also through partitions and devices stacked on them.
     pub fn uses(&self, port: &PortPath) -> Vec<DiskUse> {
         let mut devices = Vec::new();
         for disk in self.disks(port) {
@@ -139,26 +139,26 @@ impl Sysfs {
         uses
     }
 
-    /// The disks behind the unit, held so that nobody else can begin to use them.
+    /// Takes the disks behind the unit, so that nobody else can begin to use them.
     ///
-    /// Beside mounts and swap of this process's namespace, the block devices on top of the disks are asked for, and each
-    /// disk and partition is opened with `O_EXCL`, which the kernel refuses for whatever anybody has mounted or claimed
-    /// (open(2)). Where only root may open it, [`FreeDisk::is_checked`] says that it was not.
+    /// Besides mounts and swap of this process's namespace, it checks for block devices on top of the disks. It opens
+    /// each disk and partition with `O_EXCL`, which the kernel refuses for anything mounted or claimed by anybody
+    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] returns `false`.
     ///
     /// # Errors
-    /// What uses them. What can't be told counts as use.
+    /// The uses of the disks. A disk whose use can't be determined counts as used.
     pub fn free_disk(&self, port: &PortPath) -> Result<FreeDisk, Vec<DiskUse>> {
         let mut uses = self.uses(port);
         let mut held = Vec::new();
         let mut is_checked = true;
         let is_seen_in_use = !uses.is_empty();
         for disk in self.disks(port).into_iter().filter(|_| !is_seen_in_use) {
-            // The whole disk last: while that is held, no partition can be claimed, not even from here.
+            // Open the whole disk last: once it is held, no partition can be claimed, not even by this process.
             let devices = self.partitions(&disk).into_iter().chain([disk.clone()]);
             for device in devices {
                 let of = |by| DiskUse { device: device.clone(), by };
                 uses.extend(names(&self.block(&device).join("holders")).into_iter().map(Use::HeldBy).map(of));
-                // The kernel writes a slash in a device's name so.
+                // The kernel writes a slash in a device's name as an exclamation mark.
                 match (self.claim)(&self.dev.join(device.replace('!', "/"))) {
                     Ok(file) if device == disk => held.push(file),
                     Ok(_) => {}
@@ -168,7 +168,7 @@ impl Sysfs {
                             uses.push(of(Use::Claimed));
                         }
                     }
-                    // It left meanwhile, and with it whatever used it.
+                    // The disk left meanwhile, and its uses with it.
                     Err(_) if !self.block(&device).exists() => {}
                     Err(error) => uses.push(of(Use::Unknown(error.to_string()))),
                 }
@@ -177,7 +177,7 @@ impl Sysfs {
         if uses.is_empty() { Ok(FreeDisk::new(held, is_checked)) } else { Err(uses) }
     }
 
-    /// The processes, but this one, that have a USB device open.
+    /// The processes, except this one, that have a USB device open.
     pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
         process::with_open(&self.proc, &self.dev.join(format!("bus/usb/{bus:03}/{address:03}")))
     }
@@ -191,7 +191,7 @@ impl Sysfs {
         names(&folder).into_iter().filter(|entry| folder.join(entry).join("partition").exists()).collect()
     }
 
-    /// A block device, its partitions, and what holds any of them.
+    /// Collects a block device, its partitions, and the holders of any of them.
     fn stack(&self, device: &str, depth: usize, found: &mut Vec<String>) {
         if depth == 0 || found.iter().any(|known| known == device) {
             return;
@@ -206,7 +206,7 @@ impl Sysfs {
     }
 }
 
-/// What a file of the kernel's holds, up to a limit that no device's descriptors reach.
+/// Reads a kernel file up to a limit that no device's descriptors reach.
 fn bounded(path: &Path) -> Option<Vec<u8>> {
     const MOST: u64 = 0x1_0000;
     let mut bytes = Vec::new();
@@ -214,7 +214,7 @@ fn bounded(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Read-only and without waiting for a medium: nothing is changed.
+/// Opens the node read-only and without waiting for a medium, which changes nothing.
 #[cfg(unix)]
 fn open_exclusively(node: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -237,7 +237,8 @@ fn blocks_below(folder: &Path, depth: usize, found: &mut Vec<String>) {
     }
 }
 
-/// host6, target6:0:0, 6:0:0:0: real folders on the way down, unlike the links beside them, which lead in circles.
+/// Whether a name is a level of the SCSI tree: host6, target6:0:0, 6:0:0:0. These are real folders; the links beside
+/// them lead in circles.
 fn is_scsi_level(name: &str) -> bool {
     name.starts_with("host") || name.starts_with("target") || name.split(':').count() == 4
 }
@@ -250,7 +251,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// A kernel file that is not there says nothing.
+/// Reads a kernel file. A missing file counts as empty.
 fn read(path: &Path) -> String {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
@@ -262,7 +263,8 @@ mod tests {
 
     use super::*;
 
-    /// A unit at 3-1.2 with `sda` behind it, whose second partition is encrypted as `dm-0`; `sdb` is another disk.
+    /// Builds a unit at 3-1.2 with `sda` behind it, whose second partition is encrypted as `dm-0`; `sdb` is another
+    /// disk.
     fn tree() -> (tempfile::TempDir, Sysfs) {
         let root = tempfile::tempdir().unwrap();
         let sys = root.path().join("sys");
@@ -280,7 +282,7 @@ mod tests {
         })
         .unwrap();
         put("sys/bus/usb/devices/3-1.2:1.0/host6/target6:0:0/6:0:0:0/block/sda/size", "2048\n");
-        // The link that leads in a circle on a real system.
+        // A link that leads in a circle, as on a real system.
         symlink(sys.join("bus/usb/devices/3-1.2:1.0"), sys.join("bus/usb/devices/3-1.2:1.0/subsystem")).unwrap();
         for (device, number) in
             [("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("sdb", "8:16"), ("dm-0", "253:0")]
@@ -308,7 +310,8 @@ mod tests {
         DiskUse { device: device.to_owned(), by: Use::Mounted(place.to_owned()) }
     }
 
-    /// What the guard says where nothing is mounted, nothing holds `sda2`, and the kernel answers an exclusive open so.
+    /// The guard's result if nothing is mounted, nothing holds `sda2`, and the kernel answers an exclusive open with
+    /// `claim`.
     fn guarded(claim: fn(&Path) -> io::Result<File>) -> Result<FreeDisk, Vec<DiskUse>> {
         let (root, sysfs) = tree();
         fs::remove_dir_all(root.path().join("sys/block/sda/sda2/holders")).unwrap();

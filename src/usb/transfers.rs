@@ -1,14 +1,15 @@
-//! Many transfers in flight on one device, on bulk streams where it has them, and control requests: libusb's asynchronous
-//! calls, which rusb does not wrap, behind a safe type. `unsafe` code is here and in `memory` alone.
+//! Asynchronous transfers of one device: many in flight, on bulk streams if the device has them, and control requests.
+//! This is a safe type around libusb's asynchronous calls, which rusb does not wrap. `unsafe` code is only here and in
+//! `memory`.
 //!
-//! What the safety of all of it rests on:
-//! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Transfers`] until the transfer is back, and
-//!   for ever where it never comes back: those are leaked, not freed.
-//! - libusb and the kernel touch a buffer only between `libusb_submit_transfer` and the callback. In that time
+//! Safety rests on this:
+//! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Transfers`] until the transfer is back. If
+//!   it never comes back, they are leaked, not freed.
+//! - libusb and the kernel touch a buffer only between `libusb_submit_transfer` and the callback. During that time
 //!   [`Transfer::is_out`] is set, and no reference to the buffer is given out.
 //! - The device's handle is closed after all of that: [`Transfers`] owns it.
 //!
-//! Source: libusb 1.0.27's documentation of its asynchronous API, "Considerations for object lifetime" among it.
+//! Source: libusb 1.0.27's documentation of its asynchronous API, including "Considerations for object lifetime".
 #![allow(unsafe_code)]
 
 mod memory;
@@ -32,14 +33,14 @@ use crate::bridge::{
 
 /// The pipes with streams.
 const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status];
-/// Streams asked for: one for each of 31 commands, and one for task management.
+/// Number of streams to request: one for each of 31 commands, and one for task management.
 const WANTED_STREAMS: u16 = 32;
-/// One for a command, one for task management.
+/// Minimum number of streams: one for a command, one for task management.
 const FEWEST_STREAMS: u16 = 2;
-/// How long cancelled transfers may take to come back when the device is let go.
+/// Time that cancelled transfers may take to return when the device is dropped.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a callback is given: where to say that which transfer is back.
+/// User data of a callback: the transfer, and the list to report its return in.
 struct Ticket {
     transfer: usize,
     back: Arc<Mutex<VecDeque<usize>>>,
@@ -49,7 +50,7 @@ extern "system" fn on_back(transfer: *mut ffi::libusb_transfer) {
     // SAFETY: libusb calls back with a transfer that it was given, whose user_data is the `Ticket` that `submit` put
     // there; both live until the transfer has been taken from `back`.
     let ticket = unsafe { &*(*transfer).user_data.cast::<Ticket>() };
-    // Room for every transfer was made when they were added: this does not allocate.
+    // Adding a transfer made room for it, so this does not allocate.
     ticket.back.lock().unwrap_or_else(PoisonError::into_inner).push_back(ticket.transfer);
 }
 
@@ -61,7 +62,7 @@ struct Transfer {
 }
 
 impl Transfer {
-    /// `outcome` is what libusb_submit_transfer returned for it.
+    /// Records a submission. `outcome` is the result of libusb_submit_transfer.
     fn submitted(&mut self, outcome: c_int) -> Result<(), PipeError> {
         if outcome != 0 {
             return Err(error_of(outcome));
@@ -71,7 +72,7 @@ impl Transfer {
     }
 }
 
-/// A device's bulk pipes: see the module's text for what keeps them safe.
+/// A device's bulk pipes. The module's text explains their safety.
 pub(super) struct Transfers {
     transfers: Vec<Transfer>,
     shared: Option<SharedPages>,
@@ -95,15 +96,16 @@ impl std::fmt::Debug for Transfers {
 }
 
 impl Transfers {
-    /// The pipes of a device on an alternate that has no streams.
+    /// Creates the pipes of a device on an alternate without streams.
     pub(super) fn without_streams(device: Device) -> Self {
         Self::new(device, 0, 0)
     }
 
-    /// The pipes of a device on its UAS alternate. `offered` is how many streams its descriptors tell, 0 for none.
+    /// Creates the pipes of a device on its UAS alternate. `offered` is the number of streams in its descriptors, 0 for
+    /// none.
     ///
     /// # Errors
-    /// The device back, where streams are offered and can't be had.
+    /// Returns the device if streams are offered and can't be allocated.
     pub(super) fn with_streams(device: Device, offered: u16) -> Result<Self, Box<Device>> {
         let wanted = offered.min(WANTED_STREAMS);
         match alloc_streams_down_from(&device, wanted) {
@@ -121,7 +123,7 @@ impl Transfers {
         self.device.handle().as_raw()
     }
 
-    /// Lets libusb work until something is back or `longest` has passed.
+    /// Lets libusb work until a transfer is back or `longest` has passed.
     fn handle_events(&self, longest: Duration) -> Result<(), PipeError> {
         let time = libc_timeval(longest);
         // SAFETY: the context lives as long as the device's handle, and `time` through the call; no completion flag is
@@ -129,7 +131,7 @@ impl Transfers {
         let outcome = unsafe {
             ffi::libusb_handle_events_timeout_completed(self.device.handle().context().as_raw(), &time, ptr::null_mut())
         };
-        // What comes back now was taken away.
+        // Transfers that return now were taken away.
         stay_away_at_the_end();
         match outcome {
             0 | code::LIBUSB_ERROR_INTERRUPTED => Ok(()),
@@ -141,7 +143,7 @@ impl Transfers {
         self.back.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
-    /// A transfer that `on_back` has named.
+    /// Takes a transfer whose callback has run.
     fn reaped(&mut self, at: usize) -> Reaped {
         let transfer = &mut self.transfers[at];
         transfer.is_out = false;
@@ -159,9 +161,9 @@ impl Transfers {
         Reaped { transfer: TransferId(at), moved, end }
     }
 
-    /// Takes everything back; `false` where some did not come.
+    /// Cancels all transfers. Returns `false` if some did not return.
     fn take_all_back(&mut self, longest: Duration) -> bool {
-        // The youngest first: see `bulk_only`'s withdrawal.
+        // Cancel the youngest first: see `bulk_only`'s withdrawal.
         for at in (0..self.transfers.len()).rev() {
             self.cancel(TransferId(at));
         }
@@ -186,7 +188,7 @@ impl Drop for Transfers {
         stay_away_at_the_end();
         let are_all_back = self.take_all_back(DROP_TIMEOUT);
         let handle = self.raw_handle();
-        // What is still out stays where it is, for ever: libusb may yet write to it.
+        // A transfer that is still out stays allocated forever: libusb may yet write to it.
         for transfer in self.transfers.drain(..).filter(|transfer| !transfer.is_out) {
             // SAFETY: it is back, so neither libusb nor the kernel uses any of the three; each is freed once, and the
             // handle is still open.
@@ -281,7 +283,7 @@ impl Pipes for Transfers {
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
         let mut at = self.pop_back();
         if at.is_none() {
-            // The clock is read only where something has to be waited for; without time, what is there is taken.
+            // Read the clock only if a wait is needed. Without a timeout, take only what is already back.
             let until = Instant::now() + timeout;
             let mut rest = timeout;
             loop {
@@ -351,7 +353,7 @@ impl ControlPipes for Transfers {
     }
 }
 
-/// As many streams as can be had: the host controller may have given some to another device meanwhile.
+/// Allocates as many streams as possible: the host controller may have given some to another device meanwhile.
 fn alloc_streams_down_from(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     let mut asked = wanted;
     loop {
@@ -363,7 +365,7 @@ fn alloc_streams_down_from(device: &Device, wanted: u16) -> Result<u16, PipeErro
     }
 }
 
-/// Sets streams up on the three pipes that have them; gives how many there are on each.
+/// Allocates streams on the three pipes that have them. Returns the number on each.
 fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     if wanted == 0 {
         return Ok(0);
@@ -385,7 +387,7 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     }
 }
 
-/// Gives the streams back; a device that is gone has none.
+/// Frees the streams. A device that is gone has none.
 fn free_streams(device: &Device, streams: u16) {
     if streams == 0 {
         return;
@@ -408,10 +410,10 @@ fn error_of(error: c_int) -> PipeError {
 }
 
 fn libc_timeval(duration: Duration) -> libc::timeval {
-    // Windows' and 32-bit systems' seconds have 32 bits: 68 years are enough.
+    // On Windows and 32-bit systems the seconds have 32 bits: 68 years are enough.
     libc::timeval {
         tv_sec: duration.as_secs().min(i32::MAX as u64) as _,
-        // Less than a million: it fits every platform's type.
+        // Less than a million, which fits every platform's type.
         tv_usec: duration.subsec_micros() as _,
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a flash that is reached through registers.
+//! Errors of a flash that is accessed through registers.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use thiserror::Error;
 use crate::bridge::ControlError;
 use crate::firmware::FlashAddress;
 
-/// A flash that did not do what it was told, or a unit that did not carry it there.
+/// Reasons an access to the flash through registers failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum RegisterError {
-    /// A request.
+    /// A control request failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Control(#[from] ControlError),
@@ -19,10 +19,10 @@ pub enum RegisterError {
     #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", id[0], id[1], id[2])]
     #[diagnostic(code(asmpatch::registers::no_flash))]
     NoFlash {
-        /// What command 9F brought.
+        /// Answer to command 9F.
         id: [u8; 3],
     },
-    /// The controller does not end a command.
+    /// The controller does not complete a command.
     #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
     #[diagnostic(code(asmpatch::registers::controller))]
     Controller {
@@ -35,30 +35,30 @@ pub enum RegisterError {
     #[error("the flash is still busy with {what} at {at} after {deadline:?}")]
     #[diagnostic(code(asmpatch::registers::busy))]
     Busy {
-        /// With what, in words.
+        /// The operation, in words.
         what: &'static str,
-        /// Where.
+        /// Its address.
         at: FlashAddress,
         /// The deadline that passed.
         deadline: Duration,
     },
-    /// The block protection stays.
+    /// The block protection can't be cleared.
     #[error("the flash stays write-protected: its status reads {status:#04x} after {tries} tries to clear it")]
     #[diagnostic(code(asmpatch::registers::protected))]
     Protected {
         /// The status register.
         status: u8,
-        /// How often it was cleared.
+        /// Number of attempts to clear it.
         tries: u32,
     },
-    /// All of it took too long.
+    /// The whole access took too long.
     #[error("reading and writing the flash has taken more than {budget:?}")]
     #[diagnostic(code(asmpatch::registers::out_of_time))]
     OutOfTime {
-        /// How long it may take.
+        /// The time limit.
         budget: Duration,
     },
-    /// Reads differ.
+    /// Repeated reads of a sector differ.
     #[error("the flash reads differently each time at {at}")]
     #[diagnostic(code(asmpatch::registers::unstable))]
     Unstable {
@@ -71,22 +71,22 @@ pub enum RegisterError {
     NotErased {
         /// The sector.
         at: FlashAddress,
-        /// Bytes that are not FF.
+        /// Number of bytes that are not FF.
         count: usize,
     },
-    /// What was programmed does not read back.
+    /// Programmed bytes read back differently.
     #[error("{count} bytes at {at} read back otherwise than written")]
     #[diagnostic(code(asmpatch::registers::differs))]
     Differs {
         /// The page or sector.
         at: FlashAddress,
-        /// Bytes that differ.
+        /// Number of bytes that differ.
         count: usize,
     },
 }
 
 impl RegisterError {
-    /// Whether trying again over the same connection can't help: the unit is gone, or the time is over.
+    /// Whether a retry over the same connection can't help: the unit is gone, or the time is over.
     pub(in crate::flash) const fn is_final(&self) -> bool {
         matches!(self, Self::OutOfTime { .. } | Self::Control(ControlError::Disconnected { .. }))
     }

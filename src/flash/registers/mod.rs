@@ -1,8 +1,9 @@
-//! The flash of a unit that runs open firmware: through the registers of the chip's flash controller.
+//! Flash access on a unit that runs open firmware, through the registers of the chip's flash controller.
 //!
-//! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs from
-//! RAM, so the flash can be erased under it. [`SpiFlash`] does one thing to the flash at a time and checks it, [`Slot`] is
-//! what the flash holds and in which order it changes. Source: openpilot's flasher, which does the same.
+//! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs
+//! from RAM, so the flash can be erased meanwhile. [`SpiFlash`] performs and checks one flash operation at a time.
+//! [`Slot`] is the contents of the flash, and determines the order in which they change. Source: openpilot's flasher,
+//! which does the same.
 
 mod error;
 mod slot;
@@ -19,18 +20,18 @@ pub use spi::{BUDGET, Deadline, SpiFlash};
 use crate::bridge::{ControlError, OpenBridge};
 use crate::scsi::XdataAddress;
 
-/// What a host can do to XDATA, and to the buffer that bulk data go into.
+/// Accesses of a host to XDATA and to the buffer of bulk data.
 pub trait RegisterAccess {
     /// Writes these bytes in this order, then reads from `from` on.
     ///
     /// # Errors
-    /// [`ControlError`]; some may have been written.
+    /// [`ControlError`]; some bytes may have been written.
     fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError>;
 
     /// Writes these bytes in this order.
     ///
     /// # Errors
-    /// [`ControlError`]; some may have been written.
+    /// [`ControlError`]; some bytes may have been written.
     fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError>;
 
     /// Sends these bytes on the bulk pipe.
@@ -39,7 +40,7 @@ pub trait RegisterAccess {
     /// [`ControlError`].
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError>;
 
-    /// What the clock says, against which deadlines are held.
+    /// The current time, for deadlines.
     fn now(&self) -> Instant {
         Instant::now()
     }

@@ -1,10 +1,11 @@
-//! What the flash's first slot holds, and the order in which it becomes something else. Pure.
+//! Contents of the flash's first slot, and the order in which they are replaced. Pure.
 //!
-//! The ROM starts an image whose length, magic, checksum and CRC-32 hold, else its boot loader. It finds all of them
-//! through the length at flash address 0x100, in the first sector, behind the configuration blocks. So that length is made
-//! 0 first, which clears bits and so needs no erase: from then on no mixture of an old image and a new one can start, and
-//! the configuration blocks are still there. Every other sector follows. The first sector is the last, and in it the page
-//! with the length. Whenever the power goes, the unit starts the old image, its boot loader, or the new image.
+//! The ROM starts an image whose length, magic, checksum and CRC-32 are valid, and its boot loader otherwise. It finds
+//! all of them through the length at flash address 0x100, in the first sector, behind the configuration blocks. So that
+//! length is first programmed to 0, which only clears bits and needs no erase. From then on no mixture of an old and a
+//! new image can start, and the configuration blocks are still there. All other sectors follow. The first sector is the
+//! last, and in it the page with the length comes last. Whenever the power fails, the unit starts the old image, its
+//! boot loader, or the new image.
 
 use crate::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
 use crate::flash::plan::{BlockBytes, UnitBlocks};
@@ -13,31 +14,31 @@ use crate::flash::plan::{BlockBytes, UnitBlocks};
 pub const SLOT_LEN: usize = 0x2_0000;
 /// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;
-/// Bytes that are programmed at once. Source: openpilot's flasher; E3's handler in 240417.
+/// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.
 pub const PAGE_LEN: usize = 0x80;
-/// Where the image's length is.
+/// Range of the image's length.
 const HEADER: std::ops::Range<usize> = 0x100..0x104;
 
-/// Everything in the flash's first slot: configuration blocks, image, and what is behind it.
+/// Contents of the flash's first slot: configuration blocks, image, and the bytes behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot(Vec<u8>);
 
-/// One change of the flash, done before the next one begins.
+/// One change of the flash, complete before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Clear the length of the image that is there: nothing can start any more.
+    /// Clears the length of the current image, so that nothing can start any more.
     Invalidate,
-    /// Erase the sector that begins here and program its pages.
+    /// Erases the sector at this address and programs its pages.
     Sector(FlashAddress),
 }
 
 impl Slot {
-    /// Nothing but FF.
+    /// An erased slot: only FF.
     pub fn erased() -> Self {
         Self(vec![0xFF; SLOT_LEN])
     }
 
-    /// These configuration blocks and this image file; FF behind it, as after E1.
+    /// A slot with these configuration blocks and this image file, and FF behind it, as after E1.
     pub fn of(blocks: [&BlockBytes; 2], file: &[u8]) -> Self {
         let mut slot = Self::erased();
         let mut put = |at: usize, bytes: &[u8]| slot.0[at..at + bytes.len()].copy_from_slice(bytes);
@@ -55,7 +56,7 @@ impl Slot {
         &self.0
     }
 
-    /// Puts in what was read of a sector.
+    /// Stores the bytes read from a sector.
     pub fn set_sector(&mut self, at: FlashAddress, bytes: &[u8; SECTOR_LEN]) {
         self.0[at.0 as usize..][..SECTOR_LEN].copy_from_slice(bytes);
     }
@@ -65,7 +66,7 @@ impl Slot {
         &self.0[at.0 as usize..][..SECTOR_LEN]
     }
 
-    /// Every sector's address.
+    /// The address of every sector.
     pub fn sectors() -> impl Iterator<Item = FlashAddress> {
         (0..SLOT_LEN as u32).step_by(SECTOR_LEN).map(FlashAddress)
     }
@@ -81,35 +82,34 @@ impl Slot {
         Part::ALL.map(|part| self.0[part.flash_address().0 as usize..][..part.max_len()].to_vec())
     }
 
-    /// What turns `self` into `new`, in the order in which it is safe. Sectors that are the same stay as they are,
-    /// unless `all` are to be written.
+    /// The changes that turn `self` into `new`, in a safe order. Skips sectors that are equal, unless `all` is set.
     pub fn changes(&self, new: &Self, all: bool) -> Vec<Change> {
         let differs = |at: &FlashAddress| all || self.sector(*at) != new.sector(*at);
         let (first, others): (Vec<_>, Vec<_>) = Self::sectors().filter(differs).partition(|at| at.0 == 0);
         if others.is_empty() {
             return first.into_iter().map(Change::Sector).collect();
         }
-        // With its length cleared the first sector has to be written, whether it differs or not.
+        // Once its length is cleared, the first sector has to be written even if it does not differ.
         let sectors = others.into_iter().chain([FlashAddress(0)]).map(Change::Sector);
         let invalidate = (!self.has_no_length()).then_some(Change::Invalidate);
         invalidate.into_iter().chain(sectors).collect()
     }
 
-    /// Whether the length is one that no image has: erased, or cleared before.
+    /// Whether the length is impossible for an image: erased, or already cleared.
     fn has_no_length(&self) -> bool {
         let header = &self.0[HEADER];
         header.iter().all(|byte| *byte == 0xFF) || header.iter().all(|byte| *byte == 0)
     }
 
-    /// The page that clears the image's length and leaves all else as it is.
+    /// The page that clears the image's length and leaves everything else unchanged.
     pub fn invalidation() -> (FlashAddress, [u8; PAGE_LEN]) {
         let mut page = [0xFF; PAGE_LEN];
         page[..HEADER.len()].fill(0);
         (FlashAddress(HEADER.start as u32), page)
     }
 
-    /// The pages of a sector, in the order in which they are programmed: the one with the image's length is the last.
-    /// Those that are erased already are left out.
+    /// The pages of a sector in the order of programming: the page with the image's length comes last. Skips blank
+    /// pages.
     pub fn pages(&self, sector: FlashAddress) -> Vec<(FlashAddress, [u8; PAGE_LEN])> {
         let (pages, _) = self.sector(sector).as_chunks::<PAGE_LEN>();
         let addressed = pages.iter().enumerate().map(|(index, page)| {
@@ -143,7 +143,8 @@ mod tests {
         Image::parse(&firmware_file(&slot.parts())).ok()
     }
 
-    /// Every state that the flash is in while it is changed, whatever a lost power leaves of the erase or page under way.
+    /// Calls `each` with every state of the flash during the changes, including those that a power loss leaves in the
+    /// middle of an erase or page.
     fn states(old: &Slot, new: &Slot, each: &mut dyn FnMut(&Slot, bool)) {
         let mut now = old.clone();
         let mut begun = false;
@@ -153,7 +154,7 @@ mod tests {
                 Change::Invalidate => vec![Slot::invalidation()],
                 Change::Sector(at) => {
                     begun |= at.0 == 0;
-                    // An erase that is cut off has set some of the bits.
+                    // An interrupted erase has set some of the bits.
                     for stop in [0, 1, SECTOR_LEN / 2, SECTOR_LEN] {
                         now.0[at.0 as usize..][..stop].fill(0xFF);
                         each(&now, begun);
@@ -178,7 +179,8 @@ mod tests {
         for (old, new) in [(small(1), small(2)), (small(1), sample_image(2)), (sample_image(1), small(2))] {
             let (from, to) = (slot(&old), slot(&new));
             let mut seen = [false; 3];
-            // Parsing is most of the time: only what differs from the state before is looked at, and of those a part.
+            // Parsing takes most of the time, so only states that differ from the previous one are checked, and of
+            // those a part.
             let mut count = 0u32;
             states(&from, &to, &mut |state, begun| {
                 if !begun {
@@ -206,7 +208,7 @@ mod tests {
     fn what_is_the_same_is_left_alone_and_the_first_sector_is_the_last() {
         let (old, mut file) = (slot(&sample_image(1)), sample_image(1).to_file());
         assert_eq!(old.changes(&old, false), []);
-        // Another byte in part 2: the checksum and the CRC change too, in the last sector.
+        // Another byte in part 2 also changes checksum and CRC, in the last sector.
         let mut image = Image::parse(&file).unwrap();
         assert!(image.replace(crate::firmware::BodyOffset(0x1_2345), &[0x77]));
         file = image.to_file();

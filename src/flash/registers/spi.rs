@@ -1,4 +1,4 @@
-//! The SPI flash, command by command: a transaction is a few registers, a start bit, and a buffer at 0x7000.
+//! The SPI flash, command by command. A transaction uses a few registers, a start bit, and a buffer at 0x7000.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::firmware::FlashAddress;
 const ADDRESS: [u16; 3] = [0xC8A1, 0xC8A2, 0xC8AB];
 /// 0xC8A3:0xC8A4: the length, big-endian.
 const LENGTH: [u16; 2] = [0xC8A3, 0xC8A4];
-/// 0xC8A9: bit 0 starts, and reads 0 when the transaction is over.
+/// 0xC8A9: bit 0 starts the transaction, and reads 0 when it has ended.
 const START: u16 = 0xC8A9;
 /// 0xC8AA: the flash's command.
 const COMMAND: u16 = 0xC8AA;
@@ -21,21 +21,21 @@ const COMMAND: u16 = 0xC8AA;
 const FRAME: u16 = 0xC8AC;
 const WITHOUT_ADDRESS: u8 = 4;
 const WITH_ADDRESS: u8 = 7;
-/// 0xC8AD: 0 from the flash, 1 to it.
+/// 0xC8AD: 0 reads from the flash, 1 writes to it.
 const MODE: u16 = 0xC8AD;
-/// 0xC8AE:0xC8AF: where in the buffer.
+/// 0xC8AE:0xC8AF: offset in the buffer.
 const OFFSET: [u16; 2] = [0xC8AE, 0xC8AF];
-/// Where the data lie.
+/// Address of the data buffer.
 const BUFFER: u16 = 0x7000;
-/// 0x9094: 0x10 arms 0x02 for one packet, which goes into the buffer; 8 takes that back.
+/// 0x9094: 0x10 arms 0x02 for one packet, which goes into the buffer; 8 cancels that.
 const BULK_ARM: u16 = 0x9094;
 const ARM_OUT: u8 = 0x10;
 const DROP_OUT: u8 = 0x08;
-/// Written first: the clock, and the buffer as the flash's own. 0xCA81 gets its bit 0 set besides.
+/// Initial writes: the clock, and the buffer as the flash's own. 0xCA81 also gets its bit 0 set.
 const SET_UP: [(u16, u8); 3] = [(0xCC33, 4), (0xC805, 2), (0xC8A6, 4)];
 const SET_UP_BIT: (u16, u8) = (0xCA81, 1);
 
-/// The flash's commands, which every SPI NOR part has.
+/// Flash commands that every SPI NOR part has.
 const WRITE_STATUS: u8 = 0x01;
 const PROGRAM: u8 = 0x02;
 const READ: u8 = 0x03;
@@ -47,22 +47,23 @@ const READ_ID: u8 = 0x9F;
 const BUSY: u8 = 0x01;
 const PROTECTION: u8 = 0x1C;
 
-/// How often the protection is cleared. Source: openpilot's flasher.
+/// Number of attempts to clear the protection. Source: openpilot's flasher.
 const UNPROTECT_TRIES: u32 = 5;
-/// How long the controller may take for a transaction, which lasts 4,096 bytes at most.
+/// Time limit of the controller for a transaction of at most 4,096 bytes.
 const TRANSACTION: Duration = Duration::from_secs(1);
-/// How long the flash may be busy. Data sheets allow 0.4 s for a sector, some milliseconds for a page and for the status.
+/// Time that the flash may be busy. Data sheets allow 0.4 s for a sector, some milliseconds for a page and for the
+/// status.
 const ERASE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
-/// How often a busy flash is asked.
+/// Interval between status reads of a busy flash.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// How often a sector is read at most.
+/// Maximum number of readings of a sector.
 const READS: usize = 3;
-/// How long everything may take that is done to a flash, so that a unit which answers slowly is given up in the end.
-/// Source: openpilot's flasher.
+/// Time limit of all operations on a flash, so that a unit that answers slowly is given up in the end. Source:
+/// openpilot's flasher.
 pub const BUDGET: Duration = Duration::from_secs(600);
 
-/// When the work on a flash has to be over.
+/// Deadline of the work on a flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
     pub(super) at: Instant,
@@ -74,13 +75,13 @@ pub struct Deadline {
 pub struct SpiFlash<R> {
     registers: R,
     deadline: Deadline,
-    /// The last transaction is over, and [`MODE`] has still to be cleared: that goes with the requests that come next.
+    /// The last transaction has ended, but [`MODE`] is not cleared yet: the next requests do that.
     is_ended: bool,
-    /// Whether the buffer is filled by bulk data; a unit whose bulk pipe hangs gets it byte by byte.
+    /// Whether bulk data fills the buffer. If a unit's bulk pipe hangs, it is filled byte by byte.
     has_bulk: bool,
 }
 
-/// Where a transaction's data go.
+/// Direction of a transaction's data.
 #[derive(Debug, Clone, Copy)]
 enum Data {
     None,
@@ -89,8 +90,8 @@ enum Data {
 }
 
 impl<R: RegisterAccess> SpiFlash<R> {
-    /// Sets the controller up, and sees that a flash answers. Writes nothing to it. The work on it has to be over within
-    /// [`BUDGET`].
+    /// Sets up the controller and checks that a flash answers. Writes nothing to the flash. The work on it has to end
+    /// within [`BUDGET`].
     ///
     /// # Errors
     /// [`RegisterError::NoFlash`], [`RegisterError::Control`].
@@ -108,31 +109,31 @@ impl<R: RegisterAccess> SpiFlash<R> {
         if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash { id }) } else { Ok(flash) }
     }
 
-    /// When the work on it has to be over.
+    /// Deadline of the work on the flash.
     pub const fn deadline(&self) -> Deadline {
         self.deadline
     }
 
-    /// Holds it to a deadline that has begun before.
+    /// Sets a deadline that began earlier.
     pub const fn set_deadline(&mut self, deadline: Deadline) {
         self.deadline = deadline;
     }
 
-    /// Gives it this long from now on.
+    /// Restarts the time limit with this budget.
     pub fn set_budget(&mut self, budget: Duration) {
         self.deadline = Deadline { at: self.registers.now() + budget, budget };
     }
 
-    /// Gives the registers back.
+    /// Returns the registers.
     #[cfg(test)]
     pub(super) fn into_registers(self) -> R {
         self.registers
     }
 
-    /// Reads a sector until two readings are the same, three times at most. A reading that fails counts as one.
+    /// Reads a sector until two readings are equal, at most three times. A failed reading counts as one.
     ///
     /// # Errors
-    /// [`RegisterError::Unstable`] where no two are the same; else that of the last reading.
+    /// [`RegisterError::Unstable`] if no two readings are equal; else the last reading's error.
     pub fn read_sector(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
         let mut readings: Vec<Box<[u8; SECTOR_LEN]>> = Vec::with_capacity(READS);
         let mut failure = None;
@@ -154,15 +155,15 @@ impl<R: RegisterAccess> SpiFlash<R> {
         Ok(bytes)
     }
 
-    /// Reads into the buffer: as much as fits, since a shorter read is not reliable. Source: openpilot's flasher.
+    /// Reads into the buffer. Always fills it, because a shorter read is not reliable. Source: openpilot's flasher.
     fn load(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
         self.transact(READ, Some(at), Data::FromFlash(SECTOR_LEN as u16))
     }
 
-    /// Takes the block protection away, where there is one.
+    /// Clears the block protection if it is set.
     ///
     /// # Errors
-    /// [`RegisterError::Protected`] where it stays.
+    /// [`RegisterError::Protected`] if it stays set.
     pub fn unprotect(&mut self) -> Result<(), RegisterError> {
         let mut status = self.status()?;
         let mut tries = 0;
@@ -180,7 +181,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         Ok(())
     }
 
-    /// Erases a sector, and sees that all of it is FF.
+    /// Erases a sector and checks that all of it is FF.
     ///
     /// # Errors
     /// [`RegisterError::NotErased`], [`RegisterError::Busy`].
@@ -196,7 +197,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         if count == 0 { Ok(()) } else { Err(RegisterError::NotErased { at, count }) }
     }
 
-    /// Programs a page, and sees that it reads back.
+    /// Programs a page and checks that it reads back.
     ///
     /// # Errors
     /// [`RegisterError::Differs`], [`RegisterError::Busy`].
@@ -206,7 +207,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         self.transact(PROGRAM, Some(at), Data::ToFlash(PAGE_LEN as u16))?;
         self.wait_while_busy("a page", at, WRITE)?;
         let mut found = [0; PAGE_LEN];
-        // A read that went wrong is no page that did.
+        // A failed read does not mean that the page is wrong.
         for _ in 0..2 {
             self.load(at)?;
             self.read_buffer(&mut found)?;
@@ -220,10 +221,10 @@ impl<R: RegisterAccess> SpiFlash<R> {
         })
     }
 
-    /// Clears bits: programs a page whose set bits stay as they are.
+    /// Clears bits: programs a page whose set bits leave the flash unchanged.
     ///
     /// # Errors
-    /// [`RegisterError::Differs`] where a bit that was to be clear is not.
+    /// [`RegisterError::Differs`] if a bit was not cleared.
     pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         let mut wanted = [0; PAGE_LEN];
         self.load(at)?;
@@ -232,7 +233,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         self.program(at, &wanted)
     }
 
-    /// Puts a page into the buffer: by one bulk transfer, or, where bulk pipes hang, byte by byte.
+    /// Puts a page into the buffer: by one bulk transfer or, if the bulk pipes hang, byte by byte.
     fn fill(&mut self, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         if self.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;
@@ -249,7 +250,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         self.write(&bytes)
     }
 
-    /// Command 06. It moves no data, so that the buffer stays as it is.
+    /// Sends command 06. It moves no data, so the buffer stays unchanged.
     fn enable_write(&mut self) -> Result<(), RegisterError> {
         self.transact(WRITE_ENABLE, None, Data::None)
     }
@@ -277,7 +278,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         Ok(())
     }
 
-    /// One transaction, from its registers to its end.
+    /// Performs one transaction, from its registers to its end.
     fn transact(&mut self, command: u8, at: Option<FlashAddress>, data: Data) -> Result<(), RegisterError> {
         if self.registers.now() >= self.deadline.at {
             return Err(RegisterError::OutOfTime { budget: self.deadline.budget });
@@ -307,7 +308,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         Ok(())
     }
 
-    /// These writes, behind those that a transaction before them still needs: MODE cleared four times. Source: openpilot's
+    /// Prepends the writes that the previous transaction still needs: MODE cleared four times. Source: openpilot's
     /// flasher.
     fn behind(&mut self, writes: &[(u16, u8)]) -> Vec<(u16, u8)> {
         let count = if std::mem::take(&mut self.is_ended) { 4 } else { 0 };
@@ -319,7 +320,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         Ok(self.registers.write(&writes)?)
     }
 
-    /// What the last transaction has brought.
+    /// Reads the last transaction's data.
     fn read_buffer(&mut self, into: &mut [u8]) -> Result<(), RegisterError> {
         let writes = self.behind(&[]);
         Ok(self.registers.exchange(&writes, BUFFER, into)?)

@@ -2,9 +2,9 @@
 //!
 //! The flash is erased in one place only: E1 of block 0 erases both 64 KiB blocks of the slot, and with them both
 //! configuration blocks and both parts of the firmware. E1 of block 1 and E3 program what is erased. Source: 240417,
-//! where the erase routine at b0:0xC73C has a single caller, b0:0xD377, on E1's way. So every write is all of the slot
-//! from block 0 on, in the order in which tinygrad's tools write it, and what does not read back right is written again
-//! from there: a part can't be erased alone.
+//! where the erase routine at b0:0xC73C has a single caller, b0:0xD377, in E1. No part can be erased alone. So every
+//! write covers the whole slot from block 0 on, in the order of tinygrad's tools, and starts again from there if the
+//! readback differs.
 
 use super::{ATTEMPTS, Run, is_final};
 use crate::bridge::{AnyTransport, Bridge};
@@ -14,7 +14,7 @@ use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
 
 impl Run<'_> {
-    /// Writes the slot until it reads back right, a few times at most.
+    /// Writes the slot until it reads back correctly, a few times at most.
     pub(super) fn write_by_commands(&mut self, mut bridge: Bridge<AnyTransport>) -> Result<Access, FlashError> {
         for attempt in 1.. {
             let outcome = self.write_once(&mut bridge).and_then(|()| match self.plan.reads_back() {

@@ -1,4 +1,4 @@
-//! Starts what was written, waits for the unit, and sees what it runs.
+//! Starts what was written, waits for the unit, and checks what it runs.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,17 +13,17 @@ use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::proof::{Behaviour, Runs};
 use crate::scsi::ResetMode;
 
-/// How often to look again at a unit that came back, but not yet as expected.
+/// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What was done so that the unit starts what was written.
+/// How the unit was told to start what was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// E8 with mode 0x50: it is back by itself.
+    /// E8 with mode 0x50: the unit comes back by itself.
     CpuReset,
-    /// E8 with mode 0x51: off the bus until its power goes.
+    /// E8 with mode 0x51: the unit stays off the bus until a power cycle.
     Halt,
-    /// Nothing: what runs has no command for it.
+    /// Not at all: the running firmware has no command for it.
     None,
 }
 
@@ -32,15 +32,15 @@ pub(super) enum Restart {
 pub(super) enum Boot {
     /// E8 with mode 0x50.
     CpuReset,
-    /// Its hub's port power, off and on. A unit with a supply of its own may not have noticed.
+    /// The hub switched its port's power off and on. A unit with its own supply may not have noticed.
     PortPower,
-    /// Its power, after the user was asked for it.
+    /// A power cycle by the user.
     Power,
 }
 
 impl Run<'_> {
-    /// E8: running firmware resets its CPU and is back by itself; the boot loader is told to halt, as tinygrad's and
-    /// openpilot's flashers tell it. Open firmware has no such command.
+    /// Restarts the unit by E8. Running firmware resets its CPU and comes back by itself. The boot loader is told to
+    /// halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command.
     pub(super) fn restart(&mut self, access: &mut Access) -> Result<Restart, FlashError> {
         let Access::Commands(bridge) = access else { return Ok(Restart::None) };
         self.begin(FlashStep::Restart);
@@ -52,7 +52,7 @@ impl Run<'_> {
         };
         match bridge.reset(mode) {
             Ok(()) => {}
-            // A unit that resets at once answers no more: whether it did, its return will tell.
+            // A unit that resets at once does not answer. Its return will show whether it did.
             Err(CommandError::Transport(error)) => {
                 self.recorder.trouble(FlashStep::Restart, &format!("no status: {error}"));
             }
@@ -63,8 +63,8 @@ impl Run<'_> {
         Ok(restart)
     }
 
-    /// Waits for the unit. Where only its power can start what was written, its hub switches it, or else somebody who is
-    /// there is asked for the cable. `None` where it needs its power, and nobody gave it.
+    /// Waits for the unit. If only a power cycle can start what was written, its hub does it, or else a user who is
+    /// there is asked to. Returns `None` if the unit needs a power cycle and did not get one.
     pub(super) fn come_back(&mut self, port: &mut dyn Port, restart: Restart) -> Result<Option<Boot>, FlashError> {
         let mut boot = Boot::CpuReset;
         let mut found = None;
@@ -104,7 +104,7 @@ impl Run<'_> {
             return Ok(None);
         };
         self.report.after = Some(found.clone());
-        // A link that is trained anew may be on the connector's other port.
+        // A retrained link may be on the connector's other port.
         self.report.device = port.device();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
@@ -113,7 +113,7 @@ impl Run<'_> {
         if !self.plan.is_identity_of(&found) {
             let before = &self.plan.attached;
             if boot != Boot::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
-                // Written and read back; the reset has not made the chip read its flash.
+                // Written and read back, but the reset has not made the chip read its flash.
                 (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
                 self.recorder.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
                 return Ok(None);
@@ -130,7 +130,7 @@ impl Run<'_> {
         found.is_some_and(|found| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader)
     }
 
-    /// Lets the hub switch the unit's power off and on. `false` where no hub does.
+    /// Lets the hub power-cycle the unit. Returns `false` if no hub can.
     fn power_cycle(&mut self, port: &mut dyn Port) -> Result<bool, FlashError> {
         self.check_stop()?;
         self.begin(FlashStep::PowerCycle);
@@ -141,7 +141,7 @@ impl Run<'_> {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            // The cable does the same.
+            // The user can still use the cable.
             Err(error) => {
                 self.recorder.trouble(FlashStep::PowerCycle, &error.to_string());
                 Ok(false)
@@ -149,7 +149,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until a unit that was told to halt has left the bus, for as long as one may take to come back.
+    /// Waits until a unit that was told to halt has left the bus, for as long as a unit may take to come back.
     fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
         let until = Instant::now() + self.options.return_deadline;
         while port.attached().is_ok() && Instant::now() < until {
@@ -159,8 +159,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until the unit is back as planned, or for good as something else, or the time is over; gives the last
-    /// that was seen of it.
+    /// Waits until the unit is back as planned, is back for good as something else, or the time is over. Returns the
+    /// unit as last seen.
     fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<Attached>, FlashError> {
         let until = Instant::now() + deadline;
         let mut seen = None;
@@ -173,7 +173,7 @@ impl Run<'_> {
                 Some(found) => seen = Some(found),
                 None => return Ok(seen),
             }
-            // Here, but as something else: perhaps it has not left yet.
+            // The unit is here, but as something else. Perhaps it has not left yet.
             if until.saturating_duration_since(Instant::now()) <= LOOK_AGAIN {
                 return Ok(seen);
             }
@@ -181,7 +181,7 @@ impl Run<'_> {
         }
     }
 
-    /// Sees what the unit runs; what could not be read back before is read back now.
+    /// Checks what the unit runs. Reads back now what could not be read back before.
     pub(super) fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
         self.left = Left::Unproven;
         self.begin(FlashStep::Prove);
@@ -191,7 +191,7 @@ impl Run<'_> {
         self.report.version = now.version;
         let written = Behaviour::of_plan(self.plan);
         let runs = match boot {
-            // With its power the chip loads its code from flash.
+            // After a power cycle the chip has loaded its code from flash.
             Boot::Power => match written.contradiction(&now) {
                 Some(error) => return Err(error),
                 None => Runs::Written,

@@ -1,7 +1,7 @@
 //! Writes through registers, sector by sector, and only what differs.
 //!
-//! Whatever stops it, and wherever, the unit has an image that starts, or its boot loader does: see [`Slot::changes`].
-//! A sector that goes wrong is written again, over a new connection.
+//! Wherever it stops, the unit starts an image or its boot loader: see [`Slot::changes`]. A sector that fails is
+//! written again over a new connection.
 
 use super::{ATTEMPTS, Run, is_final};
 use crate::bridge::{OpenBridge, Port};
@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 type Flash = SpiFlash<OpenBridge>;
 
 impl Run<'_> {
-    /// Writes until everything reads back right, a few times at most.
+    /// Writes until everything reads back correctly, a few times at most.
     pub(super) fn write_through_registers(
         &mut self,
         mut flash: Flash,
@@ -41,7 +41,7 @@ impl Run<'_> {
 
     fn write_what_differs(&mut self, mut flash: Flash, port: &mut dyn Port, attempt: u32) -> Result<Flash, FlashError> {
         self.begin(FlashStep::Compare);
-        // What the backup has just read need not be read again.
+        // The backup has just read this; it need not be read again.
         let old = match self.slot.take() {
             Some(slot) => slot,
             None => read_slot(&mut flash)?,
@@ -71,7 +71,7 @@ impl Run<'_> {
                 Change::Sector(at) => {
                     self.recorder.pass(FlashEvent::Moved(SECTOR_LEN as u64));
                     written += 1;
-                    // The first sector is the last.
+                    // The first sector comes last.
                     if at.0 == 0 {
                         self.recorder.end(step, "configuration blocks and header");
                     } else if written + 1 == sectors {
@@ -84,7 +84,7 @@ impl Run<'_> {
         Ok(flash)
     }
 
-    /// Makes one change, again where it goes wrong and the unit is still there.
+    /// Makes one change. Retries while the unit is still there.
     fn change(
         &mut self,
         mut flash: Flash,
@@ -112,11 +112,11 @@ impl Run<'_> {
         }
     }
 
-    /// Opens the unit again, where it is still the same and runs what it ran. The time that it has goes on.
+    /// Opens the unit again if it is still the same and runs the same firmware. Its time limit continues.
     fn reconnect(&self, port: &mut dyn Port, deadline: Deadline) -> Option<Flash> {
         let found = match port.attached() {
             Ok(found) => found,
-            // A cable that lost touch for a moment: no signal stops the wait, as none stops the write.
+            // The cable may have lost contact for a moment. No signal stops this wait, as none stops the write.
             Err(_) => port.wait_for_return(self.options.return_deadline, Interrupt::never()).ok()??,
         };
         if found != self.plan.attached {

@@ -1,4 +1,4 @@
-//! /proc/self/mountinfo.
+//! Parser of /proc/self/mountinfo.
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -7,11 +7,11 @@ pub(super) struct Mount {
     pub device_number: String,
     /// The mount point, unescaped.
     pub place: String,
-    /// What is mounted, unescaped: `/dev/sda1`.
+    /// The mounted device, unescaped: `/dev/sda1`.
     pub source: String,
 }
 
-/// Every line that has the format's fields; a line that does not is skipped.
+/// Parses every line that has the format's fields; skips other lines.
 pub(super) fn parse(text: &str) -> Vec<Mount> {
     text.lines().filter_map(line).collect()
 }
@@ -25,7 +25,7 @@ fn line(line: &str) -> Option<Mount> {
     Some(Mount { device_number, place, source })
 }
 
-/// Space, tab, newline and backslash are written as three octal digits.
+/// Undoes the escaping of space, tab, newline and backslash as three octal digits.
 fn unescaped(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field.as_bytes();

@@ -1,4 +1,4 @@
-//! The other half of a USB 3 connector: its USB 2 and SuperSpeed ports are two, on two buses.
+//! The other half of a USB 3 connector. Its USB 2 and SuperSpeed ports are two ports, on two buses.
 //!
 //! Source: the kernel's `Documentation/ABI/testing/sysfs-bus-usb`, `peer`.
 
@@ -8,7 +8,7 @@ use super::Sysfs;
 use crate::bridge::PortPath;
 
 impl Sysfs {
-    /// The port that shares a connector with this one: where a unit appears whose link comes up at the other speed.
+    /// The port that shares a connector with this one. A unit whose link comes up at the other speed appears there.
     pub fn peer(&self, port: &PortPath) -> Option<PortPath> {
         let (last, hubs) = port.ports().split_last()?;
         let folder = match PortPath::new(port.bus(), hubs.to_vec()) {

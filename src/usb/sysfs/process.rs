@@ -1,4 +1,4 @@
-//! Who has a USB device open. Source: proc_pid_fd(5), proc_pid_comm(5).
+//! Processes that have a USB device open. Source: proc_pid_fd(5), proc_pid_comm(5).
 
 use std::fmt;
 use std::fs;
@@ -9,9 +9,9 @@ use crate::escape::Escape as _;
 /// A process that has a device open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
-    /// Its number.
+    /// The process ID.
     pub pid: u32,
-    /// Its command, which the process itself may have set.
+    /// The command's name, which the process itself may have set.
     pub command: String,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Process {
     }
 }
 
-/// The processes, but this one, that have `node` open. Another user's are only seen by root.
+/// The processes, except this one, that have `node` open. Only root sees other users' processes.
 pub(super) fn with_open(proc: &Path, node: &Path) -> Vec<Process> {
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let mut found: Vec<Process> = entries

@@ -1,16 +1,16 @@
-//! The memory of transfers: pages mapped from the kernel, or the heap. [`super`] says what keeps it safe.
+//! The memory of transfers: pages mapped from the kernel, or the heap. [`super`] explains its safety.
 
 use std::ffi::{c_int, c_uchar};
 use std::ptr::NonNull;
 
 use libusb1_sys as ffi;
 
-/// Buffers from this size on have pages of their own; smaller ones share some.
+/// Buffers of at least this size have their own pages; smaller ones share pages.
 const PAGES_OF_ITS_OWN_FROM: usize = 4096;
-/// What small buffers share: 31 commands with their status and 255 bytes of data are half of it.
+/// Bytes that small buffers share: twice what 31 commands with their status and 255 bytes of data need.
 const SHARED_LEN: usize = 128 << 10;
-/// Small buffers share no line of any cache, so that none is written while the host controller fills its neighbour
-/// (Linux's `ARCH_DMA_MINALIGN` is 128 on arm64, the largest).
+/// Alignment of small buffers. They share no cache line, so that none is written while the host controller fills its
+/// neighbour (Linux's `ARCH_DMA_MINALIGN` is 128 on arm64, the largest).
 const SHARED_ALIGN: usize = 128;
 
 unsafe extern "system" {
@@ -19,18 +19,18 @@ unsafe extern "system" {
     fn libusb_dev_mem_free(handle: *mut ffi::libusb_device_handle, buffer: *mut c_uchar, length: usize) -> c_int;
 }
 
-/// A transfer's memory. Where the system lets the host controller reach it itself, the kernel neither copies it nor
-/// allocates and clears a copy for each transfer.
+/// A transfer's memory. If the system lets the host controller reach it directly, the kernel does not allocate, clear
+/// and copy a buffer for each transfer.
 pub(super) enum Buffer {
-    /// Pages of its own, mapped from the kernel.
+    /// Its own pages, mapped from the kernel.
     Mapped { start: NonNull<u8>, len: usize },
-    /// A part of the pages that small buffers share.
+    /// Part of the pages that small buffers share.
     Shared { start: NonNull<u8>, len: usize },
-    /// On the heap: the kernel copies.
+    /// Heap memory: the kernel copies it.
     Heap(NonNull<[u8]>),
 }
 
-/// Pages mapped from the kernel, given out bit by bit. What was given out is not taken back before the whole is freed.
+/// Pages mapped from the kernel, handed out piece by piece. Pieces are only freed with the whole.
 pub(super) struct SharedPages {
     pages: Buffer,
     used: usize,
@@ -42,7 +42,7 @@ impl SharedPages {
     }
 
     /// # Safety
-    /// As [`Buffer::free`], for all that was taken.
+    /// As [`Buffer::free`], for all pieces.
     pub(super) unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
         // SAFETY: the caller's.
         unsafe { self.pages.free(handle) };
@@ -61,14 +61,14 @@ impl SharedPages {
 }
 
 impl Buffer {
-    /// `shared` are the pages for small buffers, where the system gives any.
+    /// Allocates a buffer. `shared` are the pages for small buffers, if the system provides any.
     pub(super) fn new(handle: *mut ffi::libusb_device_handle, shared: Option<&mut SharedPages>, len: usize) -> Self {
         let mapped = if len >= PAGES_OF_ITS_OWN_FROM {
             Self::mapped(handle, len)
         } else {
             shared.and_then(|pages| pages.take(len))
         };
-        // A raw pointer, not a Box: while the transfer is out the kernel writes behind it.
+        // A raw pointer instead of a Box: while the transfer is out, the kernel writes behind it.
         mapped.unwrap_or_else(|| Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice()))))
     }
 

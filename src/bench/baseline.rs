@@ -9,21 +9,21 @@ use thiserror::Error;
 use super::path::Path;
 use super::report::{BenchReport, Row, SCHEMA};
 
-/// One row beside its twin of the earlier run.
+/// A row compared with the same row of an earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Change {
     /// The path.
     pub path: Path,
-    /// Bytes a command.
+    /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
     /// The earlier median, in MB/s.
     pub before_mb_per_s: f64,
-    /// The median now.
+    /// The median now, in MB/s.
     pub now_mb_per_s: f64,
-    /// Whether the two runs' ranges overlap: then the difference may be noise.
+    /// Whether the two runs' ranges overlap, so that the difference may be noise.
     pub within_spread: bool,
 }
 
@@ -35,14 +35,14 @@ impl fmt::Display for Change {
     }
 }
 
-/// A file that is no report of `bench --json`.
+/// Reasons a file is not a report of `bench --json`.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BaselineError {
-    /// No JSON, or other keys.
+    /// Not JSON, or unexpected keys.
     #[error("the baseline is not a bench report")]
     #[diagnostic(code(asmpatch::bench::baseline))]
     Json(#[source] serde_json::Error),
-    /// Another version of the structure.
+    /// The report has another version.
     #[error("the baseline has schema {found}, this asmpatch reads {SCHEMA}")]
     #[diagnostic(code(asmpatch::bench::baseline_schema))]
     Schema {
@@ -59,7 +59,7 @@ struct Printed {
     report: BenchReport,
 }
 
-/// Reads an earlier report.
+/// Parses an earlier report.
 ///
 /// # Errors
 /// [`BaselineError`].
@@ -68,7 +68,7 @@ pub fn parse(json: &str) -> Result<BenchReport, BaselineError> {
     if schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: schema }) }
 }
 
-/// The rows that both runs measured, in the order of the later one.
+/// Compares the rows that both runs measured, in the order of the later run.
 pub fn compare(before: &BenchReport, now: &BenchReport) -> Vec<Change> {
     let change = |row: &Row| {
         let same = |other: &&Row| (other.path, other.size, other.depth) == (row.path, row.size, row.depth);

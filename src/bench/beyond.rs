@@ -1,4 +1,4 @@
-//! What is behind the bridge on PCIe, and which of its memory may be written.
+//! Devices behind the bridge on PCIe, and the memory of theirs that may be written.
 
 use std::thread;
 use std::time::Duration;
@@ -8,41 +8,41 @@ use crate::interrupt::Interrupt;
 use crate::pcie::{Bar, BarKind, Bdf, Patience, Pcie, PcieError, Scope, Survey, TinyGpu, TlpEngine};
 use crate::tiny_gpu::registers::{DEVICE, VENDOR};
 
-/// Class of display controllers: the only devices of whose memory is known what it is for.
+/// Class of display controllers, the only devices whose memory has a known purpose.
 const DISPLAY: u32 = 0x03;
-/// As much memory as the pattern takes.
+/// Minimum size of the memory: the pattern's length.
 const MEMORY_MIN: u64 = super::pattern::PATTERN_LEN as u64;
 
-/// Memory behind the bridge that may be written.
+/// A range of memory behind the bridge that may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Memory {
-    /// Where it begins on the PCIe side.
+    /// PCIe address of its start.
     pub(super) address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub(super) len: u64,
 }
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Beyond {
-    /// In words.
+    /// Description in words.
     pub(super) words: String,
-    /// The function whose configuration space is read; `None` where the link is down.
+    /// The function whose configuration space is read; `None` if the link is down.
     pub(super) function: Option<Bdf>,
-    /// The memory, or why there is none.
+    /// The memory, or the reason why there is none.
     pub(super) memory: Result<Memory, String>,
-    /// What can complete reads of the SRAM, where that was asked for.
+    /// The card that can complete SRAM reads, if one was requested.
     pub(super) card: Option<TinyGpu>,
 }
 
-/// Looks behind the bridge. `assigns` allows bus numbers and addresses where there are none; `completes` asks for a card that
-/// completes reads of the SRAM, which is then let send.
+/// Examines what is behind the bridge. `assigns` allows it to assign missing bus numbers and addresses. `completes`
+/// asks for a card that completes SRAM reads, which is then allowed to send.
 ///
-/// Memory is the largest prefetchable BAR of a display controller, its frame buffer: reads and writes of it have no side
-/// effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
+/// The memory is the largest prefetchable BAR of a display controller, its frame buffer: reads and writes of it have no
+/// side effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
 ///
 /// # Errors
-/// Where the bridge does not carry requests. A link that is down is no error.
+/// If the bridge does not carry requests. A link that is down is no error.
 pub(super) fn look<E: TlpEngine>(
     engine: &mut E,
     assigns: bool,
@@ -86,19 +86,19 @@ fn memory(survey: &Survey) -> Option<Memory> {
     let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
     let bars = displays.filter(|function| function.decodes_memory()).flat_map(|function| &function.bars);
     bars.filter(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.is_assigned())
-        // Whoever gave it an address has asked for its size.
+        // Whoever assigned the address has sized the BAR.
         .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)
 }
 
-/// Whether the first tiny-gpu, the one that would be used, has no address.
+/// Whether the first tiny-gpu, the one to use, has no address.
 fn has_card_without_address(survey: &Survey) -> bool {
     let card = survey.functions.iter().find(|function| (function.vendor, function.device) == (VENDOR, DEVICE));
     card.is_some_and(|card| card.bars.iter().any(|bar| !Bar::is_assigned(bar)))
 }
 
-/// Whether there is any that could get an address.
+/// Whether there is memory that could get an address.
 fn has_memory(survey: &Survey) -> bool {
     let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
     displays

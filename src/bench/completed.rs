@@ -1,4 +1,4 @@
-//! Times reads of the SRAM by its DMA, which a GPU behind the bridge completes.
+//! Measurement of SRAM reads by DMA, which a GPU behind the bridge completes.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use crate::bridge::{Bridge, Transport};
 use crate::interrupt::Interrupt;
 use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu, VendorTlp};
 
-/// Measures READ(16) or the DMA that E5 start. `compare` says whether the SRAM begins with the pattern. What it takes to set
-/// a read up and to tell the GPU counts.
+/// Measures READ(16) or the DMA that E5 commands start. `compare` says whether the SRAM begins with the pattern. The
+/// time to set up the read and the GPU counts.
 ///
 /// # Errors
-/// Where the wire or the GPU failed, or Ctrl-C was pressed. A read that nobody completes is an outcome.
+/// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
 pub(super) fn measure<T: Transport>(
     bridge: &mut Bridge<T>,
     card: TinyGpu,

@@ -1,4 +1,4 @@
-//! Why a bench does not begin, or ends early.
+//! Errors that keep a bench from starting or end it early.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -8,40 +8,40 @@ use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
 use crate::pcie::{PcieError, SramReadError, TinyGpuError};
 
-/// Why a bench gives no report.
+/// Reasons a bench gives no report.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BenchError {
-    /// What runs on the unit has none of the paths.
+    /// The unit's firmware has none of the paths.
     #[error("the unit runs its {state}, which has none of the paths that a bench measures")]
     #[diagnostic(code(asmpatch::bench::no_firmware))]
     NoFirmware {
-        /// What runs on it.
+        /// The unit's state.
         state: BridgeState,
     },
     /// WRITE(16) would overwrite an SSD.
     #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
     #[diagnostic(code(asmpatch::bench::ssd))]
     SsdBehind {
-        /// Its capacity or model, as the unit tells it.
+        /// The SSD's capacity or model, as the unit reports it.
         what: String,
     },
-    /// Nobody can tell what WRITE(16) would reach.
+    /// It is not known what WRITE(16) would reach.
     #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
     #[diagnostic(code(asmpatch::bench::unknown_behind))]
     CannotTell {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The unit can't be brought back after a path that did not answer.
+    /// The unit did not recover after a path that did not answer.
     #[error("the unit did not come back after {path} got no answer")]
     #[diagnostic(code(asmpatch::bench::recovery))]
     NotRecovered {
         /// The path, in words.
         path: String,
-        /// What recovery met.
+        /// The error of the recovery.
         source: CommandError,
     },
-    /// The unit failed while it was asked what is behind it.
+    /// The check of what is behind the unit failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Command(#[from] CommandError),
@@ -57,7 +57,7 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
-    /// A read that a GPU should complete failed in a way that is no result.
+    /// An SRAM read that a GPU should complete failed in a way that is no result.
     #[error(transparent)]
     #[diagnostic(transparent)]
     SramRead(#[from] SramReadError),
@@ -65,7 +65,7 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     TinyGpu(#[from] TinyGpuError),
-    /// Ctrl-C.
+    /// You pressed Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),

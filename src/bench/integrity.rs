@@ -1,4 +1,4 @@
-//! First of all: what WRITE(16) writes must come back the same through the E4 window.
+//! The integrity check, before anything else: bytes written by WRITE(16) must read back the same through the E4 window.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::report::{Integrity, Outcome};
 use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
-/// Bytes that E4 reads in one command on any firmware.
+/// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
-/// How one exchange ended.
+/// Result of one exchange.
 pub(super) enum Exchange {
     /// GOOD, with this many bytes moved.
     Moved(usize),
@@ -22,7 +22,7 @@ pub(super) enum Exchange {
     Refused(String),
 }
 
-/// Runs one command, and recovers the unit where it gets no answer.
+/// Runs one command, and recovers the unit if it gets no answer.
 pub(super) fn exchange<T: Transport>(
     bridge: &mut Bridge<T>,
     path: Path,
@@ -44,11 +44,11 @@ pub(super) fn exchange<T: Transport>(
     }
 }
 
-/// Brings the unit back after a path that gave no answer.
+/// Recovers the unit after a path that gave no answer.
 pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), BenchError> {
     let mut recovered = bridge.recover();
     if recovered.is_ok() {
-        // Only a unit that answers again is recovered.
+        // A unit is recovered only when it answers again.
         recovered = match bridge.is_ready() {
             Ok(_) => Ok(()),
             Err(CommandError::Transport(error)) => Err(error.into()),
@@ -58,14 +58,14 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
     recovered.map_err(|source| BenchError::NotRecovered { path: path.to_string(), source })
 }
 
-/// Writes the pattern through WRITE(16), 4 KiB at a time, and reads each piece back through E4 before the next is sent.
-/// Leaves the pattern's first 4 KiB in the window.
+/// Writes the pattern through WRITE(16), 4 KiB at a time, and reads each piece back through E4 before it sends the
+/// next. Leaves the pattern's first 4 KiB in the window.
 ///
-/// Nothing is assumed of the LBA: each WRITE(16) takes the SRAM's next free slot, and the slots are freed after it as a
-/// GPU runtime does. So every piece lands where XDATA 0xF000 shows it.
+/// The LBA does not matter: each WRITE(16) takes the SRAM's next free slot, and the slots are freed after it as a GPU
+/// runtime does. So every piece lands where XDATA 0xF000 shows it.
 ///
 /// # Errors
-/// Where the wire failed. That a path does not answer, refuses or brings other bytes is a result.
+/// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
 pub fn check<T: Transport>(
     bridge: &mut Bridge<T>,
     pattern: &Pattern,
@@ -95,7 +95,7 @@ pub fn check<T: Transport>(
     Ok(integrity)
 }
 
-/// Reads the window and compares it with `piece`, which stands at `offset` of the pattern.
+/// Reads the window and compares it with `piece`, which is at `offset` of the pattern.
 fn read_back<T: Transport>(
     bridge: &mut Bridge<T>,
     piece: &[u8],
@@ -120,7 +120,7 @@ fn read_back<T: Transport>(
     Ok(Outcome::Same)
 }
 
-/// Compares what came with what was written at `offset` of the pattern.
+/// Compares the received bytes with those written at `offset` of the pattern.
 pub(super) fn compare(expected: &[u8], found: &[u8], offset: usize) -> Outcome {
     if found.len() != expected.len() {
         return Outcome::Short { expected: expected.len(), found: found.len() };

@@ -1,4 +1,4 @@
-//! Times one path at one size and depth: a warm-up, then repetitions.
+//! Measurement of one path at one size and depth: a warm-up, then repetitions.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,34 +14,34 @@ use crate::interrupt::Interrupt;
 use crate::scsi::runtime::freeing;
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
-/// How long and how often to measure.
+/// Duration and number of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Effort {
-    /// Before anything counts: caches, the unit's queues, the host controller's rings.
+    /// Time before anything counts, to warm up caches, the unit's queues and the host controller's rings.
     pub warm_up: Duration,
-    /// One repetition.
+    /// Duration of one repetition.
     pub repetition: Duration,
-    /// How many; at least one.
+    /// Number of repetitions, at least one.
     pub repetitions: u32,
-    /// How long one command may take.
+    /// Time limit of one command.
     pub timeout: Duration,
 }
 
-/// The job that frees slots: its data is none of the path's.
+/// ID of a job that frees slots. Its data does not count for the path.
 const FREEING: u64 = u64::MAX;
 
-/// What one row measures.
+/// The configuration that one row measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     /// The path.
     pub path: Path,
-    /// Bytes a command.
+    /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
 }
 
-/// Streams commands until its deadline and counts what comes of them.
+/// Streams commands until its deadline and counts their results.
 struct Stream<'a> {
     path: Path,
     size: usize,
@@ -51,9 +51,9 @@ struct Stream<'a> {
     until: Instant,
     interrupt: Interrupt<'a>,
     number: u64,
-    /// What frees the slots of the last WRITE(16), still to be sent.
+    /// The remaining writes that free the slots of the last WRITE(16).
     freeing: VecDeque<(u16, u8)>,
-    /// The first command that did not end as it should.
+    /// The first command that failed.
     trouble: Option<Outcome>,
 }
 
@@ -70,7 +70,7 @@ impl Workload for Stream<'_> {
         if self.trouble.is_some() {
             return None;
         }
-        // The slots are freed in the same queue, and to the last one: a WRITE(16) that finds none is never answered.
+        // Free all slots in the same queue: a WRITE(16) that finds no free slot is never answered.
         if let Some((at, value)) = self.freeing.pop_front() {
             let command = Command::XdataWrite { at: XdataAddress::main(at), value };
             return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
@@ -80,7 +80,7 @@ impl Workload for Stream<'_> {
         }
         let (command, at) = self.path.command(self.number, self.size)?;
         if self.path.writes() {
-            // Each slot's buffer is filled once and sent again and again: the host copies nothing per command.
+            // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
             let head = self.size.min(16);
             if buffer[..head] != self.pattern.bytes()[..head] {
                 buffer[..self.size].copy_from_slice(&self.pattern.bytes()[..self.size]);
@@ -108,7 +108,7 @@ impl Workload for Stream<'_> {
             return false;
         }
         if self.compare {
-            // The pattern's first 4 KiB are known to stand there.
+            // The window holds the pattern's first 4 KiB.
             let (at, len) =
                 if self.path == Path::Read16 { (0, self.size.min(WINDOW_LEN)) } else { (job.id as usize, self.size) };
             self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
@@ -120,11 +120,11 @@ impl Workload for Stream<'_> {
 
 /// Measures one path. `compare` says whether the window holds the pattern.
 ///
-/// A WRITE(16) is measured as a GPU runtime uses it: behind each, in the same queue, go the E5 that free its slots.
-/// They count in the time; throughput, rate and latency are those of the WRITE(16) alone.
+/// WRITE(16) is measured as a GPU runtime uses it: the E5 that free its slots follow each one in the same queue. They
+/// count in the time. Throughput, rate and latency are those of the WRITE(16) alone.
 ///
 /// # Errors
-/// Where the wire failed or Ctrl-C was pressed. No answer, a refusal and short data are outcomes.
+/// If the wire failed, or on Ctrl-C. No answer, a refusal and short data are outcomes.
 pub fn measure<T: Transport>(
     bridge: &mut Bridge<T>,
     point: Point,

@@ -1,8 +1,8 @@
-//! Measures what a bridge does, and first proves that it does it right.
+//! Measures a bridge, after a check that it works correctly.
 //!
-//! [`run`] measures the vendor's firmware and [`run_open`] the open one: each looks at what sits behind the bridge, writes
-//! a pattern and reads it back, times each path at one size and depth after the other, and gives a [`BenchReport`]. Nothing
-//! here prints.
+//! [`run`] measures the vendor's firmware and [`run_open`] the open one. Each finds out what is behind the bridge,
+//! writes a pattern and reads it back, measures each path at each size and depth, and returns a [`BenchReport`].
+//! Nothing here prints.
 
 pub mod baseline;
 mod beyond;

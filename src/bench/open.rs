@@ -1,4 +1,5 @@
-//! A whole bench of the open firmware: what is behind the bridge, integrity, a row for each path, size and depth, verdict.
+//! A whole bench of the open firmware: what is behind the bridge, integrity, a row for each path, size and depth, and
+//! the verdict.
 
 use std::time::{Duration, Instant};
 
@@ -19,10 +20,10 @@ use crate::interrupt::Interrupt;
 use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu};
 use crate::scsi::XdataAddress;
 
-/// The slot of the SRAM whose beginning the window at 0xF000 shows.
+/// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
 
-/// Why a path is left out on a unit that runs open firmware.
+/// Reason to skip a path on a unit that runs open firmware.
 fn left_out(path: Path, beyond: &Beyond) -> Option<&'static str> {
     match path {
         Path::F2In if beyond.card.is_none() => Some(NO_DEVICE),
@@ -33,9 +34,8 @@ fn left_out(path: Path, beyond: &Beyond) -> Option<&'static str> {
 
 /// Runs the plan on a unit that runs open firmware. `unit` is as for [`run`](super::run()).
 ///
-/// Where the plan writes, or a GPU is to complete reads, PCIe gets its power if it has none, bus numbers and BARs get
-/// addresses where they have none,
-/// and these stay. What was in the GPU's memory is put back.
+/// If the plan writes, or a GPU has to complete reads, this switches on PCIe's power if it is off, and assigns missing
+/// bus numbers and BAR addresses. These changes stay. The contents of the GPU's memory are restored.
 ///
 /// # Errors
 /// [`BenchError`]: the wire failed, Ctrl-C.
@@ -69,7 +69,7 @@ pub fn run_open(
     let outcome = measure_all(bridge, &pattern, &beyond, plan, interrupt, progress);
     if let Some((memory, Ok(before))) = &to_restore {
         let restored = bridge.stream_write(memory.address, before);
-        // A failure of the rows themselves tells more.
+        // A failure of the rows themselves is more useful.
         if outcome.is_ok() {
             restored?;
         }
@@ -122,7 +122,7 @@ fn measure_all(
             None if point.path.is_tlp() => {
                 bridge.set_depth(MAX_DEPTH);
                 let outcome = tlp::measure(bridge, point, beyond, plan.effort, interrupt)?;
-                // The writes have left other bytes there.
+                // The writes have changed the bytes there.
                 if let (Path::TlpWrite, Some(memory), true) = (point.path, memory, holds.memory) {
                     bridge.stream_write(memory.address, pattern.bytes())?;
                 }
@@ -136,7 +136,7 @@ fn measure_all(
     Ok((integrity, rows))
 }
 
-/// Where the pattern stands, so that what is read can be compared.
+/// Places that hold the pattern, so that reads can be compared.
 struct Holds {
     /// The SRAM's first 4 KiB.
     window: bool,
@@ -144,8 +144,8 @@ struct Holds {
     memory: bool,
 }
 
-/// The pattern through F2, 4 KiB at a time; each piece must come back through E4 before the next is sent. Leaves the
-/// first in the window.
+/// Writes the pattern through F2, 4 KiB at a time, and reads each piece back through E4 before it sends the next.
+/// Leaves the first piece in the window.
 fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integrity) -> Result<(), BenchError> {
     let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
     for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
@@ -168,7 +168,7 @@ fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integr
     Ok(())
 }
 
-/// The pattern through F0's streams, there and back.
+/// Writes the pattern through F0's streams and reads it back.
 fn check_memory(bridge: &mut OpenBridge, memory: Memory, pattern: &Pattern) -> Result<Outcome, BenchError> {
     if let Err(error) = bridge.stream_write(memory.address, pattern.bytes()) {
         return control_outcome(error);
@@ -187,7 +187,7 @@ fn read_memory(bridge: &mut OpenBridge, memory: Memory, len: usize) -> Result<Re
     }
 }
 
-/// Times E4, streams and F2.
+/// Measures E4, streams and F2.
 fn measure(
     bridge: &mut OpenBridge,
     point: Point,
@@ -239,7 +239,7 @@ fn measure(
     })
 }
 
-/// F2 towards the host, completed by the card. What tells it counts.
+/// Reads by F2, completed by the card. The time to set up the card counts.
 fn completed_read(
     bridge: &mut OpenBridge,
     card: TinyGpu,
@@ -254,12 +254,12 @@ fn completed_read(
     }
 }
 
-/// E4 after E4, round and round in the window.
+/// E4 reads that cycle through the window.
 struct Reads<'a> {
     size: usize,
-    /// The next one to send.
+    /// Number of the next read to send.
     number: usize,
-    /// The next one to come back.
+    /// Number of the next read to return.
     at: usize,
     window: Option<&'a [u8]>,
     tally: &'a mut Tally,
@@ -268,7 +268,7 @@ struct Reads<'a> {
 }
 
 impl Reads<'_> {
-    /// Where the `number`th begins.
+    /// Offset of the `number`th read.
     fn offset(&self, number: usize) -> usize {
         number % (WINDOW_LEN / self.size) * self.size
     }

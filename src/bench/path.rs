@@ -1,4 +1,4 @@
-//! The ways in which data goes through a bridge.
+//! Paths of data through a bridge.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,23 +10,23 @@ use super::pattern::WINDOW_LEN;
 use crate::bridge::JobData;
 use crate::scsi::{Command, XdataAddress};
 
-/// Bytes that READ(16) goes round in.
+/// Bytes of the range that READ(16) cycles through.
 const READ_REACH: usize = 0x8_0000;
 
-/// A way for data through the bridge.
+/// A path of data through the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub enum Path {
-    /// WRITE(16): host to data buffer by hardware DMA. What a GPU runtime sends with to the vendor's firmware.
+    /// WRITE(16): host to data buffer by hardware DMA. A GPU runtime sends data to the vendor's firmware this way.
     #[serde(rename = "write16")]
     Write16,
     /// READ(16): data buffer to host by hardware DMA.
     #[serde(rename = "read16")]
     Read16,
-    /// SRAM to host by hardware DMA that E5 alone start, on a stream. Something on PCIe completes it.
+    /// SRAM to host by a hardware DMA that only E5 commands start, on a stream. A PCIe device completes it.
     #[serde(rename = "e5-dma")]
     E5Dma,
-    /// E4 as every firmware answers it, up to 255 bytes a command.
+    /// E4 as every firmware supports it, up to 255 bytes a command.
     #[serde(rename = "e4-255")]
     E4Stock,
     /// E4 with the length extension, up to 4,096 bytes a command.
@@ -38,16 +38,16 @@ pub enum Path {
     /// A memory read of one dword: one TLP and its completion.
     #[serde(rename = "tlp-read")]
     TlpRead,
-    /// Memory writes of one dword each, as many together as the size has dwords: 1, 4 or 16.
+    /// Memory writes of one dword each, as many at once as the size has dwords: 1, 4 or 16.
     #[serde(rename = "tlp-write")]
     TlpWrite,
-    /// F0, stream of memory writes.
+    /// F0, a stream of memory writes.
     #[serde(rename = "f0-write")]
     F0Write,
-    /// F0, stream of memory reads.
+    /// F0, a stream of memory reads.
     #[serde(rename = "f0-read")]
     F0Read,
-    /// F2: host to SRAM by hardware DMA. What a GPU runtime sends with to the open firmware.
+    /// F2: host to SRAM by hardware DMA. A GPU runtime sends data to the open firmware this way.
     #[serde(rename = "f2-out")]
     F2Out,
     /// F2: SRAM to host by hardware DMA.
@@ -56,7 +56,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// All that there are.
+    /// All paths.
     pub const ALL: [Self; 12] = [
         Self::E4Stock,
         Self::E4Extended,
@@ -71,8 +71,8 @@ impl Path {
         Self::F2Out,
         Self::F2In,
     ];
-    /// The vendor's firmware's, in the order in which they are measured: E4 first, which can compare what it reads with
-    /// the pattern that the integrity check left, and READ(16) last, which hangs a unit without an SSD.
+    /// Paths of the vendor's firmware in the order of measurement. E4 comes first, because it can compare its data with
+    /// the pattern that the integrity check left. READ(16) comes last, because it hangs a unit without an SSD.
     pub const VENDOR: [Self; 8] = [
         Self::E4Stock,
         Self::E4Extended,
@@ -83,9 +83,9 @@ impl Path {
         Self::E5Dma,
         Self::Read16,
     ];
-    /// Those of them that are SCSI commands.
+    /// Those that are SCSI commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
-    /// The open firmware's, in the order in which they are measured.
+    /// Paths of the open firmware in the order of measurement.
     pub const OPEN: [Self; 8] = [
         Self::E4Stock,
         Self::ConfigRead,
@@ -97,7 +97,7 @@ impl Path {
         Self::F2In,
     ];
 
-    /// Its name on the command line and in JSON.
+    /// The path's name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Write16 => "write16",
@@ -115,28 +115,28 @@ impl Path {
         }
     }
 
-    /// Whether it changes the bridge's SRAM, or what is behind the bridge.
+    /// Whether the path changes the bridge's SRAM, or memory behind the bridge.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Write16 | Self::TlpWrite | Self::F0Write | Self::F2Out)
     }
 
-    /// Whether it reads the window in which E4 sees the SRAM.
+    /// Whether the path reads the window in which E4 sees the SRAM.
     pub const fn reads_window(self) -> bool {
         matches!(self, Self::E4Stock | Self::E4Extended)
     }
 
-    /// Whether it sends TLPs one by one.
+    /// Whether the path sends single TLPs.
     pub const fn is_tlp(self) -> bool {
         matches!(self, Self::ConfigRead | Self::TlpRead | Self::TlpWrite)
     }
 
-    /// Whether it needs memory behind the bridge.
+    /// Whether the path needs memory behind the bridge.
     pub const fn needs_memory(self) -> bool {
         matches!(self, Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read)
     }
 
-    /// The most bytes a command moves. 64 KiB is what tinygrad uses with WRITE(16), and 512 KiB is all of the SRAM; the
-    /// limits of E4 are the firmware's own.
+    /// Maximum number of bytes of a command. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The
+    /// firmware sets the limits of E4.
     pub const fn max_len(self) -> usize {
         match self {
             Self::Write16 | Self::Read16 | Self::F0Write | Self::F0Read => 0x1_0000,
@@ -158,12 +158,12 @@ impl Path {
         len > 0 && len <= self.max_len() && len.is_multiple_of(step)
     }
 
-    /// The sizes that are measured where none is asked for: the largest, and of memory writes 1, 4 and 16 together.
+    /// The default sizes: the largest, and for memory writes 1, 4 and 16 together.
     pub fn usual_sizes(self) -> Vec<usize> {
         if self == Self::TlpWrite { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
     }
 
-    /// The sizes of a sweep, ascending.
+    /// The sizes of a sweep, in ascending order.
     pub const fn sweep_sizes(self) -> &'static [usize] {
         match self {
             Self::Write16 | Self::Read16 => &[512, 4096, 16_384, 65_536],
@@ -176,11 +176,11 @@ impl Path {
         }
     }
 
-    /// The depths at which it is measured with commands of this size, where the plan has these.
+    /// The depths of the plan at which commands of this size are measured.
     ///
-    /// WRITE(16) goes one at a time, as the GPU runtime sends it: firmware with the status patch answers it before it has
-    /// its data, and executed on 240417, with several in flight one ends with good status and no data moved. TLPs go one
-    /// at a time for their latency, and memory writes together.
+    /// WRITE(16) runs one at a time, as the GPU runtime sends it. Firmware with the status patch answers it before it
+    /// has its data; executed on 240417 with several in flight, one ends with good status and no data moved. TLPs run
+    /// one at a time to measure their latency, and memory writes together.
     pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
         match self {
             Self::Write16 | Self::E5Dma | Self::ConfigRead | Self::TlpRead => vec![1],
@@ -189,8 +189,8 @@ impl Path {
         }
     }
 
-    /// The `number`th SCSI command of a stream of commands of `len` bytes, and the byte of the window or the LBA's byte
-    /// that it begins at; `None` for a path that is no SCSI command. The stream goes round in 512 KiB, or in the window.
+    /// The `number`th SCSI command of a stream of commands of `len` bytes, with its first byte in the window or at its
+    /// LBA; `None` for a path that is no SCSI command. The stream cycles through 512 KiB or through the window.
     /// WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
     pub(super) fn command(self, number: u64, len: usize) -> Option<(Command, usize)> {
         let reach = match self {
@@ -235,7 +235,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// A text that names no path.
+/// The text does not name a path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is not one of {names}", names = Path::ALL.map(Path::name).join(", "))]
 pub struct UnknownPath(pub String);

@@ -1,28 +1,28 @@
-//! The bytes that the integrity check writes: no two blocks alike, so that a misplaced one shows.
+//! The bytes of the integrity check. No two blocks are equal, so that a misplaced one is found.
 
-/// Bytes of the pattern: the most that a WRITE(16) moves.
+/// Length of the pattern in bytes: the most that a WRITE(16) moves.
 pub(super) const PATTERN_LEN: usize = 0x1_0000;
 /// Bytes of the data buffer that XDATA shows at 0xF000.
 pub(super) const WINDOW_LEN: usize = 4096;
 
-/// What is written.
+/// The bytes to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(Vec<u8>);
 
 impl Pattern {
-    /// The pattern of this seed. Two seeds differ in every block, so what an earlier run left is no match.
+    /// Creates the pattern of this seed. Two seeds differ in every block, so leftovers of an earlier run never match.
     pub fn new(seed: u64) -> Self {
         let words = (0..PATTERN_LEN as u64 / 8).flat_map(|word| mix(seed ^ mix(word)).to_le_bytes());
         Self(words.collect())
     }
 
-    /// All of it.
+    /// The whole pattern.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every input bit moves every output bit.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): every input bit affects every output bit.
 const fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -1,16 +1,17 @@
-//! What silicon should reach: from the clock cycles that a row took on the model of the chip.
+//! Predictions for silicon, from the clock cycles that a row took on the chip model.
 
 use serde::{Deserialize, Serialize};
 
 use crate::chip::{Simulated, Work};
 
-/// Microseconds from a request on PCIe to its completion, which the firmware waits for. The one constant that is fitted:
-/// the open firmware's stream of reads at 1.8 MB/s (its README) takes so much more than its cycles.
+/// Time from a request on PCIe to its completion, which the firmware waits for, in microseconds. The only fitted
+/// constant: it explains the difference between the cycles of the open firmware's stream of reads and its 1.8 MB/s (its
+/// README).
 pub const ROUND_TRIP_US: f64 = 1.02;
-/// What goes through a link at 10 Gbit/s at most, in MB/s: 128b/132b, and headers of 20 to 24 bytes for 1,024.
+/// Maximum throughput of a link at 10 Gbit/s in MB/s: 128b/132b, and headers of 20 to 24 bytes for 1,024.
 const WIRE_MB_PER_S: f64 = 1_180.0;
 
-/// A command on silicon, as far as the model tells.
+/// Predicted costs of a command on silicon.
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
@@ -18,21 +19,21 @@ pub struct Prediction {
     pub clock_mhz: u32,
     /// Instructions that the firmware executes for it.
     pub instructions: f64,
-    /// Clock cycles that they take.
+    /// Clock cycles of these instructions.
     pub cycles: f64,
-    /// Microseconds of the CPU.
+    /// CPU time in microseconds.
     pub cpu_us: f64,
-    /// Microseconds in which it waits for PCIe.
+    /// Time that the CPU waits for PCIe, in microseconds.
     pub pcie_us: f64,
-    /// Microseconds of its data on a link at 10 Gbit/s, while the CPU goes on.
+    /// Time of the data on a link at 10 Gbit/s, in microseconds. The CPU works meanwhile.
     pub wire_us: f64,
-    /// Bytes that the DMA moves. Nobody knows how fast; it is taken to keep up.
+    /// Bytes that the DMA moves. Its speed is unknown; it is assumed to keep up.
     pub dma_bytes: f64,
-    /// Throughput with many in flight, in MB/s; where the DMA moves data, at most.
+    /// Throughput with many commands in flight, in MB/s. An upper bound if the DMA moves data.
     pub mb_per_s: f64,
 }
 
-/// What limits a row.
+/// The limiting factor of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// The CPU.
@@ -44,7 +45,7 @@ pub enum Limit {
 }
 
 impl Prediction {
-    /// For `commands` of `bytes` in all, which took this work.
+    /// Predicts from `commands` commands with `bytes` bytes in total, which took this work.
     pub(super) fn of(work: Work, clock_mhz: u32, bytes: u64, commands: u64) -> Option<Self> {
         let each = |count: u64| count as f64 / commands as f64;
         let (cpu_us, pcie_us) = (each(work.cycles) / f64::from(clock_mhz), each(work.round_trips) * ROUND_TRIP_US);
@@ -61,7 +62,7 @@ impl Prediction {
         })
     }
 
-    /// What it waits for most.
+    /// What the command waits for most.
     pub fn limit(&self) -> Limit {
         if self.wire_us > self.cpu_us + self.pcie_us {
             Limit::Wire
@@ -73,7 +74,7 @@ impl Prediction {
     }
 }
 
-/// The work of a row's repetitions, summed up as they end.
+/// The work of a row's repetitions, added up as they end.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     work: Work,
@@ -81,8 +82,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Adds a repetition, by what the chip had done when it began and when it ended. A unit that has restarted meanwhile
-    /// counts from there.
+    /// Adds a repetition from the chip's work at its beginning and at its end. If the unit has restarted meanwhile,
+    /// counts from the restart.
     pub(super) fn add(&mut self, began: Option<Simulated>, ended: Option<Simulated>) {
         if let (Some(began), Some(ended)) = (began, ended) {
             let before = if began.work.cycles > ended.work.cycles { Work::default() } else { began.work };
@@ -90,7 +91,7 @@ impl Meter {
         }
     }
 
-    /// The prediction, where the unit is a model.
+    /// The prediction, if the unit is a model.
     pub(super) fn prediction(&self, bytes: u64, commands: u64) -> Option<Prediction> {
         (self.clock_mhz > 0).then(|| Prediction::of(self.work, self.clock_mhz, bytes, commands))?
     }

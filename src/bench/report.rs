@@ -1,14 +1,14 @@
-//! What a bench found: the JSON of `--json`, and what tables and charts are drawn from. docs/bench.md describes it.
+//! Result of a bench: the JSON of `--json`, and the source of tables and charts. docs/bench.md describes it.
 
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
 
-/// The version of the JSON's structure. It grows when a key changes its meaning or goes away.
+/// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
 
-/// All that a bench found.
+/// Result of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchReport {
@@ -16,32 +16,32 @@ pub struct BenchReport {
     pub tool: String,
     /// The unit.
     pub unit: BenchUnit,
-    /// Whether the pattern came back; absent where nothing was written.
+    /// Whether the pattern read back; absent if nothing was written.
     pub integrity: Option<Integrity>,
     /// Whether E4 takes more than 255 bytes a command.
     pub e4_extension: bool,
-    /// Whether READ(16) is answered by software: the patch read16-sram. `false` where it was not asked.
+    /// Whether software answers READ(16), by the patch read16-sram. `false` if this was not checked.
     #[serde(default)]
     pub read16_sram: bool,
-    /// One row a path, size and depth.
+    /// One row for each path, size and depth.
     pub rows: Vec<Row>,
-    /// What the figures mean to a GPU runtime.
+    /// Meaning of the figures for a GPU runtime.
     pub verdict: Vec<BenchVerdict>,
 }
 
-/// One path's best row against what a GPU runtime sees today.
+/// A path's best row compared with what a GPU runtime gets today.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchVerdict {
     /// The path.
     pub path: Path,
-    /// The median of its fastest row; `None` where it gave no answer.
+    /// The median of the path's fastest row; `None` if it gave no answer.
     pub mb_per_s: Option<f64>,
     /// What a runtime gets from this path today, in MB/s, as published.
     pub needed_mb_per_s: f64,
     /// Whether the row reaches that.
     pub meets: bool,
-    /// Where the number comes from.
+    /// Source of the published figure.
     pub source: String,
 }
 
@@ -51,13 +51,13 @@ pub struct BenchVerdict {
 pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
-    /// A virtual bridge: the figures measure this machine, not a bridge.
+    /// Whether the unit is virtual. The figures then measure this machine, not a bridge.
     pub is_virtual: bool,
     /// VID:PID.
     pub usb_id: String,
     /// The serial number.
     pub serial: String,
-    /// What runs on it: `vendor` or `open-firmware`.
+    /// Its firmware: `vendor` or `open-firmware`.
     #[serde(default)]
     pub firmware: String,
     /// Wire protocol: `bulk-only`, `uas-streams`, `uas`, `control`.
@@ -66,7 +66,7 @@ pub struct BenchUnit {
     pub behind: String,
 }
 
-/// What became of the pattern on each way. `None` is: not tried, because an earlier step failed.
+/// Results of the pattern on each way. `None` means that it was not tried, because an earlier step failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Integrity {
@@ -83,17 +83,17 @@ pub struct Integrity {
 }
 
 impl Integrity {
-    /// Whether bytes came back that are not those written. A path without an answer is no corruption.
+    /// Whether bytes read back differently. A path without an answer is no corruption.
     pub fn is_corrupt(&self) -> bool {
         self.outcomes().any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
     }
 
-    /// Each way that was tried.
+    /// The results of the ways that were tried.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         [&self.write16, &self.f2, &self.e4, &self.memory].into_iter().flatten()
     }
 
-    /// Why this path can't be measured, if the check already found that out.
+    /// Reason why this path can't be measured, if the check has already found one.
     pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
         let outcome = match path {
             Path::Write16 => &self.write16,
@@ -106,50 +106,50 @@ impl Integrity {
     }
 }
 
-/// How a path ended.
+/// Result of a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Integrity: every byte came back the same.
+    /// Integrity: every byte read back the same.
     Same,
-    /// Integrity: a byte did not.
+    /// Integrity: a byte read back differently.
     Differs {
-        /// Its place in the pattern.
+        /// Its offset in the pattern.
         offset: usize,
-        /// What was written.
+        /// The written byte.
         expected: u8,
-        /// What came back.
+        /// The byte that was read.
         found: u8,
     },
-    /// Fewer bytes than asked for.
+    /// The path moved fewer bytes than requested.
     Short {
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
         /// Bytes moved.
         found: usize,
     },
     /// The path was measured.
     Measured(Figures),
-    /// No answer within the time given; the unit was recovered.
+    /// No answer within the time limit. The unit was recovered.
     NoAnswer {
-        /// The time given, in seconds.
+        /// The time limit in seconds.
         timeout_s: f64,
     },
-    /// The path was left out: it can't be measured on this unit as it stands.
+    /// The path was skipped: it can't be measured on this unit in its current state.
     NotRun {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The unit refused.
     Refused {
-        /// With what.
+        /// The reason, as the unit gave it.
         reason: String,
     },
 }
 
 impl Outcome {
-    /// Whether the unit did not do what its firmware should. A path that was left out is no failure.
+    /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
     pub const fn is_failure(&self) -> bool {
         match self {
             Self::Same | Self::NotRun { .. } => false,
@@ -159,37 +159,37 @@ impl Outcome {
     }
 }
 
-/// One path at one size and depth.
+/// A path at one size and depth.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Row {
     /// The path.
     pub path: Path,
-    /// Bytes a command.
+    /// Bytes of a command.
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
-    /// What came of it.
+    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
 }
 
 impl BenchReport {
-    /// The first row that failed, in the order in which they were measured.
+    /// The first row that failed, in the order of measurement.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())
     }
 }
 
 impl Row {
-    /// Leaves the prediction out.
+    /// Removes the prediction.
     pub const fn forget_prediction(&mut self) {
         if let Outcome::Measured(figures) = &mut self.outcome {
             figures.predicted = None;
         }
     }
 
-    /// The figures, where it was measured.
+    /// The figures, if the path was measured.
     pub const fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
             Outcome::Measured(figures) => Some(figures),
@@ -198,29 +198,29 @@ impl Row {
     }
 }
 
-/// What was measured, over all repetitions. MB are 10^6 bytes.
+/// Figures over all repetitions. MB are 10^6 bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Figures {
-    /// Throughput, a repetition each.
+    /// Throughput of the repetitions.
     pub mb_per_s: Spread,
-    /// Commands a second, a repetition each.
+    /// Commands a second of the repetitions.
     pub commands_per_s: Spread,
     /// Median latency from submission to status, in microseconds.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency, in microseconds.
     pub p99_us: f64,
-    /// 99.9th percentile.
+    /// 99.9th percentile of the latency, in microseconds.
     pub p99_9_us: f64,
-    /// The slowest.
+    /// The longest latency, in microseconds.
     pub max_us: f64,
-    /// Commands in all repetitions.
+    /// Number of commands in all repetitions.
     pub commands: u64,
-    /// Commands whose data was not the pattern; 0 too where there was none to compare with.
+    /// Number of commands whose data was not the pattern; also 0 if there was no pattern to compare with.
     pub mismatches: u64,
     /// Whether each command's data was compared with the pattern.
     pub compared: bool,
-    /// What silicon should reach, where the unit is a model of it.
+    /// The prediction for silicon, if the unit is a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Prediction>,
 }
@@ -231,14 +231,14 @@ pub struct Figures {
 pub struct Spread {
     /// The median.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of at least one value; `None` of none.
+    /// Computes the spread of at least one value; `None` without values.
     pub fn of(mut values: Vec<f64>) -> Option<Self> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);

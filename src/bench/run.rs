@@ -1,4 +1,4 @@
-//! A whole bench: survey, integrity, a row for each path, size and depth, verdict.
+//! A whole bench: survey, integrity, a row for each path, size and depth, and the verdict.
 
 use std::collections::BTreeSet;
 
@@ -19,31 +19,32 @@ use crate::pcie::{PcieError, TinyGpu, VendorTlp};
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchPlan {
-    /// The paths; [`Path::E4Extended`] is left out where the unit does not have it. Of one that its firmware does not have,
-    /// the row says so.
+    /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. The row of any other path that the
+    /// firmware lacks says so.
     pub paths: BTreeSet<Path>,
-    /// Bytes a command, or none: each path's largest, or with `sweep` its sizes. A path skips those it can't move.
+    /// Bytes of a command. If empty: each path's largest size, or with `sweep` all its sizes. A path skips sizes that
+    /// it can't move.
     pub sizes: Vec<usize>,
-    /// Commands in flight, or none: as many as the transport takes, or with `sweep` 1, 2, 4 and so on up to that.
+    /// Commands in flight. If empty: as many as the transport allows, or with `sweep` 1, 2, 4 and so on up to that.
     pub depths: Vec<usize>,
-    /// Every size at every depth.
+    /// Measure every size at every depth.
     pub sweep: bool,
-    /// Measure READ(16) without an SSD, too, which the vendor's firmware never answers: the unit is recovered then.
+    /// Measure READ(16) even without an SSD. The vendor's firmware never answers it then, and the unit is recovered.
     pub reads_without_ssd: bool,
-    /// How long and how often.
+    /// Duration and number of measurements.
     pub effort: Effort,
-    /// Seeds the pattern: another each run, so that what an earlier run left is no match.
+    /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
     pub seed: u64,
 }
 
 impl BenchPlan {
-    /// Whether one of these paths is wanted that changes the bridge's SRAM, or what is behind the bridge.
+    /// Whether any of these paths is selected that changes the bridge's SRAM, or memory behind the bridge.
     pub(super) fn writes(&self, paths: &[Path]) -> bool {
         paths.iter().any(|path| path.writes() && self.paths.contains(path))
     }
 
-    /// What it measures of the paths that a firmware has, and of those that were asked for though it has them not. `most`
-    /// is as many as can be in flight; `longest` cuts a path's size.
+    /// The points to measure of a firmware's paths, and of selected paths that the firmware lacks. `most` is the
+    /// maximum depth; `longest` limits a path's size.
     pub(super) fn points(
         &self,
         paths: &[Path],
@@ -90,40 +91,40 @@ impl BenchPlan {
     }
 }
 
-/// What is going on, for a progress display.
+/// Progress of a bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BenchEvent {
     /// The survey and the integrity check.
     Checking,
-    /// The unit is about to be initialised as a GPU runtime does: it should be restarted in the end.
+    /// The unit will be initialised as by a GPU runtime. Restart it at the end.
     Initialising,
     /// A row begins.
     Row {
-        /// Its number, from 0.
+        /// The row's number, from 0.
         index: usize,
-        /// How many there are.
+        /// The number of rows.
         of: usize,
-        /// What it measures.
+        /// The point that the row measures.
         point: Point,
     },
 }
 
 pub(super) const NO_DEVICE: &str = "no device that completes";
-/// The most bytes of one READ(16) with the patch read16-sram.
+/// Maximum number of bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
 
-/// Who completes a READ(16) that goes by DMA, as far as it is known.
+/// What completes a READ(16) that uses DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
-    /// By the SSD behind the bridge.
+    /// The SSD behind the bridge.
     Drive,
     /// This GPU writes the completion entry.
     Card(TinyGpu),
-    /// Nobody completes it.
+    /// Nothing.
     Nobody,
 }
 
-/// Why a path is left out on this unit. `read16_sram`: software answers READ(16), the patch read16-sram.
+/// Reason to skip a path on this unit. `read16_sram`: software answers READ(16), by the patch read16-sram.
 fn left_out(
     path: Path,
     plan: &BenchPlan,
@@ -153,10 +154,11 @@ fn left_out(
     }
 }
 
-/// Runs the plan on a unit that runs the vendor's firmware. `unit` tells who it is; its `firmware`, `transport` and
-/// `behind` are filled in here.
+/// Runs the plan on a unit that runs the vendor's firmware. `unit` identifies it; `firmware`, `transport` and `behind`
+/// are filled in here.
 ///
-/// A unit that [`BenchEvent::Initialising`] was told of is initialised as by a GPU runtime when this ends, well or not.
+/// If [`BenchEvent::Initialising`] was reported, the unit is initialised as by a GPU runtime when this ends,
+/// successfully or not.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
@@ -241,7 +243,7 @@ pub fn run<T: Transport>(
     };
     let mut wanted = plan.points(&Path::VENDOR, most, &[most], longest);
     wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
-    // While a READ(16) is under way, nobody can be told to complete the next.
+    // During a READ(16) nothing can be told to complete the next.
     if matches!(reads, Reads::Card(_)) && !read16_sram {
         wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
         wanted.dedup();
@@ -268,7 +270,7 @@ pub fn run<T: Transport>(
                         measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
                     }
                 };
-                // What recovers a unit clears its initialisation.
+                // Recovery of a unit clears its initialisation.
                 if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
                     bridge.initialise()?;
                 }
@@ -292,7 +294,7 @@ pub fn run<T: Transport>(
     })
 }
 
-/// Whether the unit has the patch read16-sram. Firmware that gives no answer to a READ(16) of no sectors has it not, and is
+/// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
 /// initialised again after its recovery.
 fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &BenchPlan) -> Result<bool, BenchError> {
     match has_read16_sram(bridge, plan.effort.timeout) {
@@ -305,8 +307,8 @@ fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &BenchPlan) -
     }
 }
 
-/// What is known of a path before it is measured: that it is left out, can't be reached, or failed before. A path that
-/// never answered gives no answer at another size: asking again only costs its time-out.
+/// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
+/// never answered is not tried at another size, which would only cost its time-out.
 pub(super) fn obstacle(
     path: Path,
     left_out: Option<&str>,

@@ -1,10 +1,10 @@
-//! Whether a unit can be measured at all: asked before anything is sent.
+//! Check whether a unit can be measured, before anything is sent.
 
 use super::error::BenchError;
 use crate::firmware::BridgeState;
 
-/// Returns an error unless the unit runs firmware that has paths to measure: the boot loader takes the commands that write
-/// the flash and no others. Source: the reference's table of states.
+/// Returns an error unless the unit runs firmware with paths to measure. The boot loader takes only the commands that
+/// write the flash. Source: the reference's table of states.
 ///
 /// # Errors
 /// [`BenchError::NoFirmware`].

@@ -1,4 +1,4 @@
-//! The report as an SVG: throughput over size, a line a path and depth.
+//! The report as an SVG: throughput over size, with a line for each path and depth.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::path::Path;
 use super::report::BenchReport;
 use crate::escape::Escape as _;
 
-/// Wide enough for a README, tall enough for both panels.
+/// Size of the image: wide enough for a README, and tall enough for both panels.
 const SIZE: (u32, u32) = (960, 720);
 
-/// What could not be drawn.
+/// Reasons the report could not be drawn.
 #[derive(Debug, Error, Diagnostic)]
 pub enum SvgError {
     /// No row was measured.
@@ -26,10 +26,10 @@ pub enum SvgError {
     Draw(String),
 }
 
-/// A point: what it stands over, and its throughput as least, median and most.
+/// A point: its position on the axis, and its throughput as minimum, median and maximum.
 type Point = (f64, [f64; 3]);
 
-/// Draws the report: above, throughput over bytes a command at the greatest depth; below, throughput over commands in
+/// Draws the report. Above: throughput over bytes a command at the greatest depth. Below: throughput over commands in
 /// flight at the greatest size. Bars show the range over the repetitions.
 ///
 /// # Errors
@@ -80,8 +80,8 @@ fn series(report: &BenchReport, fixed: impl Fn(Path) -> Option<usize>, over_size
     lines
 }
 
-/// Okabe and Ito's palette, which people with any colour vision can tell apart. Paths that no firmware has together share
-/// a colour.
+/// Colour of a path, from Okabe and Ito's palette, which people with any colour vision can distinguish. Paths that no
+/// firmware has together share a colour.
 const fn colour(path: Path) -> RGBColor {
     match path {
         Path::Write16 | Path::F2Out => RGBColor(0xD5, 0x5E, 0x00),
@@ -108,7 +108,7 @@ where
     let (left, right) = points().fold((f64::MAX, f64::MIN), |(l, r), point| (l.min(point.0), r.max(point.0)));
     let least = points().map(|point| point.1[0]).fold(f64::MAX, f64::min).max(1e-4);
     let most = points().map(|point| point.1[2]).fold(1e-3, f64::max);
-    // A single column still needs an axis with some width; to the right there is room for the lines' names.
+    // A single column still needs an axis with some width. The room on the right is for the lines' names.
     let room = ((right / left).max(2.0)).powf(0.16);
     let x = (left / 1.2..right * room).log_scale().base(2.0);
     let y = (least / 2.0..most * 2.0).log_scale();

@@ -1,4 +1,4 @@
-//! Counts what a row's repetitions move, and makes its figures of it.
+//! Counts what a row's repetitions move, and computes its figures.
 
 use std::time::{Duration, Instant};
 
@@ -11,36 +11,36 @@ use super::report::{Figures, Outcome, Spread};
 use crate::chip::Simulated;
 use crate::interrupt::Interrupt;
 
-/// What has been moved.
+/// Counts of a row.
 pub(super) struct Tally {
     bytes: u64,
     commands: u64,
     mismatches: u64,
     compared: bool,
-    /// In nanoseconds.
+    /// Latencies in nanoseconds.
     latencies: Histogram<u64>,
 }
 
 impl Tally {
-    /// A command has ended well.
+    /// Counts a command that succeeded.
     pub(super) fn count(&mut self, bytes: usize, elapsed: Duration) {
         self.bytes += bytes as u64;
         self.commands += 1;
         self.latencies.saturating_record(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX));
     }
 
-    /// What a command brought is compared with what should have come.
+    /// Compares the received data with the expected data.
     pub(super) fn compare(&mut self, expected: Option<&[u8]>, found: Option<&[u8]>) {
         self.compared = true;
         self.mismatches += u64::from(expected != found);
     }
 }
 
-/// Runs a row: a warm-up, then repetitions. `simulated` tells what the unit's chip has done, where it is a model. `run`
-/// moves data until the moment it is given; what it returns ends the row early.
+/// Runs a row: a warm-up, then repetitions. `simulated` returns the chip's work if the unit is a model. `run` moves
+/// data until the given time; a value that it returns ends the row early.
 ///
 /// # Errors
-/// Those of `run`; Ctrl-C.
+/// Any error of `run`; Ctrl-C.
 pub(super) fn repeat<U: ?Sized>(
     unit: &mut U,
     simulated: impl Fn(&mut U) -> Option<Simulated>,

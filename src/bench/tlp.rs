@@ -1,4 +1,4 @@
-//! TLPs one by one, on either firmware: configuration reads, memory reads, and memory writes in batches.
+//! Measurement of single TLPs on either firmware: configuration reads, memory reads, and memory writes in batches.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use crate::bridge::{CommandError, ControlError};
 use crate::interrupt::Interrupt;
 use crate::pcie::{EngineError, TlpEngine};
 
-/// Bytes of the memory that single TLPs read and write.
+/// Bytes of the memory range that single TLPs read and write.
 const REACH: u64 = 1024;
 
 /// Times TLPs at one size: one request and its completion, or a batch of writes until the unit has taken all.
@@ -87,7 +87,7 @@ pub(super) fn check<E: TlpEngine>(
     })
 }
 
-/// What stands where [`check`] and [`measure`] write; an outcome where it can't be read.
+/// Saves the bytes that [`check`] and [`measure`] overwrite; an outcome if they can't be read.
 ///
 /// # Errors
 /// As for [`measure`].
@@ -111,7 +111,7 @@ fn read<E: TlpEngine>(engine: &mut E, memory: Memory) -> Result<Result<Vec<u8>, 
     Ok(dwords.map(|dwords| dwords.into_iter().flat_map(u32::to_le_bytes).collect()))
 }
 
-/// Writes these bytes, dword by dword.
+/// Writes these bytes dword by dword.
 ///
 /// # Errors
 /// [`EngineError`].
@@ -123,7 +123,7 @@ pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) 
     engine.tlps(&tlps).map(drop)
 }
 
-/// What a failed request means for a row; an error where nothing more can be measured.
+/// The result of a row after a failed request; an error if nothing more can be measured.
 ///
 /// # Errors
 /// The wire failed.
@@ -138,7 +138,7 @@ fn outcome_of(error: EngineError, effort: Effort) -> Result<Outcome, BenchError>
     }
 }
 
-/// The same of the open firmware's requests.
+/// The same for the open firmware's requests.
 ///
 /// # Errors
 /// The wire failed.

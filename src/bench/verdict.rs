@@ -1,21 +1,22 @@
-//! What the figures mean to a GPU runtime: held against what others have published.
+//! Meaning of the figures for a GPU runtime: compares them with published ones.
 
 use super::path::Path;
 use super::report::{BenchVerdict, Outcome, Row};
 use crate::bridge::Speed;
 use crate::firmware::BridgeState;
 
-/// Where the vendor's numbers come from.
+/// Source of the vendor's figures.
 const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
-/// Where the open firmware's numbers come from.
+/// Source of the open firmware's figures.
 const OPEN_SOURCE: &str = "the open firmware's README: measured on a unit at 10 Gbit/s";
 const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a phone-class host";
 
-/// The published figure of a path, in MB/s, and who published it; `None` where nobody has.
+/// The published figure of a path in MB/s, and its source; `None` if nobody has published one.
 ///
-/// On the vendor's firmware: about 100 for 64 KiB writes; 1 to 5 for E4 at 255 bytes, of which the lower end is what E4
-/// must reach. READ(16), the DMA that E5 start and the longer E4 are there to replace that slow path, so they must reach its upper end. On the
-/// open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop limits at any speed.
+/// On the vendor's firmware: about 100 for 64 KiB writes; 1 to 5 for E4 at 255 bytes, of which E4 must reach the lower
+/// end. READ(16), the DMA that E5 commands start and the longer E4 are meant to replace that slow path, so they must
+/// reach its upper end. On the open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop
+/// limits at any speed.
 const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f64, &'static str)> {
     match (firmware, path, speed) {
         (BridgeState::Vendor, Path::Write16, _) => Some((100.0, VENDOR_SOURCE)),
@@ -29,7 +30,7 @@ const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f
     }
 }
 
-/// One verdict a path that was run and has a published figure, in the order of the rows.
+/// One verdict for each path that was run and has a published figure, in the order of the rows.
 pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<BenchVerdict> {
     let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {

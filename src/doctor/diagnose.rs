@@ -1,4 +1,4 @@
-//! What an examination means, line by line, and what to do about it. Pure.
+//! Diagnosis of an examination, line by line, with advice. Pure.
 
 use std::fmt;
 
@@ -12,34 +12,35 @@ use crate::flash::firmware_kind::Runs;
 use crate::pcie::{Function, class_name, vendor_name};
 use crate::shell;
 
-/// Below this the 12 V are missing, in millivolts: ATX allows 11.4 V.
+/// Minimum voltage of the 12 V supply in millivolts: ATX allows 11.4 V.
 const SUPPLY_MIN_MV: u16 = 11_400;
-/// Base classes of what a GPU runtime drives: display controllers, processing accelerators. Source: PCI-SIG's class codes.
+/// Base classes of devices that a GPU runtime drives: display controllers, processing accelerators. Source: PCI-SIG's
+/// class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
-/// What brings a unit back whose bulk pipes hang. Source: owners' reports.
+/// Advice for a unit whose bulk pipes hang. Source: owners' reports.
 const POWER: &str = "power: unplug the unit and its supply, wait five seconds, plug both in again. Nothing else helps";
 
-/// How it stands with one thing, from the best to the worst.
+/// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As it should be.
+    /// In order.
     Good,
-    /// A runtime can start all the same.
+    /// A runtime can start anyway.
     Note,
-    /// Nothing tells.
+    /// Not known.
     Unknown,
     /// A runtime can't start.
     Bad,
 }
 
 impl Verdict {
-    /// All of them.
+    /// All verdicts.
     pub const ALL: [Self; 4] = [Self::Good, Self::Note, Self::Unknown, Self::Bad];
 
-    /// Its name in JSON and in metrics.
+    /// The verdict's name in JSON and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Good => "good",
@@ -50,28 +51,28 @@ impl Verdict {
     }
 }
 
-/// One line of the page.
+/// One line of the diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Line {
-    /// What was looked at.
+    /// The topic.
     pub topic: &'static str,
-    /// How it stands.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was found.
+    /// The finding.
     pub found: String,
-    /// What to do.
+    /// The advice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
 }
 
-/// The page.
+/// A diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diagnosis {
-    /// Line by line.
+    /// The lines.
     pub lines: Vec<Line>,
-    /// The runtime that can start; `None` where none can.
+    /// The runtime that can start; `None` if none can.
     pub runtime: Option<&'static str>,
 }
 
@@ -86,10 +87,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What to do about an error, by its code.
+/// Looks up the advice for an error by its code.
 pub type Help = fn(&str) -> Option<&'static str>;
 
-/// Judges a unit. `device` is its port, as `--device` takes it.
+/// Diagnoses a unit. `device` is its port, as in `--device`.
 pub fn diagnose(seen: &Examination, device: &str, help: Help) -> Diagnosis {
     let mut page = Page { device: shell::word(device), help, lines: Vec::new() };
     page.usb(seen.unit.speed, seen.unit.state);
@@ -163,7 +164,7 @@ impl Page {
         }
     }
 
-    /// The runtime that drives it.
+    /// The runtime that drives the unit's firmware.
     fn firmware(&mut self, seen: &Examination) -> Option<&'static str> {
         const OPEN: &str = "tinygrad from v0.14.0 on";
         const PATCHED: &str = "tinygrad up to v0.13.0";
@@ -352,7 +353,7 @@ impl Page {
                 format!("check the card's seat and its power; `asmpatch pcie --device {}` shows the tree", self.device);
             return self.advise(GPU, Verdict::Bad, found, advice);
         }
-        // First, so that it is the topic's verdict.
+        // Put it first, so that it is the topic's verdict.
         let at = self.lines.iter().position(|line| line.topic == GPU).unwrap_or(self.lines.len());
         let found = gpus.join(", ");
         self.lines.insert(at, Line { topic: GPU, verdict: Verdict::Good, found, advice: None });

@@ -1,4 +1,4 @@
-//! Asks a unit everything that a diagnosis needs. Nothing is written that outlasts the unit's power.
+//! Examines a unit for a diagnosis. Everything that it writes is gone after a power cycle.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,40 +19,40 @@ use crate::patch::Library;
 use crate::pcie::{Bdf, EngineError, Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use crate::scsi::XdataAddress;
 
-/// Plain memory in the vendor's firmware and the open one, to write and read back.
+/// Plain memory in the vendor's firmware and the open one, to write to and read back.
 const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
-/// Plain memory to read: E4 of it changes nothing.
+/// Plain memory to read. E4 does not change it.
 const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
-/// Bytes of one E4, as many as it brings at every speed.
+/// Length of one E4, available at every speed.
 const READ_LEN: usize = 64;
-/// How often each request of the short bench is sent.
+/// Number of times that the short bench sends each request.
 const REPEATS: usize = 50;
 /// XDATA 0xC450: the state of the SRAM DMA, 0 while it is idle.
 const SRAM_DMA: XdataAddress = XdataAddress::main(0xC450);
-/// The last slot of the SRAM, where bulk data are sent.
+/// The last slot of the SRAM, the target of the bulk data.
 const SRAM_SLOT: u8 = 31;
 
-/// What may be done beside reading.
+/// Actions besides reading that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoctorOptions {
     /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM.
     pub write: bool,
-    /// Ask the questions of the report, of the unit and of the chip model.
+    /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
 }
 
-/// Something that went wrong, as its error tells it.
+/// An error, as its diagnostic describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Problem {
     /// The error's code.
     pub code: String,
-    /// What and where.
+    /// The error's message: what happened and where.
     pub message: String,
 }
 
 impl Problem {
-    /// What an error says.
+    /// Records an error.
     pub fn of(error: &dyn Diagnostic) -> Self {
         Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
     }
@@ -62,73 +62,73 @@ impl Problem {
     }
 }
 
-/// What the bulk pipes do.
+/// State of the bulk pipes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PipeState {
-    /// Data moved.
+    /// Data moves.
     Move,
-    /// Nothing moves, though the unit answers control requests: only its power helps. Source: owners' reports.
+    /// Nothing moves, although the unit answers control requests. Only a power cycle helps. Source: owners' reports.
     Hang,
-    /// Nothing moves, and no control request is answered, before a reset of the port and after it: only its power helps.
-    /// Source: random life on the chip model, docs/reliability.md.
+    /// Nothing moves, and the unit answers no control request either, even after a port reset. Only a power cycle
+    /// helps. Source: random life on the chip model, docs/reliability.md.
     Dead,
     /// The SRAM DMA waits for data of an earlier transfer: 0xC450.
     Busy(u8),
-    /// They were not asked.
+    /// The pipes were not tested.
     NotAsked,
 }
 
-/// How long requests of one kind took, one after the other.
+/// Durations of requests of one kind, sent in sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timing {
     /// The request, in words.
     pub what: String,
-    /// How many were sent.
+    /// Number of requests.
     pub count: usize,
-    /// The median, in microseconds.
+    /// The median in microseconds.
     pub median_us: u64,
-    /// The longest, in microseconds.
+    /// The longest in microseconds.
     pub longest_us: u64,
 }
 
-/// What a unit showed. Nothing of what was not reached.
+/// Result of an examination. Fields that were not reached are empty.
 #[derive(Debug)]
 pub struct Examination {
-    /// Who it is.
+    /// The unit's identity.
     pub unit: UnitInfo,
-    /// Its raw descriptors: device, configuration, and BOS where the system tells it.
+    /// Its raw descriptors: device, configuration, and BOS if the system provides it.
     pub descriptors: Option<Vec<u8>>,
-    /// Whether it could be opened and answers.
+    /// Whether the unit could be opened and answers.
     pub opened: Result<(), Problem>,
-    /// What runs on it.
+    /// The firmware that it runs.
     pub runs: Option<Result<Runs, Problem>>,
-    /// Its bulk pipes.
+    /// State of its bulk pipes.
     pub pipes: PipeState,
-    /// What E0 and READ CAPACITY tell of an SSD; `None` where nobody was asked.
+    /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
     pub behind: Option<Behind>,
-    /// The PCIe link.
+    /// State of the PCIe link.
     pub link: Option<Result<Link, Problem>>,
-    /// Its supply; `None` in it on boards that don't measure it.
+    /// Its supply; the inner `None` stands for boards that don't measure it.
     pub supply: Option<Result<Option<Supply>, Problem>>,
-    /// What is behind it on PCIe.
+    /// The PCIe tree behind it.
     pub tree: Option<Result<Survey, Problem>>,
-    /// The short bench.
+    /// Results of the short bench.
     pub timings: Vec<Timing>,
-    /// Whether a byte that was written read back as another.
+    /// Whether a written byte read back differently.
     pub is_corrupt: bool,
-    /// What failed in the short bench.
+    /// The error of the short bench.
     pub bench_failure: Option<Problem>,
-    /// The questions of the report.
+    /// The questions of the report with their answers.
     pub exchanges: Vec<Exchange>,
 }
 
-/// Examines the unit at a port. A unit in its boot loader is only opened.
+/// Examines the unit at a port. Only opens a unit in its boot loader.
 ///
 /// # Errors
-/// Ctrl-C; what goes wrong with the unit is in the examination.
+/// Ctrl-C. The examination holds the unit's own errors.
 pub fn examine(
     port: &mut dyn Port,
     unit: UnitInfo,
@@ -203,12 +203,12 @@ fn vendor(
     Ok(())
 }
 
-/// Whether commands are answered. A unit whose bulk pipes hang is recovered by control requests in between: that they went
-/// through is part of the answer.
+/// Checks whether the unit answers commands. Control requests recover a unit whose bulk pipes hang; their success is
+/// part of the result.
 fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
     let is_silent =
         |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_timeout());
-    // Recovery ends with a reset of the port: systems take a unit off the bus that is silent then.
+    // Recovery ends with a port reset. Some systems take a unit that is silent then off the bus.
     let is_lost =
         |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_gone());
     let mut asked = bridge.inquiry();
@@ -282,7 +282,7 @@ fn open(
     drop(bridge);
     if options.compare {
         interrupt.check()?;
-        // The image is read through registers, so only where it is needed.
+        // Reading the image through registers is slow, so it is read only if needed.
         match Observation::of(port, interrupt) {
             Ok(observed) => {
                 if let Some(image) = observed.running.image() {
@@ -295,7 +295,7 @@ fn open(
     Ok(())
 }
 
-/// The chip model's answers, with the unit's own configuration where it has one.
+/// Adds the chip model's answers, with the unit's own configuration if it has one.
 fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
     let own = |index: BlockIndex| {
         let at = usize::from(index.number());
@@ -304,7 +304,8 @@ fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
     ask_model(&mut seen.exchanges, image, &BlockIndex::ALL.map(own), seen.unit.state);
 }
 
-/// Bridges without bus numbers get some, or what is behind them would not be seen. They last as long as the power of PCIe.
+/// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The
+/// numbers last as long as PCIe has power.
 fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interrupt<'_>) {
     let mut patience = Clock(interrupt);
     let mut pcie = Pcie::new(engine, &mut patience);

@@ -1,7 +1,7 @@
-//! Experiments for owners: questions about the SRAM's DMA that only silicon can answer, by E4, E5 and WRITE(16) alone.
+//! Experiments for owners: questions about the SRAM's DMA that only silicon can answer, with E4, E5 and WRITE(16) only.
 //!
-//! What each decides is how a GPU's results come back faster than by E4. On the chip model the answers are known; on silicon they
-//! are good bets, not facts.
+//! Each answer decides how a GPU's results can come back faster than by E4. On the chip model the answers are known. On
+//! silicon they are expected, but not confirmed.
 
 use std::time::Duration;
 
@@ -11,45 +11,46 @@ use crate::bridge::{Bridge, CommandError, Transport};
 use crate::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
 use crate::scsi::XdataAddress;
 
-/// How long data are waited for that may never come.
+/// Time limit for data that may never arrive.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const SECTOR: usize = 512;
 const PAGE: usize = 0x1000;
-/// XDATA 0xC8D9, bits 2:0: which page of the SRAM the window shows. Source: c:0x4013.
+/// XDATA 0xC8D9, bits 2:0: the page of the SRAM that the window shows. Source: c:0x4013.
 const WINDOW_PAGE: u16 = 0xC8D9;
-/// 0xC401.1 is set around a drain of what the host still sends. Source: c:0x0152.
+/// 0xC401.1 is set around a drain of the data that the host still sends. Source: c:0x0152.
 const DRAIN: u16 = 0xC401;
 const DRAIN_ON: u8 = 0x02;
-/// The window of the completion queue: its place, whether it is on, and an entry's command ID and phase. Source: c:0x2608.
+/// Registers of the completion queue's window: index, enable bit, and an entry's command ID and phase. Source:
+/// c:0x2608.
 const ENTRY_INDEX: u16 = 0xC8D5;
 const ENTRY_WINDOW_ON: u16 = 0xC8D6;
 const ENTRY_ID: u16 = 0xB80C;
-/// Bytes of an entry, and of the queue.
+/// Bytes of an entry and of the queue.
 const ENTRY_LEN: u64 = 16;
 const QUEUE_LEN: u64 = 0x200;
-/// What a WRITE(16) is thought to change: counters, slots in use, the first free slot, the ends of the queues.
+/// State that a WRITE(16) is expected to change: counters, slots in use, the first free slot, the ends of the queues.
 const AFTER_WRITE: [(u16, usize); 4] = [(0x0517, 3), (0xCE40, 4), (0xCE60, 1), (0x0456, 5)];
 
-/// An experiment, the more harmless first.
+/// The experiments, the safest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
-    /// What a WRITE(16) leaves in the allocator and in the counters.
+    /// Checks what a WRITE(16) leaves in the allocator and in the counters.
     SlotsAfterWrite,
-    /// Whether 0xC8D9 turns the pages of the SRAM's window.
+    /// Checks whether 0xC8D9 turns the pages of the SRAM's window.
     WindowPages,
-    /// The DMA, and nobody completes it.
+    /// The DMA, which nothing completes.
     DmaAlone,
-    /// The DMA, and the CPU writes the completion entry.
+    /// The DMA, with a completion entry written by the CPU.
     DmaCpuEntry,
-    /// The DMA, and the bridge's own TLP engine writes it.
+    /// The DMA, with a completion entry written by the bridge's own TLP engine.
     DmaTlpEntry,
-    /// The same, as a drain.
+    /// The same as a drain.
     DmaDrain,
 }
 
-/// How it went.
+/// Answer of an experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -60,30 +61,30 @@ pub enum Answer {
     No,
     /// Neither.
     Unclear,
-    /// The unit does not answer any more: only its power helps.
+    /// The unit does not answer any more. Only a power cycle helps.
     Hang,
-    /// It was not run.
+    /// The experiment was not run.
     NotRun,
 }
 
-/// What an experiment showed.
+/// Result of an experiment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Finding {
-    /// Which.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What was asked.
+    /// Its question.
     pub question: &'static str,
-    /// The answer.
+    /// Its answer.
     pub answer: Answer,
-    /// What was seen.
+    /// What was observed.
     pub saw: String,
-    /// What that decides.
+    /// What the answer decides.
     pub decides: &'static str,
 }
 
 impl Experiment {
-    /// All, in the order in which they are run.
+    /// All experiments, in the order of execution.
     pub const ALL: [Self; 6] = [
         Self::SlotsAfterWrite,
         Self::WindowPages,
@@ -93,7 +94,7 @@ impl Experiment {
         Self::DmaDrain,
     ];
 
-    /// Its name, as in the report.
+    /// The experiment's name in the report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlotsAfterWrite => "slots-after-write",
@@ -105,7 +106,7 @@ impl Experiment {
         }
     }
 
-    /// What it asks.
+    /// The experiment's question.
     pub const fn question(self) -> &'static str {
         match self {
             Self::SlotsAfterWrite => "does WRITE(16) take a slot of the SRAM, and leave its counter behind?",
@@ -117,7 +118,7 @@ impl Experiment {
         }
     }
 
-    /// What it sends to the unit.
+    /// What the experiment sends to the unit.
     pub const fn sends(self) -> &'static str {
         match self {
             Self::SlotsAfterWrite => "WRITE(16) of 4 KiB into the SRAM, E4, E5",
@@ -129,7 +130,7 @@ impl Experiment {
         }
     }
 
-    /// What could happen.
+    /// The experiment's risk.
     pub const fn risk(self) -> &'static str {
         match self {
             Self::SlotsAfterWrite => "little: a GPU runtime does the same",
@@ -164,13 +165,13 @@ impl Experiment {
         Finding { experiment: self, question: self.question(), answer, saw: saw.into(), decides: self.decides(answer) }
     }
 
-    /// What the report says where it was not run.
+    /// The result of an experiment that was not run.
     pub fn not_run(self, why: impl Into<String>) -> Finding {
         self.found(Answer::NotRun, why)
     }
 
-    /// Runs it, on a unit that has no SSD behind it, over UAS with streams. The unit may be initialised as by a GPU runtime
-    /// afterwards, and should be restarted in the end.
+    /// Runs the experiment on a unit without an SSD, over UAS with streams. Afterwards the unit may be initialised as
+    /// by a GPU runtime. Restart it at the end.
     pub fn run<T: Transport>(self, bridge: &mut Bridge<T>) -> Finding {
         let outcome = match self {
             Self::SlotsAfterWrite => slots_after_write(bridge),
@@ -190,12 +191,12 @@ impl Experiment {
 
 type Seen = (Answer, String);
 
-/// Whether nothing is answered any more after an error.
+/// Whether the unit answers nothing any more after an error.
 fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) -> bool {
     matches!(error, CommandError::Transport(_)) && matches!(bridge.is_ready(), Err(CommandError::Transport(_)))
 }
 
-/// Initialises the bridge where it is not.
+/// Initialises the bridge if it is not initialised.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
     if bridge.xdata_byte(XdataAddress::main(0x05A8))? == 0 { bridge.initialise() } else { Ok(()) }
 }
@@ -254,14 +255,14 @@ fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandErr
     Ok((answer, format!("page 0 {:02x?}, page 1 {:02x?}", &shown[0][..8], &shown[1][..8])))
 }
 
-/// Arms the DMA from the SRAM's start, lets `tell` do what may complete it, and reads the stream.
+/// Arms the DMA from the SRAM's start, runs `tell`, which may complete it, and reads the stream.
 fn dma<T: Transport>(
     bridge: &mut Bridge<T>,
     tell: impl FnOnce(&mut Bridge<T>, Entry) -> Result<(), SramReadError>,
 ) -> Seen {
     let mut data = [0; SECTOR];
     let mut window = [0; 64];
-    // Whether it was the SRAM that came, the window tells; where it can't be read, the bytes alone do.
+    // The window tells whether the data is the SRAM's. If it can't be read, only the bytes can tell.
     let is_known = bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut window).is_ok();
     match bridge.read_sram_by_dma(0, &mut data, TIMEOUT, tell) {
         Ok(()) if is_known && data[..window.len()] == window => (Answer::Yes, "512 bytes, the SRAM's first".to_owned()),
@@ -273,7 +274,7 @@ fn dma<T: Transport>(
     }
 }
 
-/// The entry through the window that the firmware reads the queue by.
+/// Writes the entry through the window by which the firmware reads the queue.
 fn cpu_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), SramReadError> {
     let index = (entry.to % QUEUE_LEN / ENTRY_LEN) as u8;
     let id = (ENTRY_ID..).zip(entry.bytes[12..].iter().copied());
@@ -291,7 +292,7 @@ fn dma_drain<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError>
     bridge.xdata_write(XdataAddress::main(DRAIN), before | DRAIN_ON)?;
     let (answer, saw) = dma(bridge, tlp_entry);
     let Err(error) = bridge.xdata_write(XdataAddress::main(DRAIN), before) else { return Ok((answer, saw)) };
-    // A drain that was never under way halts every endpoint: after a recovery it has to be off all the same.
+    // A drain that was never in progress halts every endpoint, so it has to be off even after a recovery.
     bridge.recover()?;
     bridge.xdata_write(XdataAddress::main(DRAIN), before)?;
     Ok((Answer::Unclear, format!("{saw}; then {error}")))

@@ -1,8 +1,8 @@
-//! What keeps a GPU runtime from starting on a unit: examined, judged, and written down for a maintainer.
+//! Diagnosis of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
 //!
-//! [`examine()`] asks the unit and changes nothing that outlasts its power, [`diagnose()`] judges what was found, and
-//! [`DoctorReport`] holds it with what the chip model answers to the same questions. [`Experiment`]s are for owners who ask for them:
-//! they write, and may hang the unit.
+//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`diagnose()`] judges the result.
+//! [`DoctorReport`] adds the chip model's answers to the same questions. [`Experiment`]s run only if an owner asks for
+//! them: they write, and may hang the unit.
 
 mod diagnose;
 mod examine;

@@ -1,4 +1,4 @@
-//! Questions that change nothing, asked of a unit and of the chip model alike.
+//! Questions that change nothing, for a unit and the chip model alike.
 
 use std::fmt;
 use std::time::Instant;
@@ -19,12 +19,12 @@ use crate::scsi::{Command, INQUIRY_LEN, XdataAddress};
 pub enum Question {
     /// Standard INQUIRY data.
     Inquiry,
-    /// E4: bytes of XDATA.
+    /// E4: a range of XDATA, by address and length.
     Xdata(u16, u8),
 }
 
 impl Question {
-    /// What is asked of a unit in this state: registers whose reading changes nothing, and who it is.
+    /// The questions for a unit in this state: its identity, and registers that reading does not change.
     pub const fn of(state: BridgeState) -> &'static [Self] {
         const USB_SPEED: Question = Question::Xdata(0x9100, 1);
         const LINK: Question = Question::Xdata(0xB450, 1);
@@ -38,7 +38,7 @@ impl Question {
         }
     }
 
-    /// The command that asks it of the vendor's firmware.
+    /// The question as a command to the vendor's firmware.
     fn command(self) -> (Command, usize) {
         match self {
             Self::Inquiry => (Command::Inquiry { len: INQUIRY_LEN }, INQUIRY_LEN.into()),
@@ -46,7 +46,7 @@ impl Question {
         }
     }
 
-    /// The control request that asks it of open firmware; `None` where it has none.
+    /// The question as a control request to open firmware; `None` if there is none.
     fn request(self) -> Option<(OpenCommand, usize)> {
         match self {
             Self::Inquiry => None,
@@ -66,7 +66,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// A question, the unit's answer, and the chip model's.
+/// A question with the answers of the unit and of the chip model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Exchange {
@@ -76,9 +76,9 @@ pub struct Exchange {
     #[serde(serialize_with = "answer")]
     #[cfg_attr(test, schemars(with = "String"))]
     pub unit: Result<Vec<u8>, String>,
-    /// How long it took, in microseconds.
+    /// Duration in microseconds.
     pub micros: u64,
-    /// What the same firmware answers on the chip model; `None` where it is not known, so that nothing could be booted.
+    /// The answer of the same firmware on the chip model; `None` if the firmware is unknown and can't be booted.
     #[serde(serialize_with = "model")]
     #[cfg_attr(test, schemars(with = "Option<String>"))]
     pub model: Option<Result<Vec<u8>, String>>,
@@ -106,7 +106,7 @@ fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> 
     Exchange { question: question.to_string(), unit, micros, model: None }
 }
 
-/// Asks a unit that runs the vendor's firmware. It ends with the first question that the wire did not carry.
+/// Asks a unit that runs the vendor's firmware. Stops at the first question that the wire does not carry.
 pub(super) fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     for question in Question::of(BridgeState::Vendor) {
@@ -142,8 +142,8 @@ pub(super) fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
     Question::of(BridgeState::OpenFirmware).iter().filter_map(ask).collect()
 }
 
-/// Puts the answers of the same firmware on the chip model beside the unit's. Something is behind the model's bridge, as
-/// something should be behind the unit's.
+/// Adds the answers of the same firmware on the chip model. The model's bridge has a device behind it, as the unit's
+/// should.
 pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2], state: BridgeState) {
     let chip = Chip::power_on(CodeSpace::new(image), crate::chip::boot::flash_with(blocks, image), Speed::Super);
     let mut driver = Driver::new(chip);

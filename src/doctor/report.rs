@@ -1,4 +1,4 @@
-//! What a maintainer needs to know of a unit, as JSON. Serial numbers are hashed; nothing else in it is private.
+//! The report for maintainers, as JSON. Serial numbers are hashed; nothing else in it is private.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -13,11 +13,11 @@ use crate::firmware::BridgeState;
 use crate::flash::identity::is_nobodys;
 use crate::pcie::{Link, Survey};
 
-/// The version of the report's form.
+/// Version of the report's format.
 pub const SCHEMA: u32 = 2;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
-/// Shorter ones are part of too many words to be taken out of them.
+/// Minimum length of a serial number to replace. Shorter ones are part of too many words.
 const SHORTEST_SERIAL: usize = 4;
 
 /// The report.
@@ -42,7 +42,7 @@ pub struct DoctorReport {
     tree_problem: Option<Problem>,
     timings: Vec<Timing>,
     answers: Vec<Exchange>,
-    /// What `--experiments` showed.
+    /// Results of `--experiments`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     experiments: Vec<Finding>,
     diagnosis: Diagnosis,
@@ -61,7 +61,7 @@ struct ReportedUnit {
     is_virtual: bool,
 }
 
-/// A serial number that tells units apart and names none: the first digits of its SHA-256.
+/// Hashes a serial number, so that it tells units apart without naming one: the first digits of its SHA-256.
 pub fn hashed(serial: &str) -> String {
     if is_nobodys(serial) {
         return serial.to_owned();
@@ -71,7 +71,7 @@ pub fn hashed(serial: &str) -> String {
 }
 
 impl DoctorReport {
-    /// The report of an examination and of experiments. `kernel` is the system's, where it tells.
+    /// Builds the report of an examination and of experiments. `kernel` is the system's version, if it is known.
     pub fn new(seen: Examination, diagnosis: Diagnosis, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel).collect::<Vec<_>>().join(" ");
@@ -111,10 +111,10 @@ impl DoctorReport {
         }
     }
 
-    /// The report as JSON. Wherever the unit's serial number or a virtual unit's folder stands in a text, its hash or a word
-    /// takes its place.
+    /// The report as JSON. Replaces the unit's serial number by its hash and a virtual unit's folder by a word,
+    /// wherever they occur in a text.
     pub fn to_json(&self, serial: Option<&str>, device: &str) -> String {
-        // Its keys are all strings, so it can't fail.
+        // All keys are strings, so this can't fail.
         let mut value = serde_json::to_value(self).unwrap_or_default();
         let mut hide: Vec<(&str, String)> = Vec::new();
         if let Some(serial) = serial.filter(|serial| serial.len() >= SHORTEST_SERIAL && !is_nobodys(serial)) {

@@ -1,4 +1,4 @@
-//! Configuration space, memory, the link and the bridge's SRAM, over any engine.
+//! Access to configuration space, memory, the link and the bridge's SRAM, over any engine.
 
 use serde::Serialize;
 
@@ -8,39 +8,40 @@ use super::place::Bdf;
 use crate::bridge::open::{Completion, CompletionStatus, Tlp};
 use crate::scsi::XdataAddress;
 
-/// The LTSSM's state; what it reads while the link is up. Source: open firmware; owners of units.
+/// Register of the LTSSM's state, and its value while the link is up. Source: open firmware; owners of units.
 const LTSSM: XdataAddress = XdataAddress::main(0xB450);
 const LINK_UP: u8 = 0x78;
-/// Where the SRAM starts for a device's DMA. Source: open firmware; the GPU runtime.
+/// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;
-/// How much of it the CPU sees, and so E4 and E5, without turning pages.
+/// Bytes of the SRAM that the CPU, and so E4 and E5, see without turning pages.
 pub const SRAM_WINDOW_LEN: usize = 0x1000;
-/// The dword with the bridge control register in its upper half, the bit that resets, the bytes to write.
+/// The dword with the bridge control register in its upper half, the reset bit, and the byte enables.
 const BRIDGE_CONTROL: u16 = 0x3C;
 const SECONDARY_BUS_RESET: u32 = 0x40 << 16;
 const BRIDGE_CONTROL_BYTES: u8 = 0x0C;
-/// How long a reset is held, and how long a device is left alone after it. Source: PCI Express base specification 4.0,
-/// 6.6.1.
+/// Time that a reset is held, and time that a device is left alone after it. Source: PCI Express base specification
+/// 4.0, 6.6.1.
 const RESET_MS: u64 = 100;
-/// Dwords that are read or written with one call of the engine.
+/// Number of dwords that one call of the engine reads or writes.
 const DWORDS_AT_ONCE: usize = 64;
 
-/// How often a device that is not ready is asked, and the time in between: PCIe gives it a second after a reset.
+/// Number of attempts at a device that is not ready, and the time between them. PCIe gives a device a second after a
+/// reset.
 const ATTEMPTS: u32 = 100;
 const RETRY_MS: u64 = 10;
 
-/// Time and Ctrl-C, which this module has not.
+/// Source of time and of Ctrl-C, which this module does not have.
 pub trait Patience {
-    /// Lets so many milliseconds pass.
+    /// Waits for this many milliseconds.
     fn wait(&mut self, milliseconds: u64);
 
-    /// Whether to go on: asked before each function that is looked at, and each time that one is not ready.
+    /// Whether to continue. Called before each function is examined, and each time a function is not ready.
     fn goes_on(&mut self) -> bool {
         true
     }
 }
 
-/// No time at all: for virtual units, where nothing needs any.
+/// No waiting: for virtual units, which need no time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTime;
 
@@ -48,17 +49,17 @@ impl Patience for NoTime {
     fn wait(&mut self, _: u64) {}
 }
 
-/// The link between the bridge and what is behind it.
+/// The link between the bridge and the devices behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Link {
     /// XDATA 0xB450: the LTSSM's state.
     pub ltssm: u8,
-    /// Whether it says that the link is up.
+    /// Whether the link is up.
     pub is_up: bool,
 }
 
-/// What is behind a bridge.
+/// The PCIe side of a bridge.
 pub struct Pcie<'a, E> {
     engine: E,
     pub(super) patience: &'a mut dyn Patience,
@@ -71,12 +72,12 @@ impl<E> std::fmt::Debug for Pcie<'_, E> {
 }
 
 impl<'a, E: TlpEngine> Pcie<'a, E> {
-    /// What this engine reaches.
+    /// Creates access through this engine.
     pub const fn new(engine: E, patience: &'a mut dyn Patience) -> Self {
         Self { engine, patience }
     }
 
-    /// The state of the link.
+    /// Reads the state of the link.
     ///
     /// # Errors
     /// [`PcieError::Engine`].
@@ -86,7 +87,8 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
     }
 
-    /// Resets everything behind the root port, by its own register. Bus numbers, windows and BARs there are gone.
+    /// Resets everything behind the root port through the root port's own register. This clears the bus numbers,
+    /// windows and BARs there.
     ///
     /// # Errors
     /// [`PcieError`].
@@ -99,10 +101,10 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(())
     }
 
-    /// Waits until the link is up: so many steps of so many milliseconds.
+    /// Waits until the link is up: `steps` times `milliseconds`.
     ///
     /// # Errors
-    /// [`PcieError::LinkDown`] where it is still down.
+    /// [`PcieError::LinkDown`] if it is still down.
     pub fn wait_for_link(&mut self, steps: u32, milliseconds: u64) -> Result<(), PcieError> {
         let mut link = self.link()?;
         for _ in 0..steps {
@@ -115,18 +117,18 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         if link.is_up { Ok(()) } else { Err(PcieError::LinkDown { ltssm: link.ltssm }) }
     }
 
-    /// A dword of configuration space; `offset` is a multiple of 4 up to 0xFFC. A function that is not ready is asked
-    /// again for a second.
+    /// Reads a dword of configuration space; `offset` is a multiple of 4 up to 0xFFC. Retries for a second if the
+    /// function is not ready.
     ///
     /// # Errors
-    /// [`PcieError`]; [`PcieError::Completion`] with an unsupported request where nobody is.
+    /// [`PcieError`]; [`PcieError::Completion`] with an unsupported request if there is no such function.
     pub fn config_read(&mut self, at: Bdf, offset: u16) -> Result<u32, PcieError> {
         let tlp = at.read(offset);
         let completion = self.settled(at, &tlp)?;
         completion.value().ok_or_else(|| refused(&tlp, completion.status))
     }
 
-    /// Consecutive dwords of configuration space, from `offset` on.
+    /// Reads consecutive dwords of configuration space, from `offset` on.
     ///
     /// # Errors
     /// As for [`Pcie::config_read`].
@@ -135,11 +137,11 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         self.config_all(at, &tlps)
     }
 
-    /// Configuration requests to one function, in this order; what each brings. Where the function is not ready, the rest
-    /// is sent again, so each must be one that may be repeated.
+    /// Sends configuration requests to one function in order, and returns their values. If the function is not ready,
+    /// the rest is sent again, so each request must be repeatable.
     ///
     /// # Errors
-    /// As for [`Pcie::config_read`], of the first that is refused; those behind it may have been carried out.
+    /// As for [`Pcie::config_read`], of the first refused request. Later ones may have been carried out.
     pub(super) fn config_all(&mut self, at: Bdf, tlps: &[Tlp]) -> Result<Vec<u32>, PcieError> {
         let mut completions = self.engine.tlps(tlps)?.into_iter();
         let mut is_late = false;
@@ -157,7 +159,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(data)
     }
 
-    /// Writes to a dword of configuration space where `enables` has bits: bit n for byte n.
+    /// Writes the bytes of a dword of configuration space that `enables` selects: bit n for byte n.
     ///
     /// # Errors
     /// As for [`Pcie::config_read`].
@@ -169,7 +171,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         }
     }
 
-    /// The completion of a configuration request, whatever it is but "not ready".
+    /// Sends a configuration request until its completion is not "not ready", and returns that completion.
     pub(super) fn settled(&mut self, at: Bdf, tlp: &Tlp) -> Result<Completion, PcieError> {
         let mut attempts = 0;
         loop {
@@ -183,7 +185,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         }
     }
 
-    /// What the engine gives for these requests.
+    /// Sends these requests through the engine, and returns their completions.
     pub(super) fn completions(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
         Ok(self.engine.tlps(tlps)?)
     }
@@ -197,10 +199,10 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(())
     }
 
-    /// Reads memory on the PCIe side: behind BARs. Of dwords at the ends, only the bytes asked for are enabled.
+    /// Reads memory behind BARs. Of the dwords at the ends, only the requested bytes are enabled.
     ///
     /// # Errors
-    /// [`PcieError`]; [`PcieError::Completion`] of the first dword that nobody answers for.
+    /// [`PcieError`]; [`PcieError::Completion`] of the first dword that no device answers.
     pub fn memory_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), PcieError> {
         let pieces = pieces(address, buffer.len())?;
         let mut rest = buffer;
@@ -220,8 +222,8 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(())
     }
 
-    /// Writes memory on the PCIe side. Of dwords at the ends, only these bytes are written. Writes are posted: that
-    /// nobody decodes the address does not show.
+    /// Writes memory behind BARs. Of the dwords at the ends, only these bytes are written. Writes are posted: an
+    /// address that no device decodes causes no error.
     ///
     /// # Errors
     /// [`PcieError`].
@@ -241,8 +243,8 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         Ok(())
     }
 
-    /// Reads the first bytes of the SRAM, which a device reaches from [`SRAM_ADDRESS`] on: at most
-    /// [`SRAM_WINDOW_LEN`] from its start.
+    /// Reads the first bytes of the SRAM, at most [`SRAM_WINDOW_LEN`] from its start. A device reaches them from
+    /// [`SRAM_ADDRESS`] on.
     ///
     /// # Errors
     /// [`PcieError`].
@@ -275,11 +277,11 @@ fn sram(offset: usize, len: usize) -> Result<XdataAddress, PcieError> {
     }
 }
 
-/// A part of a transfer that is in one dword.
+/// The part of a transfer within one dword.
 struct Piece {
-    /// Of the dword.
+    /// Address of the dword.
     address: u64,
-    /// First byte of it.
+    /// Offset of the first byte in it.
     from: usize,
     len: usize,
 }

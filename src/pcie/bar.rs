@@ -1,8 +1,8 @@
-//! Base address registers: what they hold, and how large the memory behind them is.
+//! Base address registers: their contents, and the size of the memory behind them.
 
 use serde::Serialize;
 
-/// What a BAR asks for.
+/// Kind of address that a BAR asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -19,15 +19,15 @@ pub enum BarKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Bar {
-    /// Its number: 0 is the register at 0x10. The one behind a 64-bit BAR's belongs to it.
+    /// The BAR's number: 0 is the register at 0x10. A 64-bit BAR also takes the next register.
     pub index: u8,
-    /// What it asks for.
+    /// The kind of BAR.
     pub kind: BarKind,
     /// Reads of its memory have no side effects.
     pub prefetchable: bool,
-    /// What stands in it; 0 means that nobody has given it an address.
+    /// The address in the BAR; 0 if nobody has assigned one.
     pub address: u64,
-    /// Bytes, a power of two; `None` where nobody has asked, or its answer makes no sense.
+    /// Size in bytes, a power of two; `None` if it was not read, or is invalid.
     pub size: Option<u64>,
 }
 
@@ -37,14 +37,14 @@ const TYPE_64: u32 = 0x04;
 const PREFETCHABLE: u32 = 0x08;
 
 impl Bar {
-    /// Decodes registers. `masks` is what they hold after all ones were written to them: without it, a register of 0
-    /// is left out, as it may be none.
+    /// Decodes registers. `masks` are their values after all ones were written. Without them, a register of 0 is left
+    /// out, because it may be no BAR.
     pub fn decode(registers: &[u32], masks: Option<&[u32]>) -> Vec<Self> {
         let mut bars = Vec::new();
         let mut index = 0;
         while let Some(&low) = registers.get(index) {
             let mask = masks.map(|masks| masks.get(index).copied().unwrap_or(0));
-            // The type's bits are read-only, so either has them.
+            // The type's bits are read-only, so both have them.
             let flags = mask.unwrap_or(low);
             let is_64 = flags & IO == 0 && flags & TYPE == TYPE_64 && index + 1 < registers.len();
             let high = if is_64 { registers[index + 1] } else { 0 };
@@ -68,23 +68,23 @@ impl Bar {
         bars
     }
 
-    /// Offset of its register in configuration space.
+    /// Offset of the BAR's register in configuration space.
     pub const fn offset(&self) -> u16 {
         0x10 + 4 * self.index as u16
     }
 
-    /// Whether it has an address.
+    /// Whether the BAR has an address.
     pub const fn is_assigned(&self) -> bool {
         self.address != 0
     }
 }
 
-/// The size that a mask tells: its lowest bit, where all above it are set.
+/// Decodes the size from a mask: its lowest set bit, if all bits above it are set.
 fn size(kind: BarKind, low: u32, high: u32) -> Option<u64> {
     let mask = match kind {
         BarKind::Memory64 => u64::from(high) << 32 | u64::from(low),
         BarKind::Memory32 => u64::from(low) | 0xFFFF_FFFF_0000_0000,
-        // A device may leave the upper half of an I/O BAR out.
+        // A device may omit the upper half of an I/O BAR.
         BarKind::Io if low >> 16 == 0 => u64::from(low) | 0xFFFF_FFFF_FFFF_0000,
         BarKind::Io => u64::from(low) | 0xFFFF_FFFF_0000_0000,
     };

@@ -1,4 +1,4 @@
-//! Capabilities: the two lists in configuration space, walked with a bound, and what the common ones say.
+//! Capabilities: the two lists in configuration space, walked with a bound, and the contents of the common ones.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ const END: u16 = 0x1000;
 pub struct LinkRate {
     /// The generation: 1 is 2.5 GT/s.
     pub generation: u8,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u8,
 }
 
@@ -24,12 +24,12 @@ impl LinkRate {
         Self { generation: register as u8 & 0x0F, lanes: (register >> 4) as u8 & 0x3F }
     }
 
-    /// The lower of both speeds with the fewer lanes.
+    /// The lower of both speeds and the lower number of lanes.
     pub fn least(self, other: Self) -> Self {
         Self { generation: self.generation.min(other.generation), lanes: self.lanes.min(other.lanes) }
     }
 
-    /// GT/s, as the specification writes it; `None` for a generation that it does not know.
+    /// Speed in GT/s, as the specification writes it; `None` for an unknown generation.
     pub const fn transfers(self) -> Option<&'static str> {
         Some(match self.generation {
             1 => "2.5",
@@ -58,16 +58,16 @@ impl fmt::Display for LinkRate {
 pub struct ExpressCapability {
     /// Device/port type: 0 endpoint, 4 root port, 5 and 6 a switch's upstream and downstream port.
     pub port_type: u8,
-    /// The largest payload that it takes, and the one that is set, in bytes.
+    /// The largest payload that the device supports, and the configured one, in bytes.
     pub payload: (u16, u16),
-    /// What its link trained to.
+    /// Rate that the link trained to.
     pub link: LinkRate,
-    /// What its link can.
+    /// Highest rate that the link supports.
     pub link_max: LinkRate,
 }
 
 impl ExpressCapability {
-    /// Whether one link is below it, so that its bus has device 0 alone.
+    /// Whether there is exactly one link below the function. Its bus then has only device 0.
     pub const fn has_link_below(self) -> bool {
         matches!(self.port_type, 4 | 6)
     }
@@ -89,28 +89,28 @@ impl ExpressCapability {
     }
 }
 
-/// What a capability says.
+/// Contents of a capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CapabilityKind {
     /// Power management: the state D0 to D3.
     PowerManagement {
-        /// n of Dn.
+        /// State Dn.
         state: u8,
     },
     /// MSI.
     Msi {
-        /// Whether it is on.
+        /// Whether MSI is enabled.
         enabled: bool,
-        /// Vectors that the function can send.
+        /// Number of vectors that the function can send.
         vectors: u8,
     },
     /// MSI-X.
     MsiX {
-        /// Whether it is on.
+        /// Whether MSI-X is enabled.
         enabled: bool,
-        /// Entries of its table.
+        /// Number of entries in the table.
         entries: u16,
     },
     /// PCI Express.
@@ -123,26 +123,26 @@ pub enum CapabilityKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Capability {
-    /// Where it stands.
+    /// Offset in configuration space.
     pub offset: u16,
-    /// Its ID; those from 0x100 on have numbers of their own.
+    /// The capability's ID. IDs in the extended space, from 0x100 on, have their own numbering.
     pub id: u16,
-    /// Its name.
+    /// Name of the capability.
     pub name: &'static str,
-    /// What it says.
+    /// Contents of the capability.
     #[serde(flatten)]
     pub kind: CapabilityKind,
 }
 
-/// A list that does not end as it should.
+/// Reasons a list is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CapabilityFault {
-    /// It comes back to where it was.
+    /// The list returns to an earlier offset.
     #[error("the list of capabilities comes back to {0:#05x}")]
     Loop(u16),
-    /// It leaves its space.
+    /// The list leaves its space.
     #[error("the list of capabilities points to {0:#05x}")]
     Outside(u16),
 }
@@ -153,16 +153,16 @@ pub enum CapabilityFault {
 pub struct Capabilities {
     /// The capabilities, in the order of the lists.
     pub list: Vec<Capability>,
-    /// What is wrong with the lists.
+    /// Faults of the lists.
     pub faults: Vec<CapabilityFault>,
 }
 
 impl Capabilities {
-    /// Walks the list that begins at `first`, and with `extended` the second one behind 0x100. `read` reads so many dwords of
-    /// configuration space. Each place is looked at once, so the walk ends.
+    /// Walks the list that begins at `first` and, with `extended`, the second list from 0x100 on. `read` reads the
+    /// given number of dwords of configuration space. Each offset is visited once, so the walk ends.
     ///
     /// # Errors
-    /// Those of `read`.
+    /// Any error of `read`.
     pub fn walk<X>(
         first: u8,
         extended: bool,
@@ -174,7 +174,7 @@ impl Capabilities {
             if !found.takes(at, FIRST) {
                 break;
             }
-            // The second dword belongs to most, and costs less with the first than by itself.
+            // Most capabilities need the second dword, and reading it with the first is cheaper than alone.
             let dwords = read(at, if fits(at, 8) { 2 } else { 1 })?;
             let head = first_of(&dwords);
             if head == u32::MAX {
@@ -204,7 +204,7 @@ impl Capabilities {
         Ok(found)
     }
 
-    /// Whether a place in a list can be looked at; where not, notes why.
+    /// Whether an offset in a list can be visited. If not, records the fault.
     fn takes(&mut self, at: u16, first: u16) -> bool {
         if at < first || at >= END {
             self.faults.push(CapabilityFault::Outside(at));
@@ -229,12 +229,12 @@ fn first_of(dwords: &[u32]) -> u32 {
     dwords.first().copied().unwrap_or(u32::MAX)
 }
 
-/// Whether a capability of the first list can have so many bytes: its registers end within the first 256.
+/// Whether a capability of the first list can have this length: its registers end within the first 256 bytes.
 const fn fits(at: u16, len: u16) -> bool {
     at + len <= EXTENDED
 }
 
-/// What a capability of the first list says, whose first dwords these are.
+/// Decodes a capability of the first list from its first dwords.
 fn kind<X>(
     id: u16,
     at: u16,

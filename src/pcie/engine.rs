@@ -1,4 +1,4 @@
-//! What carries PCIe requests through a bridge.
+//! Engines that carry PCIe requests through a bridge.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -8,7 +8,7 @@ use crate::bridge::{CommandError, ControlError};
 use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
-/// Why a bridge did not carry a request. What the PCIe side answers is no such error.
+/// Reasons a bridge did not carry a request. An error status from the PCIe side is not such an error.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum EngineError {
     /// A command of the vendor's firmware failed.
@@ -21,20 +21,20 @@ pub enum EngineError {
     Control(#[from] ControlError),
 }
 
-/// A bridge's way to send TLPs, and to its own XDATA.
+/// Sends TLPs through a bridge, and accesses its XDATA.
 pub trait TlpEngine {
-    /// What the unit's chip has done since power-on, where it is a model.
+    /// The chip's work since power-on, if the unit is a model.
     fn simulated(&mut self) -> Option<Simulated> {
         None
     }
 
-    /// Sends these TLPs in this order. Gives their completions in the same order; a memory write has none.
+    /// Sends these TLPs in order. Returns their completions in the same order; a memory write has none.
     ///
-    /// Where the completion of a configuration request is late, the configuration requests beside it may be sent again, in
-    /// the same order: one that must not be repeated needs a call of its own.
+    /// If the completion of a configuration request is late, the configuration requests beside it may be sent again, in
+    /// the same order. Send a request that must not be repeated in a call of its own.
     ///
     /// # Errors
-    /// [`EngineError`]; some may have been sent. A completion of any status is no error.
+    /// [`EngineError`]; some TLPs may have been sent. A completion with an error status is no error here.
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError>;
 
     /// Reads XDATA.
@@ -43,10 +43,10 @@ pub trait TlpEngine {
     /// [`EngineError`].
     fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError>;
 
-    /// Writes bytes of XDATA, in this order.
+    /// Writes bytes of XDATA in this order.
     ///
     /// # Errors
-    /// [`EngineError`]; some may have been written.
+    /// [`EngineError`]; some bytes may have been written.
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError>;
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong on the PCIe side of a bridge.
+//! Errors of the PCIe side of a bridge.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -7,46 +7,46 @@ use super::engine::EngineError;
 use super::place::Bdf;
 use crate::bridge::open::CompletionStatus;
 
-/// A request to the PCIe side that gave no result.
+/// Reasons a request to the PCIe side failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum PcieError {
-    /// The bridge did not carry it.
+    /// The bridge did not carry the request.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Engine(#[from] EngineError),
-    /// It was answered with something else than success.
+    /// The completion has an error status.
     #[error("{request} ended with: {status}")]
     #[diagnostic(forward(status))]
     Completion {
         /// The request, in words.
         request: String,
-        /// Its end.
+        /// The completion's status.
         status: CompletionStatus,
     },
-    /// A device that asks to be asked again, for ever.
+    /// The function never became ready.
     #[error("{at} still answers that it is not ready, after {attempts} attempts")]
     #[diagnostic(code(asmpatch::pcie::not_ready))]
     NotReady {
-        /// The device.
+        /// The function.
         at: Bdf,
-        /// How often it was asked.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// Whoever asked had it stopped.
+    /// The caller's [`Patience`](super::Patience) stopped the survey.
     #[error("the survey was stopped at {at}")]
     #[diagnostic(code(asmpatch::pcie::stopped))]
     Stopped {
-        /// What would have been looked at next.
+        /// The next function that would have been examined.
         at: Bdf,
     },
-    /// No link, so nothing behind the bridge can be reached.
+    /// The link is down, so nothing behind the bridge can be reached.
     #[error("the PCIe link is down: XDATA 0xB450 reads {ltssm:#04x}, expected 0x78")]
     #[diagnostic(code(asmpatch::pcie::link_down))]
     LinkDown {
-        /// What 0xB450 reads.
+        /// Value of 0xB450.
         ltssm: u8,
     },
-    /// A request that can't be made: nothing was sent.
+    /// The request is impossible. Nothing was sent.
     #[error("{what}")]
     #[diagnostic(code(asmpatch::pcie::request))]
     Impossible {

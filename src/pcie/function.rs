@@ -1,4 +1,4 @@
-//! A function's header: who it is, its bus numbers and windows where it is a bridge.
+//! The header of a function: its identity and, for a bridge, its bus numbers and windows.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::bar::Bar;
 use super::capability::Capabilities;
 use super::place::Bdf;
 
-/// COMMAND: memory requests are answered, or forwarded. The function may send requests itself.
+/// COMMAND: the function answers or forwards I/O and memory requests, and may send requests itself.
 pub(super) const COMMAND_IO: u16 = 0x01;
 pub(super) const COMMAND_MEMORY: u16 = 0x02;
 pub(super) const COMMAND_MASTER: u16 = 0x04;
@@ -15,10 +15,10 @@ pub(super) const BUS_NUMBERS: u16 = 0x18;
 pub(super) const MEMORY_WINDOW: u16 = 0x20;
 pub(super) const PREFETCHABLE_WINDOW: u16 = 0x24;
 const STATUS_CAPABILITIES: u16 = 0x10;
-/// The dwords of a header that [`Function::parse`] looks at, behind the IDs. The last has bits that are always 0.
+/// Offsets of the header dwords that [`Function::parse`] needs, besides the IDs. The last has bits that are always 0.
 pub(super) const HEADER_OFFSETS: [u16; 12] =
     [0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24, 0x28, 0x2C, CAPABILITIES as u16];
-/// Where the list of capabilities begins: a byte.
+/// Offset of the pointer to the list of capabilities: a byte.
 pub(super) const CAPABILITIES: usize = 0x34;
 
 /// A bridge's bus numbers.
@@ -27,13 +27,13 @@ pub(super) const CAPABILITIES: usize = 0x34;
 pub struct Buses {
     /// The bus above it.
     pub primary: u8,
-    /// The bus below it; 0 where nobody has given it one.
+    /// The bus below it; 0 if none is assigned.
     pub secondary: u8,
     /// The highest bus below it.
     pub subordinate: u8,
 }
 
-/// A bridge's window: what addresses it forwards.
+/// A bridge's window: the addresses that it forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Window {
@@ -43,41 +43,41 @@ pub struct Window {
     pub limit: u64,
 }
 
-/// What a header's type decides.
+/// Contents of a header that depend on its type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Header {
     /// Type 0.
     Endpoint {
-        /// Vendor and device of the card.
+        /// Vendor and device ID of the card.
         subsystem: (u16, u16),
     },
     /// Type 1.
     Bridge {
         /// Its bus numbers.
         buses: Buses,
-        /// Its window below 4 GiB; `None` where it is closed.
+        /// Its window below 4 GiB; `None` if it is closed.
         memory: Option<Window>,
-        /// Its window for prefetchable memory; `None` where it is closed.
+        /// Its window for prefetchable memory; `None` if it is closed.
         prefetchable: Option<Window>,
-        /// Whether that one takes addresses of 64 bits.
+        /// Whether the prefetchable window takes 64-bit addresses.
         prefetchable_is_64: bool,
     },
-    /// Any other.
+    /// Any other type.
     Other {
         /// Bits 6:0 of the header type.
         number: u8,
     },
 }
 
-/// A function, as its configuration space tells.
+/// A function, by its configuration space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Function {
     /// Its place.
     pub at: Bdf,
-    /// The bridge above it: its index in the survey.
+    /// The bridge above it, as an index in the survey.
     pub parent: Option<usize>,
     /// Vendor ID.
     pub vendor: u16,
@@ -87,14 +87,14 @@ pub struct Function {
     pub class: u32,
     /// Revision.
     pub revision: u8,
-    /// COMMAND.
+    /// The COMMAND register.
     pub command: u16,
-    /// STATUS.
+    /// The STATUS register.
     pub status: u16,
-    /// Whether its device has more functions.
+    /// Whether its device has other functions.
     #[serde(skip)]
     pub is_multi_function: bool,
-    /// What its header's type decides.
+    /// Contents that depend on the header's type.
     pub header: Header,
     /// Its BARs.
     pub bars: Vec<Bar>,
@@ -103,7 +103,7 @@ pub struct Function {
 }
 
 impl Function {
-    /// Reads a header of 16 dwords; what is missing counts as 0. Capabilities are left empty.
+    /// Parses a header of 16 dwords. Missing dwords count as 0. Leaves the capabilities empty.
     pub fn parse(at: Bdf, parent: Option<usize>, header: &[u32]) -> Self {
         let dword = |offset: usize| header.get(offset / 4).copied().unwrap_or(0);
         let halves = |offset: usize| (dword(offset) as u16, (dword(offset) >> 16) as u16);
@@ -143,7 +143,7 @@ impl Function {
         function
     }
 
-    /// How many registers its header has for BARs.
+    /// Number of BAR registers in the header.
     pub const fn bar_registers(&self) -> usize {
         match self.header {
             Header::Endpoint { .. } => 6,
@@ -152,7 +152,7 @@ impl Function {
         }
     }
 
-    /// Its bus numbers, where it is a bridge.
+    /// The function's bus numbers, if it is a bridge.
     pub const fn buses(&self) -> Option<Buses> {
         match self.header {
             Header::Bridge { buses, .. } => Some(buses),
@@ -172,18 +172,18 @@ impl Function {
         }
     }
 
-    /// Whether it answers, or forwards, memory requests.
+    /// Whether the function answers or forwards memory requests.
     pub const fn decodes_memory(&self) -> bool {
         self.command & COMMAND_MEMORY != 0
     }
 
-    /// Whether it has a list of capabilities.
+    /// Whether the function has a list of capabilities.
     pub(super) const fn has_capabilities(&self) -> bool {
         self.status & STATUS_CAPABILITIES != 0
     }
 }
 
-/// A window's registers; `None` where it is closed, or holds nothing since power-on.
+/// Decodes a window's registers; `None` if it is closed, or unset since power-on.
 fn window(register: u32, high: [u32; 2]) -> Option<Window> {
     let base = u64::from(high[0]) << 32 | u64::from(register & 0xFFF0) << 16;
     let limit = u64::from(high[1]) << 32 | u64::from(register & 0xFFF0_0000) | 0xF_FFFF;

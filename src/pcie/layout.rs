@@ -1,4 +1,5 @@
-//! Addresses for BARs, and windows that forward them: laid out for the whole tree, and written on request.
+//! Layout of addresses for BARs, and of the windows that forward them, for the whole tree. It is written only on
+//! request.
 
 use serde::Serialize;
 
@@ -12,27 +13,27 @@ use super::function::{
 use super::note::{Change, Note};
 use super::survey::Survey;
 
-/// What may be given out below 4 GiB: the bridge's SRAM and queues lie under it. Source: the GPU runtime.
+/// Addresses below 4 GiB that may be assigned. The bridge's SRAM and queues lie below them. Source: the GPU runtime.
 const MEMORY: std::ops::Range<u128> = 0x1000_0000..0x1_0000_0000;
-/// What may be given out above, within the 48 bits that every device takes. Source: the GPU runtime.
+/// Addresses above 4 GiB that may be assigned, within the 48 bits that every device supports. Source: the GPU runtime.
 const PREFETCHABLE: std::ops::Range<u128> = 0x8_0000_0000..0x1_0000_0000_0000;
-/// The step of a window.
+/// Granularity of a window.
 const WINDOW_STEP: u128 = 0x10_0000;
 /// A window that forwards nothing: its base is above its limit.
 const CLOSED: u32 = 0x0000_FFF0;
 
-/// Addresses that a bridge forwards by one of its windows.
+/// Addresses that a bridge forwards through one of its windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     Memory,
     Prefetchable,
 }
 
-/// A BAR that has to go without an address.
+/// A BAR that gets no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NoRoom {
-    /// The function: its index in the survey.
+    /// The function, as an index in the survey.
     pub function: usize,
     /// The BAR's number.
     pub index: u8,
@@ -40,18 +41,18 @@ pub struct NoRoom {
     pub size: u64,
 }
 
-/// Where everything would lie. The same tree always gives the same layout.
+/// A layout of all addresses. The same tree always gets the same layout.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Layout {
     /// Each bridge with its windows: below 4 GiB, and for prefetchable memory.
     pub windows: Vec<(usize, Option<Window>, Option<Window>)>,
-    /// Each BAR of memory with its function, and its address.
+    /// Each memory BAR: its function, its number and its address.
     pub bars: Vec<(usize, u8, u64)>,
-    /// The BARs for which there is no room, the largest first.
+    /// The BARs without room, the largest first.
     pub no_room: Vec<NoRoom>,
 }
 
-/// Something that takes room on a bus.
+/// An item that takes room on a bus.
 #[derive(Debug, Clone, Copy)]
 struct Item {
     function: usize,
@@ -62,8 +63,8 @@ struct Item {
 }
 
 impl Layout {
-    /// Lays out the memory BARs whose sizes are known, those of the bridge's own root port apart: the firmware has
-    /// written there.
+    /// Lays out the memory BARs with known sizes, except those of the bridge's own root port, which the firmware has
+    /// written.
     pub fn of(functions: &[Function]) -> Self {
         let mut layout = Self::default();
         for (space, region) in [(Space::Memory, MEMORY), (Space::Prefetchable, PREFETCHABLE)] {
@@ -86,7 +87,7 @@ impl Layout {
             if base + size <= region.end {
                 return self.place(functions, &items, base, space);
             }
-            // The largest goes without.
+            // Drop the largest BAR.
             let this = &*self;
             let bars = functions.iter().enumerate().flat_map(|(function, itself)| {
                 itself.bars.iter().filter_map(move |bar| this.item_of(functions, function, bar, space))
@@ -97,7 +98,7 @@ impl Layout {
         }
     }
 
-    /// What takes room on the bus behind a bridge.
+    /// Collects the items on the bus behind a bridge.
     fn items(&self, functions: &[Function], bridge: Option<usize>, space: Space) -> Vec<Item> {
         let mut items = Vec::new();
         for (function, itself) in functions.iter().enumerate().filter(|(_, function)| function.parent == bridge) {
@@ -110,12 +111,12 @@ impl Layout {
                 }
             }
         }
-        // The most aligned first: so nothing is lost in between.
+        // Place the most aligned first, which wastes nothing in between.
         items.sort_by_key(|item| std::cmp::Reverse(item.align));
         items
     }
 
-    /// A BAR that takes room in a space.
+    /// The item of a BAR, if it takes room in this space.
     fn item_of(&self, functions: &[Function], function: usize, bar: &Bar, space: Space) -> Option<Item> {
         let size = u128::from(bar.size?);
         let is_left_out = |out: &NoRoom| (out.function, out.index) == (function, bar.index);
@@ -153,13 +154,13 @@ impl Layout {
     }
 }
 
-/// Size and alignment of what stands one behind the other.
+/// Size and alignment of items placed one behind the other.
 fn measured(items: &[Item]) -> (u128, u128) {
     let end = items.iter().fold(0_u128, |at, item| at.next_multiple_of(item.align) + item.size);
     (end, items.iter().map(|item| item.align).max().unwrap_or(1))
 }
 
-/// Which window forwards a BAR's memory; `None` for I/O.
+/// The window that forwards a BAR's memory; `None` for I/O.
 fn space_of(functions: &[Function], function: usize, bar: &Bar) -> Option<Space> {
     let mut above = std::iter::successors(functions[function].parent, |above| functions[*above].parent);
     let is_wide = |bridge: usize| matches!(functions[bridge].header, Header::Bridge { prefetchable_is_64: true, .. });
@@ -171,7 +172,7 @@ fn space_of(functions: &[Function], function: usize, bar: &Bar) -> Option<Space>
 }
 
 impl<E: TlpEngine> Pcie<'_, E> {
-    /// Opens windows where bridges have none and no BAR has an address: nothing can be in use then.
+    /// Opens windows of bridges that have none, if no BAR has an address. Then nothing can be in use.
     pub(super) fn open_windows(&mut self, survey: &mut Survey) -> Result<(), PcieError> {
         let behind_something = |bridge: usize| survey.behind(Some(bridge)).next().is_some();
         let closed: Vec<usize> = (0..survey.functions.len())
@@ -192,8 +193,8 @@ impl<E: TlpEngine> Pcie<'_, E> {
         self.write_windows(survey, &layout)
     }
 
-    /// Lays windows and BARs out anew, and writes them: what had addresses gets others. Each function with a BAR
-    /// answers memory requests then, and each bridge forwards them both ways. The survey tells what was written.
+    /// Lays out windows and BARs again and writes them; existing addresses change. Afterwards each function with a BAR
+    /// answers memory requests, and each bridge forwards them both ways. The survey records what was written.
     ///
     /// # Errors
     /// [`PcieError`]; a function that no longer answers has lost its addresses.
@@ -254,7 +255,7 @@ impl<E: TlpEngine> Pcie<'_, E> {
     }
 }
 
-/// Whether a bridge forwards no memory request.
+/// Whether a bridge forwards no memory requests.
 fn is_closed(function: &Function) -> bool {
     match function.header {
         Header::Bridge { memory, prefetchable, .. } => {
@@ -264,7 +265,7 @@ fn is_closed(function: &Function) -> bool {
     }
 }
 
-/// A window as the low registers hold it.
+/// Encodes a window for the low registers.
 fn register(window: Option<Window>) -> u32 {
     window.map_or(CLOSED, |Window { base, limit }| (limit as u32 & 0xFFF0_0000) | (base >> 16) as u32 & 0xFFF0)
 }

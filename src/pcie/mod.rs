@@ -1,11 +1,12 @@
-//! What is behind the bridge on PCIe: the link, the tree of functions, their configuration space and memory.
+//! The PCIe side of the bridge: the link, the tree of functions, their configuration space and memory.
 //!
-//! A [`TlpEngine`] carries requests of one dword through the bridge, by what its firmware offers: [`VendorTlp`] by the
-//! engine's registers through E4 and E5, [`OpenBridge`](crate::bridge::OpenBridge) by F0. [`Pcie`] is what a GPU runtime works with on either: configuration space, memory
-//! behind BARs, the bridge's SRAM as a buffer for DMA. [`survey`](Pcie::survey) finds the tree.
+//! A [`TlpEngine`] carries requests of one dword through the bridge, by the means of its firmware: [`VendorTlp`]
+//! through the engine's registers with E4 and E5, [`OpenBridge`](crate::bridge::OpenBridge) with F0. [`Pcie`] offers
+//! what a GPU runtime needs on either: configuration space, memory behind BARs, and the bridge's SRAM as a buffer for
+//! DMA. [`survey`](Pcie::survey) finds the tree.
 //!
-//! Nothing here knows the time. [`Patience`] says how long a device that is not ready is waited for. Every loop over what a
-//! device answers has a bound.
+//! Nothing here reads the clock. [`Patience`] decides how long to wait for a device that is not ready. Every loop over
+//! a device's answers has a bound.
 
 mod access;
 mod bar;

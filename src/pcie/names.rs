@@ -1,8 +1,8 @@
-//! Names for numbers: classes and the vendors of GPUs and bridges, and what a `pci.ids` adds.
+//! Names of classes and of the vendors of GPUs and bridges, and of devices in a `pci.ids`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Class and subclass. Source: PCI Code and ID Assignment Specification 1.11.
+/// Names by class and subclass. Source: PCI Code and ID Assignment Specification 1.11.
 const CLASSES: &[(u16, &str)] = &[
     (0x0000, "Non-VGA unclassified device"),
     (0x0100, "SCSI storage controller"),
@@ -54,18 +54,18 @@ const VENDORS: &[(u16, &str)] = &[
     (0x8086, "Intel"),
 ];
 
-/// A class in words; `None` for one that is not known. `class` has 24 bits.
+/// Name of a class; `None` if it is unknown. `class` has 24 bits.
 pub fn class_name(class: u32) -> Option<&'static str> {
     let wanted = (class >> 8) as u16;
     CLASSES.iter().find(|(class, _)| *class == wanted).map(|(_, name)| *name)
 }
 
-/// A vendor's name, where it is built in.
+/// Built-in name of a vendor.
 pub fn vendor_name(vendor: u16) -> Option<&'static str> {
     VENDORS.iter().find(|(known, _)| *known == vendor).map(|(_, name)| *name)
 }
 
-/// The names of some vendors and devices.
+/// Names of some vendors and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Names {
     vendors: BTreeMap<u16, String>,
@@ -73,7 +73,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Looks these devices up in the text of a `pci.ids`. What is built in serves where it has no vendor.
+    /// Looks up these devices in the text of a `pci.ids`. Falls back to the built-in vendor names.
     pub fn find(text: &str, wanted: &BTreeSet<(u16, u16)>) -> Self {
         let mut names = Self::default();
         let mut vendor = None;
@@ -117,7 +117,7 @@ impl Names {
     }
 }
 
-/// Four hexadecimal digits and a name.
+/// Parses four hexadecimal digits and a name.
 fn entry(line: &str) -> Option<(u16, &str)> {
     let (id, name) = line.split_at_checked(4)?;
     let id = u16::from_str_radix(id, 16).ok()?;

@@ -1,4 +1,4 @@
-//! What a survey tells beside the tree: what was written, and what is not as it should be.
+//! Results of a survey besides the tree: what was written, and what is wrong.
 
 use std::fmt;
 
@@ -9,106 +9,106 @@ use super::function::{Buses, Window};
 use super::place::Bdf;
 use super::survey::FUNCTIONS_MAX;
 
-/// Something that was written and stays.
+/// A lasting change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Change {
-    /// A bridge's bus numbers.
+    /// A bridge got bus numbers.
     Buses {
         /// The bridge.
         at: Bdf,
-        /// What they are now.
+        /// The new numbers.
         buses: Buses,
     },
-    /// A bridge's windows; it forwards memory requests now, and what is behind it may send some.
+    /// A bridge got windows. It now forwards memory requests, and devices behind it may send some.
     Windows {
         /// The bridge.
         at: Bdf,
-        /// Below 4 GiB.
+        /// The window below 4 GiB.
         memory: Option<Window>,
-        /// For prefetchable memory.
+        /// The window for prefetchable memory.
         prefetchable: Option<Window>,
     },
-    /// A BAR; the function answers memory requests now.
+    /// A BAR got an address. The function now answers memory requests.
     Bar {
         /// The function.
         at: Bdf,
         /// The BAR's number.
         index: u8,
-        /// What stands in it now.
+        /// The new address.
         address: u64,
     },
 }
 
-/// Something that is not as it should be.
+/// A problem that the survey found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Note {
-    /// A function that never became ready.
+    /// A function never became ready.
     NotReady {
         /// The function.
         at: Bdf,
-        /// How often it was asked.
+        /// Number of attempts.
         attempts: u32,
     },
-    /// A function that did not answer with a completion, so the rest of its bus was left alone.
+    /// A function sent no completion, so the rest of its bus was left alone.
     NoAnswer {
         /// The function.
         at: Bdf,
-        /// What came in its place.
+        /// The answer instead of a completion.
         answer: String,
     },
-    /// A function that answered first, and then did not.
+    /// A function stopped answering.
     Lost {
         /// The function.
         at: Bdf,
     },
-    /// A bridge without bus numbers: what is behind it was not looked at.
+    /// A bridge has no bus numbers. What is behind it was not examined.
     NotNumbered {
         /// The bridge.
         at: Bdf,
     },
-    /// A bridge whose bus numbers make no sense: what is behind it was not looked at.
+    /// A bridge's bus numbers are invalid. What is behind it was not examined.
     OddBuses {
         /// The bridge.
         at: Bdf,
         /// Its numbers.
         buses: Buses,
     },
-    /// No bus number is left for a bridge: what is behind it was not looked at.
+    /// No bus number is left for a bridge. What is behind it was not examined.
     NoBusLeft {
         /// The bridge.
         at: Bdf,
     },
-    /// A bridge that does not keep the bus numbers that it is given.
+    /// A bridge does not keep the bus numbers that were written.
     BusesNotKept {
         /// The bridge.
         at: Bdf,
     },
-    /// More functions than asmpatch looks at.
+    /// There are more functions than asmpatch examines.
     TooMany,
-    /// A list of capabilities that does not end as it should.
+    /// A list of capabilities is malformed.
     Capabilities {
         /// The function.
         at: Bdf,
         /// What is wrong with it.
         fault: CapabilityFault,
     },
-    /// A BAR whose answer to the question for its size makes no sense.
+    /// A BAR returned an invalid size.
     OddBar {
         /// The function.
         at: Bdf,
         /// The BAR's number.
         index: u8,
     },
-    /// A bridge that is closed to memory requests, while BARs in the tree have addresses.
+    /// A bridge forwards no memory requests although BARs in the tree have addresses.
     Closed {
         /// The bridge.
         at: Bdf,
     },
-    /// A BAR for which there is no room.
+    /// There is no room for a BAR.
     NoRoom {
         /// The function.
         at: Bdf,
@@ -117,13 +117,13 @@ pub enum Note {
         /// Its size.
         size: u64,
     },
-    /// A link below what both ends can.
+    /// A link is slower or narrower than both its ends support.
     Slow {
         /// The function at its lower end.
         at: Bdf,
-        /// What it trained to.
+        /// Rate that the link trained to.
         link: LinkRate,
-        /// What both ends can.
+        /// Rate that both ends support.
         can: LinkRate,
     },
     /// The link went down during the survey.

@@ -1,4 +1,4 @@
-//! TLPs on the open firmware: F0.
+//! TLPs on the open firmware, by F0.
 
 use super::engine::{EngineError, TlpEngine};
 use crate::bridge::OpenBridge;

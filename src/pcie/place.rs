@@ -1,10 +1,10 @@
-//! A function's place: bus, device, function.
+//! The address of a function: bus, device and function number.
 
 use std::fmt;
 
 use crate::bridge::open::Tlp;
 
-/// Bus, device and function, written as `lspci` does: `04:00.0`.
+/// Bus, device and function number, written as in `lspci`: `04:00.0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bdf {
     /// Bus.
@@ -19,7 +19,7 @@ impl Bdf {
     /// The bridge's own root port.
     pub const ROOT: Self = Self::new(0, 0, 0);
 
-    /// A place; bits of `device` and `function` that no place has are dropped.
+    /// Creates an address. Drops invalid bits of `device` and `function`.
     pub const fn new(bus: u8, device: u8, function: u8) -> Self {
         Self { bus, device: device & 0x1F, function: function & 0x07 }
     }

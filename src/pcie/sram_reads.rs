@@ -1,10 +1,10 @@
-//! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: by F2 on open firmware, and on the
-//! vendor's with nothing but the status patch.
+//! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: with F2 on open firmware, and on
+//! the vendor's with only the status patch.
 //!
-//! READ(16) sets the SRAM's DMA up as the open firmware's F2 does, and so does a handful of E5. Either way the data go to
-//! the host once something on PCIe writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip
-//! model; the open firmware's README and `test_sram_verify.py`, where F2 waits for the same. Neither way was ever run on
-//! silicon: a good bet, not a fact.
+//! READ(16) sets up the SRAM's DMA as the open firmware's F2 does, and so do a few E5. Either way the data goes to the
+//! host once a PCIe device writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip model;
+//! the open firmware's README and `test_sram_verify.py`, where F2 waits for the same. Neither was ever run on silicon:
+//! expect it to work, but don't rely on it.
 
 use std::time::Duration;
 
@@ -21,48 +21,48 @@ use crate::bridge::{
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
-/// Bytes of a sector, of a slot of the SRAM, and of all of it.
+/// Bytes of a sector, of a slot of the SRAM, and of the whole SRAM.
 const SECTOR: usize = 512;
 const SLOT: usize = 0x4000;
 const SRAM: usize = 0x8_0000;
-/// The most bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
+/// Maximum number of bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
 const READ_MAX: usize = 0x1_0000;
 
-/// The submission queue in XDATA and on PCIe, 64 bytes a command; the completion queue on PCIe, 16 bytes an entry. Source:
-/// c:0x1BF6; c:0x2465.
+/// The submission queue in XDATA and on PCIe, 64 bytes a command, and the completion queue on PCIe, 16 bytes an entry.
+/// Source: c:0x1BF6; c:0x2465.
 const COMMANDS: u16 = 0xA000;
 const COMMANDS_ADDRESS: u64 = 0x0082_0000;
 const COMMAND_LEN: u16 = 0x40;
 const ENTRIES_ADDRESS: u64 = 0x0082_8000;
 const ENTRY_LEN: u64 = 0x10;
-/// Where open firmware's F2 waits for an entry, whichever it is. Source: the open firmware's README and
+/// Address at which open firmware's F2 waits for any entry. Source: the open firmware's README and
 /// `test_sram_verify.py`.
 const OPEN_ENTRY_ADDRESS: u64 = 0x0082_2000;
-/// Places in either queue of the vendor's firmware.
+/// Number of entries in either queue of the vendor's firmware.
 const PLACES: u8 = 32;
-/// The firmware's variables of the queues: where its next command goes (0x0456), where it looks for the next entry
-/// (0x045A), the phase that it has seen there (0x0466). Source: c:0x5359, c:0x2608.
+/// The firmware's queue variables: the index of its next command (0x0456), the index of the next entry (0x045A), and
+/// the phase it has seen there (0x0466). Source: c:0x5359, c:0x2608.
 const QUEUES: XdataAddress = XdataAddress::main(0x0456);
 const QUEUES_LEN: usize = 0x11;
-/// The SRAM's first free slot, which the next READ(16) takes. Source: c:0x129E.
+/// The SRAM's first free slot, which the next READ(16) uses. Source: c:0x129E.
 const FIRST_FREE: XdataAddress = XdataAddress::main(0xCE60);
-/// What a GPU runtime's initialisation leaves, without which READ(16) is refused.
+/// Values that a GPU runtime's initialisation leaves. Without them READ(16) is refused.
 const INITIALISED: [(u16, u8); 3] = [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04)];
-/// The queue slot that a DMA of ours has: the last, which commands reach last.
+/// The queue slot for our DMA: the last one, which commands reach last.
 const QUEUE_SLOT: u8 = 0x1F;
-/// What the firmware counts for that slot. Unless both are 0, every 256th read sends a status that nobody asked for.
+/// The firmware's counters for that slot. Unless both are 0, every 256th read sends an unexpected status.
 const SLOT_COUNTERS: [u16; 2] = [0x0536, 0x00E1];
 
-/// Why data did not come.
+/// Reasons a read failed.
 #[derive(Debug, Error, Diagnostic)]
 pub enum SramReadError {
-    /// The transport can't carry it.
+    /// The transport does not support this method.
     #[error("{way} needs UAS with streams; the unit is on {kind}")]
     #[diagnostic(code(asmpatch::sram::transport))]
     Transport {
-        /// The way, in words.
+        /// The method, in words.
         way: &'static str,
-        /// What it is on.
+        /// The transport.
         kind: TransportKind,
     },
     /// READ(16) would be refused.
@@ -71,56 +71,56 @@ pub enum SramReadError {
     NotInitialised {
         /// The variable.
         at: u16,
-        /// What it holds.
+        /// Its value.
         found: u8,
-        /// What it should.
+        /// The expected value.
         expected: u8,
     },
-    /// Something that this way does not move.
+    /// The method can't read this length.
     #[error("{way} moves {limit}; {found} bytes were asked for")]
     #[diagnostic(code(asmpatch::sram::length))]
     Length {
-        /// The way, in words.
+        /// The method, in words.
         way: &'static str,
-        /// What it moves, in words.
+        /// Its limit, in words.
         limit: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         found: usize,
     },
-    /// The firmware's variables are not what its code keeps in them.
+    /// The firmware's variables have values that its code never writes.
     #[error("the firmware's queues look strange: {what}")]
     #[diagnostic(code(asmpatch::sram::queues))]
     Queues {
         /// What was found.
         what: String,
     },
-    /// Nobody wrote the completion entry.
+    /// No device wrote the completion entry.
     #[error("no device completed {way} within {deadline:?}")]
     #[diagnostic(code(asmpatch::sram::no_completion))]
     NoCompletion {
-        /// The way, in words.
+        /// The method, in words.
         way: &'static str,
-        /// How long it was waited for.
+        /// Time waited.
         deadline: Duration,
     },
-    /// Nobody wrote it, and the unit stays silent.
+    /// No device wrote the completion entry, and the unit stays silent.
     #[error("no device completed {way}, and the unit does not come back: {source}")]
     #[diagnostic(code(asmpatch::sram::power))]
     Power {
-        /// The way, in words.
+        /// The method, in words.
         way: &'static str,
-        /// What it met.
+        /// The error of the recovery.
         source: CommandError,
     },
-    /// It brought another number of bytes.
+    /// The read returned another number of bytes.
     #[error("{way} brought {found} bytes, expected {expected}")]
     #[diagnostic(code(asmpatch::sram::short))]
     Short {
-        /// The way, in words.
+        /// The method, in words.
         way: &'static str,
-        /// Bytes asked for.
+        /// Bytes requested.
         expected: usize,
-        /// Bytes that came.
+        /// Bytes received.
         found: usize,
     },
     /// A command failed.
@@ -131,11 +131,11 @@ pub enum SramReadError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Control(#[from] ControlError),
-    /// The device could not be told.
+    /// The device could not be set up.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
-    /// The device could not be told, or has failed.
+    /// The device could not be set up, or has failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Device(#[from] TinyGpuError),
@@ -151,7 +151,7 @@ const READ16: &str = "READ(16)";
 const DMA: &str = "a DMA started by E5";
 const F2: &str = "F2";
 
-/// The queues as the firmware has them.
+/// The queues' positions in the firmware.
 struct Queues {
     tail: u8,
     head: u8,
@@ -159,7 +159,7 @@ struct Queues {
 }
 
 impl Queues {
-    /// Where the next completion entry goes.
+    /// The next completion entry.
     fn entry(&self, command_id: [u8; 2], command_at: Option<u64>) -> Entry {
         let mut bytes = [0; 16];
         bytes[12..14].copy_from_slice(&command_id);
@@ -169,15 +169,15 @@ impl Queues {
 }
 
 impl<T: Transport> Bridge<T> {
-    /// READ(16) from the SRAM's start: 1 to 128 sectors, over UAS with streams, on a unit that is
-    /// [initialised](Bridge::initialise). While it is under way no E4 and no E5 is answered, so the device is told
-    /// beforehand: `tell` gets the entry that it has to write once the command stands in the submission queue.
+    /// Reads from the SRAM's start with READ(16): 1 to 128 sectors, over UAS with streams, on a unit that is
+    /// [initialised](Bridge::initialise). During the command the unit answers no E4 and no E5, so the device is set up
+    /// beforehand: `tell` gets the entry that the device has to write once the command is in the submission queue.
     ///
-    /// Slots and counters that a WRITE(16) left are cleared first; its own the firmware clears when it ends.
+    /// Clears slots and counters that a WRITE(16) left first. The firmware clears the READ(16)'s own when it ends.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes it, [`SramReadError::NoCompletion`] after `timeout`: the unit is
-    /// then free again, and no longer initialised.
+    /// [`SramReadError`]. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`.
+    /// The unit is then free again, and no longer initialised.
     pub fn read_sram_by_read16<E: Into<SramReadError>>(
         &mut self,
         buffer: &mut [u8],
@@ -214,13 +214,13 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// Lets the SRAM's DMA send from a slot of 16 KiB on, by E5 alone, over UAS with streams: 1 to 1,024 sectors, as far as
-    /// the SRAM goes. There is no command and no status. E4, E5 and TLPs go on meanwhile, so `tell` tells the device once the
-    /// DMA is armed: it gets the entry that it has to write at once.
+    /// Makes the SRAM's DMA send from a slot of 16 KiB on, with E5 only, over UAS with streams: 1 to 1,024 sectors, up
+    /// to the SRAM's end. There is no command and no status. E4, E5 and TLPs work meanwhile, so `tell` sets up the
+    /// device once the DMA is armed: it gets the entry that the device has to write at once.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes it, [`SramReadError::NoCompletion`] after `timeout`. Whatever goes
-    /// wrong once the DMA is armed, the port is reset, so that the DMA forgets it; the initialisation may be gone then.
+    /// [`SramReadError`]. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`.
+    /// After any error of an armed DMA the port is reset, which disarms the DMA and may clear the initialisation.
     pub fn read_sram_by_dma<E: Into<SramReadError>>(
         &mut self,
         first_slot: u8,
@@ -245,13 +245,13 @@ impl<T: Transport> Bridge<T> {
             (0xC415, end),
             (0xC426, sectors_high),
             (0xC427, sectors_low),
-            // To the host, and started by 0xC429.
+            // Direction to the host, started by 0xC429.
             (0xC412, 0x02),
             (0xC429, first_slot),
         ];
         self.write_all(SLOT_COUNTERS.map(|at| (at, 0)).into_iter().chain(setup))?;
         if let Err(error) = tell(self, queues.entry([first_slot, QUEUE_SLOT], None)) {
-            // Nobody will complete it: only a reset of the port makes the DMA forget it.
+            // No device will complete the transfer. Only a port reset disarms the DMA.
             let _ = self.transport_mut().read_spare_stream(buffer, Duration::ZERO);
             return Err(error.into());
         }
@@ -262,7 +262,7 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// What a time-out means, which the transport has already recovered from.
+    /// Finds the error for a time-out that the transport has already recovered from.
     fn not_completed(&mut self, way: &'static str, error: TransportError) -> SramReadError {
         let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
         match self.is_ready() {
@@ -293,11 +293,12 @@ impl<T: Transport> Bridge<T> {
 }
 
 impl OpenBridge {
-    /// F2 towards the host, from a slot of 16 KiB on: arms the SRAM's DMA, lets the device be told by `tell`, and takes the
-    /// data. `tell` gets the entry that the device has to write once the data are in the SRAM.
+    /// Reads the SRAM with F2 from a slot of 16 KiB on: arms the DMA, lets `tell` set up the device, and receives the
+    /// data. `tell` gets the entry that the device has to write once the data is in the SRAM.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes it, [`ControlError::BulkTimeout`]: the DMA stays armed then.
+    /// [`SramReadError`]. Without a device that completes the read, [`ControlError::BulkTimeout`]; the DMA stays armed
+    /// then.
     pub fn sram_read<E: Into<SramReadError>>(
         &mut self,
         first_slot: u8,

@@ -1,4 +1,4 @@
-//! The tree behind a bridge: functions found, bus numbers given where there are none, BARs sized.
+//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs.
 
 use serde::Serialize;
 
@@ -14,66 +14,65 @@ use super::note::{Change, Note};
 use super::place::Bdf;
 use crate::bridge::open::{Completion, CompletionStatus, Tlp};
 
-/// More functions than this are no tree behind a dock.
+/// Maximum number of functions. No tree behind a dock has more.
 pub(super) const FUNCTIONS_MAX: usize = 256;
-/// What a function answers to a read of its IDs while it is not ready, where its root port hides the retries from
-/// software. Source: PCI Express base specification 4.0, 2.3.2.
+/// IDs of a function that is not ready, if its root port hides the retries from software. Source: PCI Express base
+/// specification 4.0, 2.3.2.
 const NOT_READY: u32 = 0xFFFF_0001;
-/// Where the BARs' registers are: those of an endpoint, of which a bridge has the first two.
+/// Offsets of an endpoint's BAR registers. A bridge has the first two.
 const BARS: [u16; 6] = [0x10, 0x14, 0x18, 0x1C, 0x20, 0x24];
 
-/// What a survey may change.
+/// Changes that a survey may make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope {
-    /// Give bus numbers to bridges that have none. What stands behind such a bridge isn't seen without.
+    /// Assign bus numbers to bridges without any. Otherwise devices behind such a bridge stay invisible.
     pub buses: bool,
-    /// Give windows to bridges, where no BAR in the tree has an address yet.
+    /// Assign windows to bridges if no BAR in the tree has an address yet.
     pub windows: bool,
-    /// Ask BARs for their size: all ones are written to each and what stood there is put back. Memory decoding is off
-    /// meanwhile.
+    /// Size the BARs: writes all ones to each and restores its value. Memory decoding is off meanwhile.
     pub sizes: bool,
-    /// Look at the extended capabilities, too, which many devices have a dozen of.
+    /// Read the extended capabilities too. Many devices have a dozen.
     pub extended: bool,
 }
 
 impl Scope {
-    /// Nothing is written.
+    /// Writes nothing.
     pub const READ_ONLY: Self = Self { buses: false, windows: false, sizes: false, extended: false };
-    /// What is missing is assigned, BARs apart.
+    /// Assigns what is missing, except BARs.
     pub const USUAL: Self = Self { buses: true, windows: true, sizes: true, extended: false };
 }
 
-/// What a survey found.
+/// Result of a survey.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Survey {
     /// The link below the bridge.
     pub link: Link,
-    /// The functions, each behind the bridge above it.
+    /// The functions, each after the bridge above it.
     pub functions: Vec<Function>,
-    /// What was written.
+    /// What the survey wrote.
     pub changes: Vec<Change>,
-    /// What is not as it should be.
+    /// Problems that it found.
     pub notes: Vec<Note>,
 }
 
 impl Survey {
-    /// The functions directly behind a bridge, by their indices; those on bus 0 for `None`.
+    /// The functions directly behind a bridge, as indices; those on bus 0 for `None`.
     pub fn behind(&self, bridge: Option<usize>) -> impl Iterator<Item = usize> {
         (0..self.functions.len()).filter(move |index| self.functions[*index].parent == bridge)
     }
 
-    /// The function at a place.
+    /// The function at an address.
     pub fn at(&self, at: Bdf) -> Option<&Function> {
         self.functions.iter().find(|function| function.at == at)
     }
 }
 
 impl<E: TlpEngine> Pcie<'_, E> {
-    /// Finds everything behind the bridge, and changes no more than `scope` allows.
+    /// Finds everything behind the bridge, and makes no other changes than `scope` allows.
     ///
     /// # Errors
-    /// [`PcieError`]; [`PcieError::LinkDown`] where there is no link. Devices that misbehave are notes, no errors.
+    /// [`PcieError`]; [`PcieError::LinkDown`] if there is no link. Devices that misbehave are notes, not errors.
     pub fn survey(&mut self, scope: Scope) -> Result<Survey, PcieError> {
         let link = self.link()?;
         if !link.is_up {
@@ -104,11 +103,11 @@ impl<E: TlpEngine> Pcie<'_, E> {
         Ok(survey)
     }
 
-    /// Asks a function's BARs for their sizes. `registers` is what stood in them when it was found.
+    /// Sizes a function's BARs. `registers` are their values when the function was found.
     fn size_bars(&mut self, survey: &mut Survey, index: usize, registers: &[u32]) -> Result<(), PcieError> {
         let function = &mut survey.functions[index];
         let (at, registers) = (function.at, &registers[..function.bar_registers()]);
-        // The root port's are the firmware's business.
+        // The root port's BARs belong to the firmware.
         if registers.is_empty() || function.parent.is_none() || survey.notes.contains(&Note::Lost { at }) {
             return Ok(());
         }
@@ -124,7 +123,7 @@ impl<E: TlpEngine> Pcie<'_, E> {
         let masks = self.config_all(at, &asks).map(|mut answers| answers.split_off(registers.len()));
         let mut back = Vec::with_capacity(registers.len() + 1);
         for (index, (offset, register)) in bars().enumerate() {
-            // What took none of the ones holds what it held.
+            // A register that took none of the ones still has its value.
             if masks.as_ref().map_or(true, |masks| masks[index] != *register) {
                 back.push(at.write(*offset, *register));
             }
@@ -140,7 +139,7 @@ impl<E: TlpEngine> Pcie<'_, E> {
     }
 }
 
-/// Notes each link that is slower or narrower than both its ends can.
+/// Adds a note for each link that is slower or narrower than both its ends support.
 fn note_slow_links(survey: &mut Survey) {
     let slow = survey.functions.iter().filter_map(|function| {
         // All functions of a device show its link.
@@ -154,20 +153,20 @@ fn note_slow_links(survey: &mut Survey) {
     survey.notes.extend(slow);
 }
 
-/// A survey under way.
+/// A survey in progress.
 struct Walk<'w, 'a, E> {
     pcie: &'w mut Pcie<'a, E>,
     scope: Scope,
     survey: Survey,
-    /// What the registers of each function's BARs hold.
+    /// Values of each function's BAR registers.
     bars: Vec<[u32; BARS.len()]>,
 }
 
 impl<E: TlpEngine> Walk<'_, '_, E> {
-    /// Finds the functions of a bus, and then what is behind its bridges.
+    /// Finds the functions of a bus, and then those behind its bridges.
     fn bus(&mut self, bus: u8, parent: Option<usize>) -> Result<(), PcieError> {
         let has_link = |above: &Function| {
-            // A bridge whose type nobody knows is taken for a port with a link below.
+            // A bridge of unknown type is treated as a port with a link below.
             above.capabilities.express().is_none_or(|express| express.has_link_below())
         };
         let has_device_0_alone = match parent {
@@ -177,7 +176,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         };
         let first = self.survey.functions.len();
         let devices: Vec<_> = (0..if has_device_0_alone { 1 } else { 32 }).map(|n| Bdf::new(bus, n, 0)).collect();
-        // Most places on a switch's own bus are empty: they are all asked at once.
+        // Most places on a switch's own bus are empty, so all are asked at once.
         let asked = if has_device_0_alone { vec![None] } else { self.ask(&devices)? };
         for (at, asked) in devices.into_iter().zip(asked) {
             if !self.device(at, parent, asked)? {
@@ -192,13 +191,13 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(())
     }
 
-    /// What each place answers at first to the question who is there.
+    /// Asks each place for its IDs, and returns the first answers.
     fn ask(&mut self, places: &[Bdf]) -> Result<Vec<Option<Completion>>, PcieError> {
         let tlps: Vec<Tlp> = places.iter().map(|at| at.read(0)).collect();
         self.pcie.completions(&tlps)
     }
 
-    /// Finds a device's functions; `false` where its bus is better left alone. `asked` is what the first has answered.
+    /// Finds a device's functions. Returns `false` if its bus is better left alone. `asked` is the first answer.
     fn device(&mut self, at: Bdf, parent: Option<usize>, asked: Option<Completion>) -> Result<bool, PcieError> {
         let mut functions = vec![(at, asked)].into_iter();
         while let Some((at, asked)) = functions.next() {
@@ -235,8 +234,8 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(true)
     }
 
-    /// The IDs of a function; `None` where nobody answers, or with all ones. `asked` is its first answer, where it was
-    /// asked already.
+    /// Reads the IDs of a function; `None` if no function answers, or all bits are ones. `asked` is its first answer,
+    /// if there is one already.
     fn ids(&mut self, at: Bdf, mut asked: Option<Completion>) -> Result<Option<u32>, PcieError> {
         let tlp = at.read(0);
         let mut attempts = 0;
@@ -259,7 +258,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         }
     }
 
-    /// Reads a function's header and capabilities; whether its device has more functions.
+    /// Reads a function's header and capabilities. Returns whether its device has more functions.
     fn function(&mut self, at: Bdf, parent: Option<usize>, ids: u32) -> Result<bool, PcieError> {
         let mut header = [0; 16];
         match self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset))) {
@@ -295,7 +294,8 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(is_multi_function)
     }
 
-    /// The bus behind a bridge, numbered now where it may be; `None` for what is no bridge or can't be passed.
+    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is no bridge or can't be
+    /// passed.
     fn secondary(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
         let function = &self.survey.functions[index];
         let (at, Some(buses)) = (function.at, function.buses()) else { return Ok(None) };
@@ -309,7 +309,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(None)
     }
 
-    /// Whether a bridge's numbers are its own, and within those of the bridge above.
+    /// Whether a bridge's numbers are unique, and within those of the bridge above.
     fn fits(&self, index: usize, buses: Buses) -> bool {
         let within = self.survey.functions[index].parent.is_none_or(|above| {
             self.survey.functions[above]
@@ -323,7 +323,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             && others.filter_map(|(_, other)| other.buses()).all(|other| other.secondary != buses.secondary)
     }
 
-    /// Gives a bridge the next bus number, and the bridges above room for it.
+    /// Assigns the next bus number to a bridge, and extends the bridges above.
     fn number(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
         let at = self.survey.functions[index].at;
         let above: Vec<usize> =
@@ -337,7 +337,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             self.survey.notes.push(Note::NoBusLeft { at });
             return Ok(None);
         };
-        // What is numbered beside the bridges above must not get behind them.
+        // Buses numbered beside the bridges above must not get behind them.
         let stands_in_the_way = |bridge: &usize| {
             let mut functions = self.survey.functions.iter().enumerate();
             self.survey.functions[*bridge].buses().is_some_and(|grows| {
@@ -369,7 +369,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         Ok(Some(secondary))
     }
 
-    /// Writes a bridge's bus numbers; `false` where they don't stay.
+    /// Writes a bridge's bus numbers. Returns `false` if the bridge does not keep them.
     fn write_buses(&mut self, index: usize, buses: Buses) -> Result<bool, PcieError> {
         let at = self.survey.functions[index].at;
         let value = u32::from_le_bytes([buses.primary, buses.secondary, buses.subordinate, 0]);

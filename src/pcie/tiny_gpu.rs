@@ -1,5 +1,5 @@
-//! tiny-gpu's card, as a host drives it: program and data go in by memory writes, the result comes by memory reads, or
-//! the card sends it to host memory itself.
+//! Driver of tiny-gpu's card: writes program and data by memory writes. The result comes back by memory reads, or the
+//! card sends it to host memory itself.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -16,76 +16,76 @@ use crate::tiny_gpu::registers::{
     SEND_FROM, SENT, STATUS, VENDOR, WAITS,
 };
 
-/// Where this driver puts a program in the card's memory, and where the data memory's 256 bytes.
+/// Offsets of the program and of the data memory's 256 bytes in the card's memory.
 const PROGRAM: u32 = 0;
 const DATA: u32 = 0x400;
 
-/// Why the card did not do a job.
+/// Reasons the card did not do a job.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum TinyGpuError {
-    /// A request to it failed.
+    /// A request to the card failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
-    /// It has no address.
+    /// The card has no address.
     #[error("the tiny-gpu at {at} has BARs without an address")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_address))]
     NoAddress {
         /// The card.
         at: Bdf,
     },
-    /// Something else answers where its registers should be.
+    /// Another device answers at the address of the card's registers.
     #[error("the device at {at} has tiny-gpu's IDs, and its registers begin with {found:#010x}, expected \"TGPU\"")]
     #[diagnostic(code(asmpatch::tiny_gpu::other_device))]
     OtherDevice {
         /// The device.
         at: Bdf,
-        /// What its first register reads.
+        /// Value of its first register.
         found: u32,
     },
-    /// A job that can't be given to it: nothing was sent.
+    /// The job is invalid. Nothing was sent.
     #[error("{what}")]
     #[diagnostic(code(asmpatch::tiny_gpu::job))]
     Job {
         /// What is wrong with it.
         what: String,
     },
-    /// It has tried.
+    /// The card tried and failed.
     #[error("the tiny-gpu at {at}: {fault}")]
     #[diagnostic(forward(fault))]
     Fault {
         /// The card.
         at: Bdf,
-        /// What its status tells.
+        /// The fault in its status.
         fault: CardFault,
     },
-    /// It has neither done what it was told nor said why not.
+    /// The card has neither done the job nor reported a fault.
     #[error("the tiny-gpu at {at} has the status {status:#x} after a job, expected {expected:#x}")]
     #[diagnostic(code(asmpatch::tiny_gpu::status))]
     Status {
         /// The card.
         at: Bdf,
-        /// What it reads.
+        /// Its status.
         status: u32,
-        /// What it should.
+        /// The expected status.
         expected: u32,
     },
 }
 
-/// A completion entry: 16 bytes that the card writes behind the data.
+/// A completion entry: 16 bytes that the card writes after the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
-    /// PCIe address of its place in a completion queue.
+    /// PCIe address of the entry in a completion queue.
     pub to: u64,
-    /// The entry.
+    /// Contents of the entry.
     pub bytes: [u8; 16],
-    /// PCIe address of the place in a submission queue where the command will stand that it completes: the card waits
-    /// for it, and puts the command's ID into the entry. `None`: it is written at once.
+    /// PCIe address of the command in a submission queue that the entry completes. The card waits for the command and
+    /// puts its ID into the entry. With `None` the entry is written at once.
     pub command_at: Option<u64>,
 }
 
 impl Entry {
-    /// What the card's status shows once it has been told to send it.
+    /// The card's status after it was told to send this entry.
     const fn told(entry: Option<&Self>) -> u32 {
         match entry {
             Some(Self { command_at: Some(_), .. }) => WAITS,
@@ -94,21 +94,21 @@ impl Entry {
     }
 }
 
-/// What the card sends once its program has ended.
+/// A write that the card makes once its program has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaWrite {
     /// First byte of data memory.
     pub from: u8,
-    /// Bytes; what is past data memory is the card's memory behind it.
+    /// Length in bytes. Beyond data memory follows the card's memory behind it.
     pub len: u32,
-    /// PCIe address.
+    /// Target PCIe address.
     pub to: u64,
-    /// What it writes after them.
+    /// The entry to write afterwards.
     pub entry: Option<Entry>,
 }
 
 impl DmaWrite {
-    /// What the card's registers say of it, from SEND_FROM on.
+    /// The values of the card's registers from SEND_FROM on.
     fn registers(&self) -> Vec<u32> {
         let mut registers = vec![DATA + u32::from(self.from), self.len];
         registers.extend(halves(self.to));
@@ -119,7 +119,7 @@ impl DmaWrite {
     }
 }
 
-/// An address as two registers have it.
+/// Splits an address into two registers.
 const fn halves(address: u64) -> [u32; 2] {
     [address as u32, (address >> 32) as u32]
 }
@@ -127,21 +127,21 @@ const fn halves(address: u64) -> [u32; 2] {
 /// A program with its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job<'a> {
-    /// Its words, at most 256.
+    /// The program's words, at most 256.
     pub program: &'a [u16],
-    /// Data memory from its start on, at most 256 bytes. What is not given stays as it is.
+    /// Data memory from its start on, at most 256 bytes. The rest stays unchanged.
     pub data: &'a [u8],
-    /// Threads.
+    /// Number of threads.
     pub threads: u8,
-    /// Runs it on the machine with caches.
+    /// Whether to run on the machine with caches.
     pub caches: bool,
-    /// The most cycles that it may take, up to [`CYCLES_MAX`].
+    /// Maximum number of cycles, up to [`CYCLES_MAX`].
     pub cycle_limit: u32,
-    /// What it sends.
+    /// What the card sends afterwards.
     pub send: Option<DmaWrite>,
 }
 
-/// A card that has been found, and may send.
+/// A card that was found and may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TinyGpu {
     at: Bdf,
@@ -150,7 +150,7 @@ pub struct TinyGpu {
 }
 
 impl TinyGpu {
-    /// The first card in a tree whose BARs have addresses. Lets it answer and send.
+    /// Finds the first card in a tree whose BARs have addresses, and lets it answer and send.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -174,12 +174,12 @@ impl TinyGpu {
         }
     }
 
-    /// Where it is.
+    /// Address of the card.
     pub const fn at(&self) -> Bdf {
         self.at
     }
 
-    /// Runs a program. Gives the cycles that it took.
+    /// Runs a program. Returns the number of cycles.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -207,7 +207,7 @@ impl TinyGpu {
         }
     }
 
-    /// Sends what is in the card's memory, without a run.
+    /// Sends bytes of the card's memory without a run.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -216,7 +216,7 @@ impl TinyGpu {
         self.start(pcie, SEND, send).map(drop)
     }
 
-    /// Sends a completion entry, and nothing before it.
+    /// Sends only a completion entry.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -224,7 +224,7 @@ impl TinyGpu {
         self.send(pcie, &DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) })
     }
 
-    /// Whether an entry that waited for its command has been written.
+    /// Whether an entry that waited for its command was written.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -242,7 +242,7 @@ impl TinyGpu {
         Ok(pcie.memory_write(self.registers + u64::from(at), &bytes)?)
     }
 
-    /// Starts work that sends, whose other registers stand.
+    /// Starts a send. The other registers are already set.
     fn start<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, control: u32, send: &DmaWrite) -> Result<u32, TinyGpuError> {
         let command_at = send.entry.and_then(|entry| entry.command_at);
         if let Some(at) = command_at {
@@ -254,7 +254,7 @@ impl TinyGpu {
         self.ended(pcie, ran | Entry::told(send.entry.as_ref()))
     }
 
-    /// Status, cycles of the last run, and what went wrong.
+    /// Reads the status, the cycles of the last run, and the fault.
     fn status<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>) -> Result<(u32, u32, Option<CardFault>), TinyGpuError> {
         let mut told = [0; 12];
         pcie.memory_read(self.registers + u64::from(STATUS), &mut told)?;
@@ -263,7 +263,7 @@ impl TinyGpu {
         Ok((status, cycles, CardFault::of(status, fault_at)))
     }
 
-    /// How the job ended: its cycles.
+    /// Checks how the job ended. Returns its cycles.
     fn ended<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, expected: u32) -> Result<u32, TinyGpuError> {
         let (status, cycles, fault) = self.status(pcie)?;
         match fault {
@@ -273,7 +273,7 @@ impl TinyGpu {
         }
     }
 
-    /// Reads data memory, and the card's memory behind it, by memory reads.
+    /// Reads data memory, and the card's memory behind it, through memory reads.
     ///
     /// # Errors
     /// [`TinyGpuError`].

@@ -1,7 +1,7 @@
-//! TLPs on the vendor's firmware: the chip's engine, by its registers through E4 and E5.
+//! TLPs on the vendor's firmware: through the registers of the chip's engine with E4 and E5.
 //!
-//! Source: the GPU runtime, which drives patched units so; the engine's use in 240417 (b0:0x999D-0x99AD, 0xAE10-0xAE80).
-//! The engine is ready once the firmware has had its first SCSI command, which brings the link up.
+//! Source: the GPU runtime, which drives patched units this way; the engine's use in 240417 (b0:0x999D-0x99AD,
+//! 0xAE10-0xAE80). The engine is ready once the firmware has had its first SCSI command, which brings up the link.
 
 use super::engine::{EngineError, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
@@ -15,26 +15,26 @@ const BYTE_ENABLES: u16 = 0xB217;
 const ADDRESS: u16 = 0xB218;
 const ADDRESS_HIGH: u16 = 0xB21C;
 const DATA: u16 = 0xB220;
-/// From DATA on to the byte with the completion's status in bits 7:5, 0xB22A: what one E4 brings.
+/// Bytes from DATA to 0xB22A, which has the completion's status in bits 7:5. One E4 reads them.
 const RESULT_LEN: usize = 11;
 /// 0F sends the request.
 const FIRE: u16 = 0xB254;
-/// Write 1 clears: .2 the request has gone, .1 its completion came, .0 none came in time.
+/// Write 1 clears: .2 the request was sent, .1 its completion arrived, .0 none arrived in time.
 const STATUS: u16 = 0xB296;
 
 const NO_COMPLETION: u8 = 0x01;
 const COMPLETED: u8 = 0x02;
 const GONE: u8 = 0x04;
-/// How often the status is asked for. Each is a command to the unit; the engine itself gives up by .0.
+/// Maximum number of status reads. Each is a command to the unit. The engine itself gives up with .0.
 const POLLS: u32 = 1000;
-/// How often whether a posted request has gone. It goes within one command's time; the firmware, which rings NVMe doorbells
-/// through the same engine, may have cleared the bit (b0:0xE65B).
+/// Maximum number of checks whether a posted request was sent. It is sent within one command's time. The firmware rings
+/// NVMe doorbells through the same engine, and may have cleared the bit (b0:0xE65B).
 const POSTED_POLLS: u32 = 4;
-/// Memory writes that go out with nobody looking in between: the runtime sends as many.
+/// Number of memory writes to send without a status check. The runtime sends as many.
 const MEMORY_WRITES_AT_ONCE: usize = 16;
-/// Configuration requests, each of which is looked at, that go out before the first is.
+/// Number of configuration requests to send before the first is checked.
 const CONFIG_AT_ONCE: usize = 32;
-/// The most bytes of one E4.
+/// Maximum number of bytes of one E4.
 const READ_MAX: usize = 255;
 
 /// The TLP engine of a unit that runs the vendor's firmware, patched or not.
@@ -44,12 +44,13 @@ pub struct VendorTlp<'a, T> {
     held: Held,
 }
 
-/// What the registers from FORMAT up to DATA hold: only what changes is written. The GPU runtime does the same for as long
-/// as it runs. No SCSI command that makes the firmware use the engine comes in between: this has the bridge to itself.
+/// Values of the registers from FORMAT up to DATA, so that only changes are written. The GPU runtime does the same as
+/// long as it runs. No SCSI command that makes the firmware use the engine can intervene: this value has the bridge to
+/// itself.
 type Held = [Option<u8>; (DATA - FORMAT) as usize];
 const UNKNOWN: Held = [None; (DATA - FORMAT) as usize];
 
-/// What is read of one request.
+/// The values read for one request.
 #[derive(Default, Clone, Copy)]
 struct Answer {
     status: [u8; 1],
@@ -57,7 +58,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// How the request ended; `None` where it has not yet.
+    /// The request's completion; `None` if it has not ended.
     fn completion(&self) -> Option<Completion> {
         let [a, b, c, d, .., completion] = self.result;
         let data = u32::from_be_bytes([a, b, c, d]);
@@ -73,7 +74,7 @@ impl Answer {
         Some(Completion { status, data })
     }
 
-    /// What brings it. The status first: the result that stands there with it is this request's.
+    /// The steps that read the answer. The status comes first: a result read after it belongs to this request.
     fn steps(&mut self, tlp: &Tlp) -> impl Iterator<Item = XdataStep<'_>> {
         let all = [
             XdataStep::Read(XdataAddress::main(STATUS), &mut self.status),
@@ -84,16 +85,17 @@ impl Answer {
 }
 
 impl<'a, T: Transport> VendorTlp<'a, T> {
-    /// The engine of this bridge. Only where no SSD is behind it: the firmware uses the same engine for one.
+    /// The engine of this bridge. Use it only if there is no SSD behind the bridge: the firmware uses the same engine
+    /// for one.
     pub const fn new(bridge: &'a mut Bridge<T>) -> Self {
         Self { bridge, held: UNKNOWN }
     }
 
-    /// Sends requests one behind the other; what is read of each.
+    /// Sends requests in sequence, and returns the values read for each.
     fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<Answer>, EngineError> {
         let mut answers = vec![Answer::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
-        // Unless all of it goes through, nobody knows how much of it did.
+        // If any of it fails, nobody knows how much was written.
         let mut held = std::mem::replace(&mut self.held, UNKNOWN);
         for (tlp, answer) in tlps.iter().zip(&mut answers) {
             let mut write = |at: u16, bytes: &[u8]| {
@@ -124,7 +126,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
         Ok(answers)
     }
 
-    /// Asks until the request has ended.
+    /// Polls until the request has ended.
     fn ended(&mut self, tlp: &Tlp, mut answer: Answer) -> Result<Option<Completion>, EngineError> {
         let is_posted = tlp.kind.is_posted();
         for _ in 0..if is_posted { POSTED_POLLS } else { POLLS } {
@@ -141,8 +143,8 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 }
 
-/// How many requests at the front may go out with nobody looking in between: memory writes, which are posted; and
-/// configuration requests, which [`TlpEngine::tlps`] lets be repeated.
+/// Number of requests at the front to send without checks in between: memory writes, which are posted; and
+/// configuration requests, which [`TlpEngine::tlps`] allows to be repeated.
 fn at_once(tlps: &[Tlp]) -> usize {
     let is_config = |tlp: &&Tlp| !matches!(tlp.kind, TlpKind::MemoryRead | TlpKind::MemoryWrite);
     match tlps[0].kind {
@@ -172,7 +174,7 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
                     completions.push(self.ended(tlp, answer)?);
                 }
             } else {
-                // One was late, and the next was sent into its way: all are asked again, one at a time.
+                // One was late, and the next was sent while it was pending. Send all again, one at a time.
                 for tlp in group {
                     let answer = self.send(std::slice::from_ref(tlp))?[0];
                     completions.push(self.ended(tlp, answer)?);

@@ -21,7 +21,7 @@ const REACH: u64 = 1024;
 /// Times TLPs at one size: one request and its completion, or a batch of writes until the unit has taken all.
 ///
 /// # Errors
-/// Where the wire failed or Ctrl-C was pressed. No answer, a refusal and a status other than success are outcomes.
+/// If the wire failed or Ctrl-C was pressed. No answer, a refusal and a status other than success are outcomes.
 pub(super) fn measure<E: TlpEngine>(
     engine: &mut E,
     point: Point,

@@ -19,7 +19,7 @@ use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
 use crate::scsi::uas::StatusIu;
 use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
 
-/// Where running firmware keeps its version. Source: cyrozap's notes.
+/// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 /// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
@@ -54,7 +54,7 @@ pub enum Fault {
     Hung {
         /// How the run ended.
         outcome: Outcome,
-        /// Where the CPU is.
+        /// Address of the instruction at which the CPU is.
         at: Option<CodeAddress>,
     },
     /// The image gave a wrong answer.

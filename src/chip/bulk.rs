@@ -19,7 +19,7 @@ const OUT_LENGTH: u16 = 0x910D;
 
 /// 0x8000: the data buffer, the source of IN packets.
 const DATA_BUFFER: usize = 0x8000;
-/// 0x7000: where an OUT packet goes.
+/// 0x7000: the buffer for OUT packets.
 const DROP_IN: u8 = 0x01;
 const ARM_IN: u8 = 0x02;
 const DROP_OUT: u8 = 0x08;

@@ -71,7 +71,7 @@ impl<F> fmt::Debug for Chip<F> {
 }
 
 impl<F> Chip<F> {
-    /// Where the CPU is: the program counter, with the code bank in bit 16.
+    /// The program counter, with the code bank in bit 16.
     pub fn pc(&self) -> u32 {
         u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
     }

@@ -32,7 +32,7 @@ pub struct VirtualPipes {
     /// Submitted transfers, oldest first. On one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
-    /// Where traffic is recorded.
+    /// The bus on which traffic is recorded.
     bus: Option<Bus>,
     /// The recorded unit, once something has moved.
     recorder: Option<Device>,

@@ -69,7 +69,7 @@ pub struct VirtualPort {
     unit: SharedBridge,
     /// Number of the attachment that was last opened. A later one means that the unit has come back.
     opened: u64,
-    /// Where traffic is recorded.
+    /// The bus on which traffic is recorded.
     bus: Option<Bus>,
 }
 

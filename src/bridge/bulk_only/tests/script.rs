@@ -45,7 +45,7 @@ impl Script {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
-    /// `None` where the device does not answer.
+    /// `None` if the device does not answer.
     fn write(&mut self, data: &[u8]) -> Option<Result<usize, PipeError>> {
         match self.write_fails.pop_front() {
             Some(Some(PipeError::Timeout)) => return None,

@@ -24,7 +24,7 @@ pub(super) struct Waiting {
     /// Data to the device, of which the unit has taken the first `moved` bytes; or the data received from it so far.
     data: Vec<u8>,
     pub(super) moved: usize,
-    /// Where the traffic is recorded.
+    /// The record of the traffic.
     pub(super) urb: Option<Urb>,
 }
 

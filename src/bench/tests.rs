@@ -1,4 +1,4 @@
-//! The bench against a bridge of a few lines, whose every trait a test can set.
+//! The bench against a small bridge whose every property a test can set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -12,13 +12,13 @@ use crate::bridge::{
 use crate::interrupt::Interrupt;
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
-/// A bridge that is only its SRAM and XDATA. Before the runtime's writes it takes no WRITE(16), and each one takes the
-/// next free slot.
+/// A bridge that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
+/// WRITE(16) takes the next free slot.
 #[derive(Debug)]
 struct Unit0 {
     buffer: Vec<u8>,
     extended: bool,
-    /// The most bytes that one E4 brings.
+    /// Maximum number of bytes that one E4 returns.
     e4_most: usize,
     ssd: bool,
     reads: bool,
@@ -33,7 +33,7 @@ struct Unit0 {
     identified: usize,
 }
 
-/// How E6 ends.
+/// The answer to E6.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Identify {
     Refused,
@@ -261,7 +261,7 @@ fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
     let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
-    // With a capacity there is an SSD, whether or not it says its name.
+    // A capacity means that there is an SSD, even if it has no name.
     let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::SsdBehind { .. })), "{report:?}");
 }

@@ -1,4 +1,4 @@
-//! The chip with firmware of a few instructions: interrupts, idling, resets, what is watched.
+//! Tests of the chip with firmware of a few instructions: interrupts, idling, resets, watching.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,4 @@
-//! Each way in which a device can break Bulk-Only, against a device whose next transfers are scripted.
+//! Each way in which a device can violate Bulk-Only, against a device whose next transfers are scripted.
 
 mod script;
 
@@ -23,14 +23,14 @@ fn over(script: Script) -> BulkOnly<Script> {
     BulkOnly::new(script).unwrap()
 }
 
-/// The device as an engine leaves it, which is never in the middle of something.
+/// Returns the device after the engine. It is never in the middle of a command.
 fn left_by(mut engine: BulkOnly<Script>) -> Script {
     let script = std::mem::take(engine.pipes_mut());
     assert!(script.is_quiet(), "transfers left behind: {:?}", script.in_flight);
     script
 }
 
-/// Reads 8 bytes; gives the outcome, the bytes, and the device as it was left.
+/// Reads 8 bytes. Returns the outcome, the bytes, and the device.
 fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script) {
     let mut engine = over(script);
     let mut buffer = [0; 8];

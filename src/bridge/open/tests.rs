@@ -1,4 +1,5 @@
-//! Each request byte by byte, as field.md's table of the open firmware has it, against a unit whose answers are scripted.
+//! Tests of each request, byte by byte as in field.md's table of the open firmware, against a unit with scripted
+//! answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,7 +10,7 @@ use miette::Diagnostic as _;
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
 
-/// What the host did.
+/// A request of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sent {
     /// A control request, with its data to the unit.
@@ -21,7 +22,7 @@ enum Sent {
 
 #[derive(Debug, Default)]
 struct Log {
-    /// What the next transfer comes to: data to the host, or a failure. Without one it succeeds, with zeros.
+    /// Results of the next transfers: data to the host, or a failure. Without one a transfer succeeds with zeros.
     answers: VecDeque<Result<Vec<u8>, PipeError>>,
     sent: Vec<Sent>,
     most_in_flight: usize,

@@ -1,4 +1,4 @@
-//! UAS against the virtual bridge, which keeps to the protocol, and against a device that does not.
+//! UAS against the virtual bridge, which follows the protocol, and against a device that does not.
 
 mod liar;
 
@@ -14,7 +14,7 @@ use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes}
 use liar::{Liar, Lies};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// For devices that never answer: what is waited for in vain.
+/// Time limit for devices that never answer.
 const SHORT: Duration = Duration::from_millis(30);
 
 fn unit(scenario: &str) -> SharedBridge {
@@ -26,7 +26,7 @@ fn engine(unit: &SharedBridge) -> Uas<VirtualPipes> {
     Uas::new(VirtualPipes::open(unit).unwrap().with_uas().unwrap()).unwrap()
 }
 
-/// Reads `count` pieces of the data buffer's window, and checks that each is the piece that was asked for.
+/// Reads `count` pieces of the data buffer's window, and checks that each is the requested piece.
 struct ReadWindow {
     left: u16,
     sent: u16,
@@ -65,7 +65,7 @@ impl Workload for ReadWindow {
 }
 
 fn fill_window(unit: &SharedBridge) {
-    // The window shows 4 KiB of it: all hold the same.
+    // The window shows 4 KiB of it, so all pieces hold the same.
     for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
         *byte = (at % 4096 / 64) as u8;
     }
@@ -201,7 +201,7 @@ fn data_that_never_come_after_a_good_status_count_as_short() {
     assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
 }
 
-/// As many INQUIRYs, and how they ended.
+/// A number of INQUIRYs, and their results.
 struct Inquiries(usize, Vec<Completion>);
 
 impl Workload for Inquiries {
@@ -275,7 +275,7 @@ fn after_a_port_reset_fewer_streams_than_before_are_enough() {
     for (left, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
         let mut engine = Uas::new(Liar::new(Lies { streams_after_reset: left, ..Lies::default() })).unwrap();
         assert_eq!(engine.max_depth(), 31);
-        // The device answers nothing, so that its port is reset; what is sent then uses the streams that are left.
+        // The device answers nothing, so its port is reset. Later commands use the streams that are left.
         assert!(engine.recover().is_err());
         assert!(engine.pipes_mut().resets() > 0);
         assert_eq!((engine.kind(), engine.max_depth()), (TransportKind::UasStreams, depth));

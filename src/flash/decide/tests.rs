@@ -1,4 +1,4 @@
-//! Units of a few lines, and what is decided of them.
+//! Decisions about units that are built from a few lines.
 
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn block_zero(serial: &str) -> BlockBytes {
     *block.bytes()
 }
 
-/// Block 1 with a USB4 identity of its own, its checksum redone.
+/// Builds a block 1 with its own USB4 identity and a correct checksum.
 fn block_one(byte: u8) -> BlockBytes {
     let mut bytes = *known_blocks()[1].bytes();
     bytes[0x5A] = byte;
@@ -174,7 +174,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned.is_some());
     let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, None);
-    // A serial number that the user gives is nobody else's, and a unit without an identity has none to lose.
+    // A serial number that the user gives belongs to no other unit, and a unit without an identity has none to lose.
     let given = Subject { serial_given: true, ..subject() };
     let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, None);
@@ -204,14 +204,14 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
         decide(&empty, &plan),
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { .. }, .. })
     ));
-    // One that its own block was given by the user, as `config set` does.
+    // A unit whose block got its serial number from the user, as with `config set`.
     let own = observed("1-3", blocks("B"), Some(&another()));
     let given = planned(&own, [block_zero("A"), block_one(0x10)], BlockSource::Unit, &image);
     assert!(matches!(
         decide(&own, &given),
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
     ));
-    // The commands that bring the kept unit back would meet its twin.
+    // The commands that restore the kept unit would meet its twin.
     let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image) }];
     let carried = carried(&candidates, 0, Allowed::default(), &connected, &Library::embedded().unwrap());
     assert_eq!(carried.again, ["--clone-identity"]);
@@ -250,7 +250,7 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever units there are, no two end up with one serial number that they did not have before.
+    /// For any units, no two end up with a shared serial number that they did not share before.
     #[test]
     fn no_run_makes_two_units_alike(
         units in proptest::collection::vec((proptest::option::of("[AB]"), "[ABC]", any::<bool>()), 1..5),
@@ -289,7 +289,7 @@ proptest! {
             prop_assert!(!changed[..at].contains(serial), "{changed:?}");
             prop_assert!(candidates.iter().all(|unit| unit.own().serial != *serial), "{changed:?}");
         }
-        // Nothing is left alone that would change.
+        // A unit that would change is not skipped.
         for (unit, decision) in candidates.iter().zip(&decisions) {
             if matches!(decision, Decision::Nothing) {
                 prop_assert!(unit.plan.blocks.iter().all(|block| !block.differs()));

@@ -1,4 +1,4 @@
-//! One command of the flash at a time, on a unit whose firmware and flash controller are the chip model's.
+//! Single commands of the flash, on a unit whose firmware and flash controller are the chip model's.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -105,7 +105,7 @@ fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_a
     assert_eq!(flash(&mut always).read_sector(at).map(drop), Err(RegisterError::Unstable { at }));
 }
 
-/// E4 from the eighth on: among the data of the first reading.
+/// Shortens E4 from the eighth on, within the data of the first reading.
 fn short_answers(times: u32) -> String {
     format!("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4\nnth = 8\ntimes = {times}\n")
 }
@@ -123,7 +123,7 @@ fn a_reading_that_fails_is_one_of_three_and_no_more_than_that() {
     assert!(matches!(error, RegisterError::Control(ControlError::Disconnected { .. })), "{error:?}");
 }
 
-/// A unit that takes its time for each request, by a clock of its own.
+/// A unit that is slow on each request, with its own clock.
 #[derive(Debug)]
 struct Slow {
     unit: OpenBridge,
@@ -168,7 +168,7 @@ impl RegisterAccess for Slow {
 #[test]
 fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     let mut port = port("");
-    // Each answer comes within its own deadline.
+    // Each answer arrives within its own deadline.
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
     let begun = flash.deadline().at - BUDGET;
     let mut outcome = Ok(());
@@ -177,7 +177,7 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     }
     assert_eq!(outcome, Err(RegisterError::OutOfTime { budget: BUDGET }));
     let Slow { clock, requests, .. } = flash.into_registers();
-    // What was under way when the time was over came to its end: a transaction, and what it brought.
+    // What was in progress at the deadline ended first: a transaction and its data.
     assert!(clock.get() < begun + BUDGET + Duration::from_secs(4 * 40), "{requests}");
     assert!(requests < 200, "{requests}");
 }
@@ -193,7 +193,7 @@ fn the_time_goes_on_over_a_new_connection() {
     assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime { budget: BUDGET }));
 }
 
-/// A unit whose bulk pipe hangs, and one whose flash is not there.
+/// A unit whose bulk pipe hangs, or whose flash is missing.
 #[derive(Debug)]
 struct Broken {
     unit: OpenBridge,

@@ -1,5 +1,5 @@
-//! Runs against a unit in memory, for what a virtual bridge can't be told: flash that does not keep what it is given,
-//! a unit that comes back late, as another, or not at all.
+//! Runs against a unit in memory, for behaviour that a virtual bridge does not have: flash that loses what is written,
+//! and a unit that comes back late, as another, or not at all.
 
 mod restart;
 mod stops;
@@ -20,10 +20,10 @@ use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
-/// What the unit does with the n-th command of an opcode.
+/// The unit's behaviour on the n-th command of an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quirk {
-    /// One bit of what was written does not stay.
+    /// One written bit is lost.
     Corrupt,
     /// The unit is gone.
     Vanish,
@@ -31,9 +31,9 @@ enum Quirk {
     Medium,
     /// ILLEGAL REQUEST.
     Illegal,
-    /// Nothing comes.
+    /// The unit does not answer.
     Silent,
-    /// Ctrl-C is pressed meanwhile.
+    /// Ctrl-C is pressed during the command.
     Interrupt,
     /// A bug in this process.
     Panic,
@@ -44,16 +44,16 @@ struct Unit {
     blocks: [[u8; CONFIG_BLOCK_LEN]; 2],
     quirks: Vec<(u8, usize, Quirk)>,
     seen: Vec<u8>,
-    /// The modes of E8.
+    /// The modes of the E8 commands.
     restarts: Vec<u8>,
-    /// What it comes back as after E8; `None` for never.
+    /// How the unit comes back after E8; `None` for never.
     returns: Option<Returns>,
     running: Option<Image>,
-    /// What E8 does with mode 0x50: whether the code is loaded from flash.
+    /// Whether E8 with mode 0x50 loads the code from flash.
     loads_code: bool,
-    /// What stands in the flash when it boots, whatever was written.
+    /// Contents of the flash at boot, regardless of what was written.
     lies: Option<[Vec<u8>; 2]>,
-    /// The unit was told to halt, and has not had its power since.
+    /// The unit was told to halt, and has had no power cycle since.
     halted: bool,
     interrupt: Arc<AtomicBool>,
 }
@@ -62,7 +62,7 @@ struct Unit {
 enum Returns {
     AsConfigured,
     AsBefore,
-    /// Only when somebody plugs it in again.
+    /// Only after a replug.
     AfterReplug,
 }
 
@@ -99,7 +99,7 @@ impl Unit {
         Image::parse(&super::super::backup::firmware_file(&self.flash)).ok()
     }
 
-    /// What its power does.
+    /// Boots the unit at power-on.
     fn boot(&mut self) {
         if let Some(flash) = self.lies.take() {
             self.flash = flash;
@@ -158,7 +158,7 @@ impl Transport for Wire {
                 buffer.len()
             }
             (0xE1, DataPhase::Out(bytes)) => {
-                // As the vendor's handler does: block 0's erases the slot, everything else programs what is erased.
+                // As in the vendor's handler, block 0 erases the slot, and everything else programs what is erased.
                 if block == 0 {
                     unit.blocks = [[0xFF; CONFIG_BLOCK_LEN]; 2];
                     unit.flash.iter_mut().for_each(|part| part.fill(0xFF));
@@ -355,7 +355,7 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
 fn a_command_that_times_out_or_fails_in_the_flash_is_tried_again() {
     for quirk in [Quirk::Silent, Quirk::Medium] {
         for opcode in [0xE1, 0xE3, 0xE2] {
-            // E2's first two are the backup.
+            // The first two E2 belong to the backup.
             let nth = if opcode == 0xE2 { 3 } else { 1 };
             let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, quirk)]);
             rig.run().unwrap_or_else(|stopped| panic!("{opcode:02X} {quirk:?}: {stopped:?}"));

@@ -1,4 +1,4 @@
-//! Where BARs and windows come to lie.
+//! Placement of BARs and windows.
 
 use super::super::{Bdf, Change, Header, Note, Scope};
 use super::{bar, device, gpu_behind_switches, on};
@@ -43,7 +43,7 @@ fn windows_that_are_laid_out_first_are_those_that_bars_get_later() {
 
 #[test]
 fn a_bar_that_has_no_room_goes_without_and_the_others_get_theirs() {
-    // 64 bits, and not prefetchable: it has to lie below 4 GiB.
+    // 64 bits, but not prefetchable: it has to be below 4 GiB.
     let gpu = DeviceSpec {
         bars: vec![bar(16 << 30, true, false), bar(1 << 20, false, true), bar(1 << 62, true, true)],
         ..device("0", 1)

@@ -1,4 +1,4 @@
-//! The library on the chip model's devices, with no firmware in between.
+//! The library on the chip model's devices, without firmware in between.
 
 mod layout;
 mod survey;
@@ -10,14 +10,14 @@ use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
 use crate::chip::{self, Bar, DeviceSpec, Fabric, HostMemory, Request};
 use crate::scsi::XdataAddress;
 
-/// An engine right at the root port.
+/// An engine directly at the root port.
 struct Direct {
     fabric: Fabric,
     sram: Sram,
     requests: usize,
 }
 
-/// What devices reach: 4 KiB from 0x00200000 on.
+/// Memory that devices reach: 4 KiB from 0x00200000 on.
 struct Sram(Vec<u8>);
 
 impl HostMemory for Sram {
@@ -77,7 +77,7 @@ impl TlpEngine for Direct {
     }
 }
 
-/// Counts what it was asked to wait, and goes on for so many functions.
+/// Counts the requested waits, and allows a number of functions.
 struct Counted {
     waited: u64,
     goes_on: usize,
@@ -120,7 +120,7 @@ fn gpu_behind_switches() -> Vec<DeviceSpec> {
     vec![device("0", 0x2461), device("0/0", 0x1478), device("0/0/0", 0x1479), gpu, audio]
 }
 
-/// Runs `work` on these devices; gives what it gives, and the requests that it took.
+/// Runs `work` on these devices. Returns its result and the requests that it sent.
 fn on<T>(devices: &[DeviceSpec], work: impl FnOnce(&mut Pcie<'_, &mut Direct>) -> T) -> (T, usize) {
     let (mut engine, mut patience) = (Direct::new(devices), Counted::new());
     let found = work(&mut Pcie::new(&mut engine, &mut patience));

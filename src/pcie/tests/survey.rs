@@ -1,4 +1,4 @@
-//! Trees found, and what misbehaving devices do to a survey.
+//! Trees that a survey finds, and effects of misbehaving devices.
 
 use super::super::{Bdf, Buses, Change, Header, Note, Pcie, PcieError, Scope, Survey};
 use super::{Counted, Direct, bar, device, gpu_behind_switches, on};

@@ -1,4 +1,4 @@
-//! The small GPU behind the bridge: its BARs, its results, what it refuses.
+//! The small GPU behind the bridge: its BARs, its results, its refusals.
 
 use super::{Counted, Direct};
 use crate::chip::{DeviceSpec, Engine};

@@ -16,14 +16,14 @@ const STATUS: usize = 0xB296;
 const COMPLETED: u8 = 0x02;
 const GONE: u8 = 0x04;
 
-/// E4 and E5 of a unit, and its engine right at the root port.
+/// E4 and E5 of a unit with its engine directly at the root port.
 struct Registers {
     page: Vec<u8>,
     fabric: Fabric,
-    /// The request whose completion comes late, counted from 1.
+    /// Number of the request whose completion is late, from 1.
     late: usize,
     requests: usize,
-    /// A completion on its way, and how often the engine is asked for it in vain.
+    /// A late completion, and the number of status reads that do not see it yet.
     on_its_way: Option<(chip::Completion, u32)>,
     commands: usize,
     waits: usize,
@@ -56,7 +56,7 @@ impl Registers {
         self.requests += 1;
         self.page[STATUS] |= GONE;
         let completion = self.fabric.request(request).unwrap();
-        // One that is on its way still is lost: another request has the registers now.
+        // A completion that is still on its way is lost: another request has the registers now.
         self.on_its_way = Some((completion, if self.requests == self.late { 3 } else { 0 }));
         self.look();
     }

@@ -1,4 +1,4 @@
-//! Scenario files that are taken and that are refused.
+//! Scenario files that are accepted and rejected.
 
 use super::*;
 use crate::chip::{Answers, Bar, LinkSpec};

@@ -1,4 +1,4 @@
-//! Whatever a host sends, a virtual unit neither panics nor hangs.
+//! A virtual unit neither panics nor hangs, whatever a host sends.
 
 use proptest::prelude::*;
 

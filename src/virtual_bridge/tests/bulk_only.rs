@@ -10,7 +10,7 @@ use crate::virtual_bridge::{InReply, OutReply, VirtualBridge};
 const IN: Endpoint = Endpoint::DataIn;
 const OUT: Endpoint = Endpoint::DataOut;
 
-/// What the host gets for one command, pipe by pipe.
+/// Results of one command for the host, pipe by pipe.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     moved: usize,
@@ -64,7 +64,7 @@ fn exchange(unit: &mut VirtualBridge, cdb: &[u8], len: u32, direction: Direction
     seen
 }
 
-/// Section 6.7 of the specification: Hn, Hi, Ho are what the host expects, Dn, Di, Do what the device intends.
+/// Section 6.7 of the specification: Hn, Hi, Ho are the host's expectations, Dn, Di, Do the device's intentions.
 #[test]
 fn the_thirteen_cases_end_as_the_specification_says() {
     let (tur, e0, e1, e5) = ([0; 6], [0xE0, 0x50, 0, 0, 0, 0], [0xE1, 0x50, 0, 0, 0, 0], [0xE5, 1, 0x50, 0x30, 0, 0]);
@@ -97,7 +97,7 @@ fn what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery() {
     for behind in UNITS {
         let mut unit = unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
-            // A device has taken a packet before its firmware can refuse it.
+            // A device has taken a packet before its firmware can reject it.
             let taken = if behind.is_empty() { OutReply::Accepted(bad.len()) } else { OutReply::Stall };
             assert_eq!(unit.bulk_out(OUT, 0, bad), taken);
             assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), OutReply::Stall);

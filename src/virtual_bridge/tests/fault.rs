@@ -1,4 +1,4 @@
-//! Each fault of a scenario, as the host meets it.
+//! Each fault of a scenario, as the host sees it.
 
 use super::{UNITS, bulk_only, port, returned, unit};
 use crate::bridge::{CommandError, Endpoint, Port, TransportError, TransportErrorKind};
@@ -7,7 +7,7 @@ use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, XdataAddress};
 use crate::virtual_bridge::{BusEvent, InReply, OutReply};
 
-/// The second E4 is struck; whatever happens to it, the third one is answered.
+/// Lets a fault strike the second E4. The third one is answered in any case.
 fn struck(behind: &str, kind: &str) -> Result<(), CommandError> {
     let scenario = format!("{behind}[[fault]]\nkind = \"{kind}\"\nopcode = 0xE4\nnth = 2");
     let mut bridge = bulk_only(unit(&scenario));
@@ -104,7 +104,7 @@ fn a_unit_that_disappears_for_good_says_so_once() {
     }
 }
 
-/// What UAS shows of a fault: the replies on the data and status pipes to one E4 of 64 bytes.
+/// Effects of a fault under UAS: the replies on the data and status pipes to one E4 of 64 bytes.
 fn struck_under_uas(behind: &str, kind: &str) -> (InReply, Result<StatusIu, InReply>) {
     let mut unit = unit(&format!("{behind}[[fault]]\nkind = \"{kind}\""));
     unit.set_alternate(1).unwrap();

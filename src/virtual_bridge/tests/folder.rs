@@ -1,4 +1,4 @@
-//! A unit in a folder: its files, who holds them, and what is refused.
+//! A unit in a folder: its files, its locks, and what is rejected.
 
 use std::fs;
 use std::sync::atomic::AtomicBool;

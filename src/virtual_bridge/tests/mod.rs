@@ -1,4 +1,4 @@
-//! The unit as its users meet it. The modules follow the wire: power, Bulk-Only, UAS, faults, anything at all.
+//! The unit as users see it. The modules follow the wire: power, Bulk-Only, UAS, faults, random input.
 
 mod anything;
 mod bulk_only;
@@ -14,9 +14,9 @@ use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
 
-/// A unit with an SSD, which answers natively.
+/// A unit with an SSD, which native code answers.
 const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
-/// A unit whose image answers, on the chip, and one that answers natively.
+/// A unit whose image answers on the chip, and one that native code answers.
 const UNITS: [&str; 2] = ["", SSD];
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ fn unit(scenario: &str) -> VirtualBridge {
     unit_with(scenario, &practice::image())
 }
 
-/// A unit whose image answers writes at once.
+/// Creates a unit whose image answers writes at once.
 fn patched_unit(scenario: &str) -> VirtualBridge {
     unit_with(scenario, &patched_image())
 }

@@ -1,4 +1,4 @@
-//! What comes up with power, and what stays without: boots, resets, power losses.
+//! What starts at power-on and what stays off: boots, resets, power losses.
 
 use std::time::Duration;
 
@@ -190,7 +190,7 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
         let mut port = port(unit(&format!("{behind}power-loss-after = 80000\nback-after-ms = 1")));
         let mut bridge = port.open().unwrap();
         let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-        // Block 0 goes first: with it the firmware erases its slot.
+        // Block 0 goes first: its write makes the firmware erase its slot.
         for index in BlockIndex::ALL {
             bridge.write_config(index, &blocks[usize::from(index.number())]).unwrap();
         }
@@ -304,7 +304,7 @@ fn flash_and_reset(port: &mut VirtualPort, image: &Image) {
     bridge.reset(ResetMode::CpuReset).unwrap();
 }
 
-/// Whether the status patch is in the code that runs: with it a write is answered at once.
+/// Whether the running code has the status patch, which answers a write at once.
 fn runs_patched_code(port: &mut VirtualPort) -> bool {
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.initialise().unwrap();

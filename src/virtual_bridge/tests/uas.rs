@@ -7,7 +7,7 @@ use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
 use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
 use crate::virtual_bridge::{InReply, OutReply, STREAMS, VirtualBridge};
 
-/// Over UAS, initialised as by a GPU runtime.
+/// Switches the unit to UAS and initialises it as a GPU runtime does.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
     unit.set_alternate(1).unwrap();
     initialise(&mut unit);

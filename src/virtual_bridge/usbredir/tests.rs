@@ -95,7 +95,7 @@ fn data_that_comes_before_its_uas_command_waits_for_it() {
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();
     let data: Vec<u8> = (0..1024u32).map(|at| at as u8).collect();
-    // As Linux's uas driver submits them: status, data, command.
+    // Linux's uas driver submits them in this order: status, data, command.
     assert_eq!(guest.send(&bulk(1, 0x83, 5, 96, &[])), []);
     assert_eq!(guest.send(&bulk(2, 0x02, 5, 1024, &data)), []);
     let cdb = Command::Write16 { lba: 3, blocks: 2 }.cdb();
@@ -279,7 +279,7 @@ fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();
-    // The unit has taken the packet before its firmware refuses it.
+    // The unit takes the packet before its firmware rejects it.
     guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     let answers = guest.send(&bulk(1, 0x02, 0, 31, &[0; 31]));
     assert_eq!(bulk_parts(&answers[0]).0, RedirStatus::Stall as u8);
@@ -323,7 +323,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
     let mut session = Session::new(&mut unit);
     let mut out = Outbox::default();
     let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
-    // Almost full: a chip runs for each answer of the unit.
+    // Almost full: each answer of the unit runs a chip.
     let large = Bulk { endpoint: 0x81, stream: 0, length: 64 << 10 };
     while out.unsent().len() < OUTBOX_LIMIT - (128 << 10) {
         out.bulk_in(0, &large, |data| Some((RedirStatus::Success, data.len())));

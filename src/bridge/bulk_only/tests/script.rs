@@ -8,12 +8,12 @@ use Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus};
 
-/// What the device does with the next IN transfer.
+/// The device's answer to the next IN transfer.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
     Data(Vec<u8>),
     Status(CswStatus, u32),
-    /// Data, and the status in the packet after them.
+    /// Data, with the status in the next packet.
     DataAndStatus(Vec<u8>),
     WrongTag,
     Fail(PipeError),
@@ -30,13 +30,13 @@ pub(super) struct Script {
     pub(super) written: Vec<u8>,
     pub(super) log: Vec<&'static str>,
     pub(super) buffers: Vec<Vec<u8>>,
-    /// Oldest first: on each endpoint the oldest moves.
+    /// Transfers in flight, oldest first. On each endpoint the oldest moves.
     pub(super) in_flight: Vec<(TransferId, Endpoint, usize)>,
     pub(super) back: VecDeque<Reaped>,
     pub(super) halted: Vec<Endpoint>,
-    /// The most transfers in flight at once, for each time that there was none before.
+    /// The maximum number of transfers in flight, for each period that began without any.
     pub(super) depths: Vec<usize>,
-    /// The status that comes in the moment in which its transfer is cancelled.
+    /// A status that arrives at the moment at which its transfer is cancelled.
     pub(super) late_status: Option<(CswStatus, u32)>,
 }
 
@@ -79,7 +79,7 @@ impl Script {
         Some(Ok(bytes.len()))
     }
 
-    /// The oldest transfer moves, as its pipe lets it. A command's wrapper is the oldest, its status the youngest.
+    /// Moves the oldest transfer, if its pipe allows it. A command's wrapper is the oldest, its status the youngest.
     fn advance(&mut self) -> Option<Reaped> {
         let (transfer, endpoint, len) = *self.in_flight.first()?;
         let mut buffer = std::mem::take(&mut self.buffers[transfer.0]);
@@ -141,7 +141,7 @@ impl Pipes for Script {
         reaped.map(Some).ok_or(PipeError::Timeout)
     }
 
-    /// The device is quick: what is behind a cancelled OUT transfer moves before anything else is cancelled.
+    /// The device is fast: a transfer behind a cancelled OUT transfer moves before anything else is cancelled.
     fn cancel(&mut self, transfer: TransferId) {
         let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) else { return };
         let (_, endpoint, len) = self.in_flight.remove(at);

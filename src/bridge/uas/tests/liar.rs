@@ -1,21 +1,21 @@
-//! A device that answers its first command as planned, whatever the protocol says, and nothing after that.
+//! A device that answers its first command as planned, even against the protocol, and nothing after that.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
-/// What comes on each pipe, once.
+/// The answer on each pipe, sent once.
 #[derive(Debug)]
 pub(super) struct Lies {
     pub data: Option<Vec<u8>>,
     pub status: Option<Vec<u8>>,
-    /// What comes on the status pipe after that.
+    /// The later answers on the status pipe.
     pub further: VecDeque<Vec<u8>>,
-    /// Whether a cancelled transfer takes all of its endpoint with it.
+    /// Whether cancelling a transfer cancels everything on its endpoint.
     pub cancels_endpoints: bool,
     pub streams: u16,
-    /// How many streams there are after a port reset.
+    /// Number of streams after a port reset.
     pub streams_after_reset: u16,
 }
 

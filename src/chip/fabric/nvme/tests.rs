@@ -9,7 +9,7 @@ const SUBMISSIONS: u64 = 0x3000;
 const COMPLETIONS: u64 = 0x4000;
 const DATA: u64 = 0x10_0000;
 
-/// Two MiB of host memory from 0 on.
+/// Two MiB of host memory, from address 0 on.
 struct Memory(Vec<u8>);
 
 impl Memory {
@@ -50,7 +50,7 @@ impl Host {
         self.drive.register_write(offset, value, &mut self.memory);
     }
 
-    /// Queues of 16 entries, and EN.
+    /// Creates queues of 16 entries and sets EN.
     fn enable(&mut self) {
         self.register(AQA, 0x000F_000F);
         self.register(ASQ, ADMIN_SUBMISSIONS as u32);
@@ -58,7 +58,7 @@ impl Host {
         self.register(CC, 0x0046_0001);
     }
 
-    /// A host whose drive is ready, with I/O queues of 16 entries.
+    /// Builds a host whose drive is ready, with I/O queues of 16 entries.
     fn ready(spec: DriveSpec) -> Self {
         let mut host = Self::new(spec);
         host.enable();
@@ -68,7 +68,7 @@ impl Host {
         host
     }
 
-    /// Queues a command and takes its entry: status and result.
+    /// Queues a command and returns its entry: status and result.
     fn send(&mut self, queue: usize, opcode: u8, namespace: u32, prps: [u64; 2], dwords: [u32; 3]) -> (u16, u32) {
         let bases = [(ADMIN_SUBMISSIONS, ADMIN_COMPLETIONS), (SUBMISSIONS, COMPLETIONS)][queue];
         let number = self.sent[queue];
@@ -99,7 +99,7 @@ impl Host {
         self.send(0, opcode, namespace, [prp, 0], dwords)
     }
 
-    /// A read or write of `blocks` blocks at DATA.
+    /// Reads or writes `blocks` blocks at DATA.
     fn io(&mut self, opcode: u8, first: u64, blocks: u32, prps: [u64; 2]) -> u16 {
         self.send(1, opcode, 1, prps, [first as u32, (first >> 32) as u32, blocks.wrapping_sub(1) & 0xFFFF]).0
     }
@@ -151,7 +151,7 @@ fn blocks_that_were_written_are_read_by_one_page_two_pages_and_a_list() {
     for blocks in [1_u32, 8, 9, 16, 17, 128, 256] {
         let len = blocks as usize * 512;
         let data: Vec<u8> = (0..len).map(|at| (at * 7 + blocks as usize) as u8).collect();
-        // The list's pages stand in reverse, to tell them apart.
+        // The list's pages are in reverse order, to distinguish them.
         let pages: Vec<u64> = (1..=32).map(|page| DATA + 0x4_0000 - 0x1000 * page).collect();
         for (index, page) in pages.iter().enumerate() {
             assert!(host.memory.write(list + 8 * index as u64, &page.to_le_bytes()));

@@ -1,4 +1,4 @@
-//! How units come back, and what they then run.
+//! Tests of how units come back, and of what they then run.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
         let image = Image::parse(&rig.plan.file).unwrap();
         rig.port.unit.lock().unwrap().running = Some(image);
     };
-    // Another version before: it shows that the new code runs, or that the old one still does.
+    // Another version before shows whether the new or the old code runs.
     for (loads_code, runs) in [(true, Runs::Written), (false, Runs::Before)] {
         let mut rig = rig(Some(sample_image(1)));
         rig.port.unit.lock().unwrap().loads_code = loads_code;
@@ -86,7 +86,7 @@ fn other_code_than_written_after_the_units_power_is_an_error() {
     rig.plan.version = Some(sample_image(3).version());
     rig.plan.file = sample_image(3).to_file();
     let written = flash_of(&sample_image(2));
-    // Its flash says one thing, and what comes up is another.
+    // The unit starts something other than what its flash holds.
     rig.port.unit.lock().unwrap().lies = Some(written);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Version { .. }), "{stopped:?}");
@@ -135,7 +135,7 @@ fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() 
 
 #[test]
 fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
-    // In the boot loader nothing can be read back before the restart, so the bad bit shows there.
+    // In the boot loader nothing can be read back before the restart, so the bad bit shows afterwards.
     let mut rig = rig(None).with(&[(0xE3, 1, Quirk::Corrupt)]).returning(Some(Returns::AfterReplug));
     rig.options.replug_deadline = Duration::from_secs(1);
     let stopped = rig.stopped();

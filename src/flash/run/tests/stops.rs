@@ -1,4 +1,4 @@
-//! Signals and bugs: what they leave.
+//! State of a unit after signals and bugs.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A guest for tests: packets made and taken apart by hand.
+//! A guest for tests that encodes and decodes packets by hand.
 
 use crate::virtual_bridge::VirtualBridge;
 use crate::virtual_bridge::usbredir::*;
@@ -45,7 +45,7 @@ pub(super) fn bulk(id: u64, endpoint: u8, stream: u32, length: u32, data: &[u8])
     packet(kind::BULK, id, &body)
 }
 
-/// What is in a bulk answer: status, length, data.
+/// The parts of a bulk answer: status, length, data.
 pub(super) fn bulk_parts((kind, _, body): &Packet) -> (u8, u32, &[u8]) {
     assert_eq!(*kind, kind::BULK);
     (body[1], u32::from_le_bytes([body[2], body[3], body[8], body[9]]), &body[10..])
@@ -64,7 +64,7 @@ pub(super) fn packets(mut bytes: &[u8]) -> Vec<Packet> {
     found
 }
 
-/// A guest that has the unit's session at its fingertips.
+/// A guest with direct access to the unit's session.
 pub(super) struct Guest<'u> {
     pub(super) session: Session<'u>,
     pub(super) out: Outbox,
@@ -72,7 +72,7 @@ pub(super) struct Guest<'u> {
 }
 
 impl<'u> Guest<'u> {
-    /// Connected, and what that brought.
+    /// Connects a guest. Also returns the packets that this produced.
     pub(super) fn connect(unit: &'u mut VirtualBridge) -> (Self, Vec<Packet>) {
         let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
         let answers = guest.send(&hello());

@@ -1,6 +1,6 @@
 //! Measures a bridge, after a check that it works correctly.
 //!
-//! [`run`] measures the vendor's firmware and [`run_open`] the open one. Each finds out what is behind the bridge,
+//! [`run()`] measures the vendor's firmware and [`run_open`] the open one. Each finds out what is behind the bridge,
 //! writes a pattern and reads it back, measures each path at each size and depth, and returns a [`BenchReport`].
 //! Nothing here prints.
 

@@ -1,6 +1,6 @@
 //! The devices behind the bridge: the root port and everything below it.
 //!
-//! A tree of [`Device`]s hangs on the root port. The ports' bus numbers and windows route requests to them. A
+//! A tree of devices hangs on the root port. The ports' bus numbers and windows route requests to them. A
 //! [`Function`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
 mod card;

@@ -12,8 +12,10 @@ use asmpatch::bridge::Endpoint;
 use asmpatch::doctor::{Diagnosis, DoctorOptions, diagnose, examine};
 use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Library;
+use asmpatch::scsi::Cdb;
+use asmpatch::scsi::uas::{CommandIu, Tag};
 use asmpatch::unit;
-use asmpatch::virtual_bridge::{ControlAnswer, InReply, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{Behind, ControlAnswer, InReply, Scenario, VirtualBridge, VirtualPort};
 
 fn image(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
@@ -154,6 +156,31 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
     assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
     assert!(pipes.found.contains("E2") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+}
+
+/// What random life has found (docs/reliability.md): a READ over UAS while sectors a slot (0x054B) are 0.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_needs_its_power() {
+    let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
+    let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
+    let mut unit = VirtualBridge::in_memory(scenario, b"dead", Some(&file)).unwrap();
+    unit.reset_by_host(1).unwrap();
+    let mut send = |tag, cdb: &[u8]| {
+        let iu = CommandIu { tag: Tag(tag), lun: 0, cdb: Cdb::new(cdb).unwrap() };
+        unit.bulk_out(Endpoint::Command, 0, &iu.to_bytes());
+        unit.bulk_in(Endpoint::Status, tag, &mut [0; 64])
+    };
+    for (tag, cdb) in
+        [(1, [0x12, 0, 0, 0, 0, 0]), (2, [0xE5, 2, 0x50, 0x05, 0xA8, 0]), (3, [0xE5, 4, 0x50, 0x05, 0xF8, 0])]
+    {
+        assert!(matches!(send(tag, &cdb), InReply::Data(_)), "{cdb:02x?}");
+    }
+    assert_eq!(send(4, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), InReply::Silent);
+    let page = page_of(unit);
+    let pipes = page.lines.iter().find(|line| line.topic == "bulk pipes").unwrap_or_else(|| panic!("{page:#?}"));
+    assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
+    assert!(pipes.found.contains("a READ in half") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
 }
 
 /// What random life has found (docs/reliability.md): a runtime that was killed in a long read, and started anew.

@@ -249,7 +249,7 @@ impl Page {
                     }
                     _ => {
                         "240417 is so on the chip model after a program was killed while it read the flash (E2), as \
-                         `asmpatch backup` and `flash` do"
+                         `asmpatch backup` and `flash` do, or after a READ in half of a runtime's initialisation"
                     }
                 };
                 let found = format!(

@@ -127,6 +127,7 @@ pub mod pcap;
 pub mod pcie;
 pub mod practice;
 pub mod profile;
+pub mod progress;
 pub mod prometheus;
 #[cfg(test)]
 mod schema_types;

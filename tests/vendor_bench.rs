@@ -48,7 +48,7 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
 /// The report, and whether the unit was initialised.
 fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
     let mut initialised = false;
-    let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress| {
+    let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
         initialised |= progress == BenchEvent::Initialising;
     });
     (report.unwrap(), initialised)

@@ -18,6 +18,7 @@ use crate::bridge::{ControlError, OpenBridge};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu};
+use crate::progress::Progress;
 use crate::scsi::XdataAddress;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
@@ -44,9 +45,9 @@ pub fn run_open(
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
+    progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, BenchError> {
-    progress(BenchEvent::Checking);
+    progress.event(BenchEvent::Checking);
     bridge.set_timeout(plan.effort.timeout);
     unit.transport = "control".to_owned();
     unit.firmware = "open-firmware".to_owned();
@@ -86,7 +87,7 @@ fn measure_all(
     beyond: &Beyond,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
+    progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<(Option<Integrity>, Vec<Row>), BenchError> {
     let runs = |path: Path| plan.paths.contains(&path) && left_out(path, beyond).is_none();
     let memory = beyond.memory.as_ref().ok().copied();
@@ -115,7 +116,7 @@ fn measure_all(
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
-        progress(BenchEvent::Row { index, of: wanted.len(), point });
+        progress.event(BenchEvent::Row { index, of: wanted.len(), point });
         let known = obstacle(point.path, left_out(point.path, beyond), Some(beyond), integrity.as_ref(), &rows);
         let outcome = match known {
             Some(outcome) => outcome,

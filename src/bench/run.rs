@@ -15,6 +15,7 @@ use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcie::{PcieError, TinyGpu, VendorTlp};
+use crate::progress::Progress;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,9 +168,9 @@ pub fn run<T: Transport>(
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
-    progress: &mut dyn FnMut(BenchEvent),
+    progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, BenchError> {
-    progress(BenchEvent::Checking);
+    progress.event(BenchEvent::Checking);
     let kind = bridge.transport_mut().kind();
     unit.transport = kind.name().to_owned();
     unit.firmware = "vendor".to_owned();
@@ -223,7 +224,7 @@ pub fn run<T: Transport>(
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
             return Err(BenchError::CannotTell { why });
         }
-        progress(BenchEvent::Initialising);
+        progress.event(BenchEvent::Initialising);
         bridge.initialise()?;
     }
     let asks = initialises && plan.paths.contains(&Path::Read16);
@@ -251,7 +252,7 @@ pub fn run<T: Transport>(
     let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
     for (index, &point) in wanted.iter().enumerate() {
         interrupt.check()?;
-        progress(BenchEvent::Row { index, of: wanted.len(), point });
+        progress.event(BenchEvent::Row { index, of: wanted.len(), point });
         let left_out = left_out(point.path, plan, kind, reads, read16_sram);
         let obstacle = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), &rows);
         let outcome = match obstacle {

@@ -19,9 +19,10 @@ use crate::firmware::ImageError;
 use crate::flash::access::Access;
 use crate::flash::backup_folder::{self, Saved};
 use crate::flash::open_image::OpenImage;
-use crate::flash::progress::{FlashEvent, FlashObserver, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::read;
 use crate::interrupt;
+use crate::progress::Progress as _;
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///

@@ -16,10 +16,11 @@ use crate::cli::errors::Exit;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::{Cache, DEFAULT_IMAGE, Fetcher, Limits, Manifest, Manifests, Origin, Progress, Source};
+use crate::fetch::{Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Origin, Source};
 use crate::file;
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
+use crate::progress::Progress;
 
 /// For how long a server may be silent, in seconds.
 pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
@@ -231,12 +232,8 @@ struct Bar<'a> {
     bar: Option<ProgressBar>,
 }
 
-impl Progress for Bar<'_> {
+impl Bar<'_> {
     fn begin(&mut self, url: &str, already: u64, total: Option<u64>) {
-        info!("fetching {url} from byte {already} on, of {}", total.map_or("?".to_owned(), |total| total.to_string()));
-        if !self.context.shows_progress() {
-            return;
-        }
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
             None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} {bytes_per_sec}"),
@@ -250,23 +247,35 @@ impl Progress for Bar<'_> {
         bar.reset_eta();
         self.bar = Some(bar);
     }
+}
 
-    fn advance(&mut self, bytes: u64) {
-        if let Some(bar) = &self.bar {
-            bar.inc(bytes);
-        }
-    }
-
-    fn retry(&mut self, reason: &str) {
-        info!("{reason}: trying again");
-        if self.context.shows_progress() {
-            errln!("{}; trying again", reason.shown());
-        }
-    }
-
-    fn end(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.finish_and_clear();
+impl Progress<FetchEvent<'_>> for Bar<'_> {
+    fn event(&mut self, event: FetchEvent<'_>) {
+        let shows = self.context.shows_progress();
+        match event {
+            FetchEvent::Begin { url, already, total } => {
+                let of = total.map_or("?".to_owned(), |total| total.to_string());
+                info!("fetching {url} from byte {already} on, of {of}");
+                if shows {
+                    self.begin(url, already, total);
+                }
+            }
+            FetchEvent::Advance(bytes) => {
+                if let Some(bar) = &self.bar {
+                    bar.inc(bytes);
+                }
+            }
+            FetchEvent::Retry(reason) => {
+                info!("{reason}: trying again");
+                if shows {
+                    errln!("{}; trying again", reason.shown());
+                }
+            }
+            FetchEvent::End => {
+                if let Some(bar) = self.bar.take() {
+                    bar.finish_and_clear();
+                }
+            }
         }
     }
 }

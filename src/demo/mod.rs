@@ -19,7 +19,7 @@ use crate::bench::{self, measure::Effort};
 use crate::bridge::{Attached, Bridge, Port};
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
-use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests, Silent};
+use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests};
 use crate::file;
 use crate::firmware::Image;
 use crate::flash::access::Access;
@@ -145,7 +145,7 @@ impl<'a> Demo<'a> {
             cache: &cache,
             limits: &Limits::default(),
             offline: false,
-            progress: &mut Silent,
+            progress: &mut (),
             interrupt: self.interrupt,
         };
         let acquired = fetcher.acquire(known.by_id(IMAGE_ID)?, None)?;

@@ -14,7 +14,7 @@ use super::http_error::HttpError;
 use super::limits::Limits;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::partial::Partial;
-use super::progress::Progress;
+use super::progress::{FetchEvent, FetchProgress};
 use super::unpack::{self, UnpackError, Verified, Wanted};
 use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -155,7 +155,7 @@ pub struct Fetcher<'a> {
     /// Never touch the network.
     pub offline: bool,
     /// Who is told.
-    pub progress: &'a mut dyn Progress,
+    pub progress: &'a mut FetchProgress<'a>,
     /// Who may stop it.
     pub interrupt: Interrupt<'a>,
 }
@@ -204,7 +204,7 @@ impl Fetcher<'_> {
         for Mirror { url, member } in &manifest.mirrors {
             match self.fetch_url(manifest, url, member.as_deref(), deadline) {
                 Err(error) if !error.is_final() => {
-                    self.progress.retry(&error.to_string());
+                    self.progress.event(FetchEvent::Retry(&error.to_string()));
                     attempts.push(error);
                 }
                 result => return result,

@@ -13,7 +13,7 @@ use ureq::{Body, ResponseExt};
 use super::http_error::HttpError;
 use super::limits::Limits;
 use super::partial::Partial;
-use super::progress::Progress;
+use super::progress::{FetchEvent, FetchProgress};
 use super::proxy::proxy_for;
 use super::unpack::is_html;
 use crate::interrupt::Interrupt;
@@ -35,17 +35,17 @@ pub fn download(
     partial: &mut Partial,
     limits: &Limits,
     deadline: Instant,
-    progress: &mut dyn Progress,
+    progress: &mut FetchProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<(), HttpError> {
     let mut tries = 0;
     loop {
         let result = attempt(url, partial, limits, deadline, progress, interrupt);
-        progress.end();
+        progress.event(FetchEvent::End);
         match result {
             Err(error) if error.is_transient() && tries < limits.retries => {
                 tries += 1;
-                progress.retry(&error.to_string());
+                progress.event(FetchEvent::Retry(&error.to_string()));
                 let left = deadline.saturating_duration_since(Instant::now());
                 pause(left.min(limits.pause * tries), interrupt)?;
             }
@@ -76,7 +76,7 @@ fn attempt(
     partial: &mut Partial,
     limits: &Limits,
     deadline: Instant,
-    progress: &mut dyn Progress,
+    progress: &mut FetchProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<(), HttpError> {
     let mut transfer = Transfer { events: request(url, partial.resume(), limits), deadline, url, limits, interrupt };
@@ -91,7 +91,7 @@ fn attempt(
     if total.is_some_and(|total| total > limits.bytes) {
         return Err(HttpError::TooLarge { url: final_url, limit: limits.bytes });
     }
-    progress.begin(&final_url, partial.received(), total);
+    progress.event(FetchEvent::Begin { url: &final_url, already: partial.received(), total });
     loop {
         match transfer.next(partial.received(), total)? {
             Event::Data(bytes) => {
@@ -105,7 +105,7 @@ fn attempt(
                 partial
                     .append(&bytes)
                     .map_err(|source| HttpError::Write { path: partial.path().to_owned(), source })?;
-                progress.advance(bytes.len() as u64);
+                progress.event(FetchEvent::Advance(bytes.len() as u64));
             }
             Event::Failed(error) => {
                 return Err(HttpError::unfinished(url, error, limits, partial.received(), total));

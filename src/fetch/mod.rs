@@ -24,6 +24,6 @@ pub use http_error::HttpError;
 pub use limits::Limits;
 pub use manifest::{DEFAULT_IMAGE, Manifest, ManifestError, Manifests, Mirror};
 pub use partial::Partial;
-pub use progress::{Progress, Silent};
+pub use progress::{FetchEvent, FetchProgress};
 pub use unpack::{Mismatch, UnpackError, Verified, Wanted, unpack};
 pub use updater::{EmbeddedImage, UpdaterError, find_images};

@@ -1,27 +1,26 @@
-//! How long operations tell where they are. The library never prints.
+//! What happens while an image is fetched.
 
-/// Told of a transfer's progress.
-pub trait Progress {
-    /// A transfer begins, or begins again: from `url`, with `already` of `total` bytes there from an earlier attempt.
-    fn begin(&mut self, url: &str, already: u64, total: Option<u64>);
+use crate::progress::Progress;
 
+/// What happens while an image is fetched.
+#[derive(Debug, Clone, Copy)]
+pub enum FetchEvent<'a> {
+    /// A transfer begins, or begins again.
+    Begin {
+        /// The address, behind all redirects.
+        url: &'a str,
+        /// Bytes that are there from an earlier attempt.
+        already: u64,
+        /// The file's length in bytes, if the server tells.
+        total: Option<u64>,
+    },
     /// This many more bytes are on disk.
-    fn advance(&mut self, bytes: u64);
-
-    /// The transfer failed and something else is tried: the next attempt, or the next mirror.
-    fn retry(&mut self, reason: &str);
-
+    Advance(u64),
+    /// The transfer failed for this reason, and something else is tried: the next attempt, or the next mirror.
+    Retry(&'a str),
     /// The transfer has ended, well or not.
-    fn end(&mut self);
+    End,
 }
 
-/// Tells nobody.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Silent;
-
-impl Progress for Silent {
-    fn begin(&mut self, _url: &str, _already: u64, _total: Option<u64>) {}
-    fn advance(&mut self, _bytes: u64) {}
-    fn retry(&mut self, _reason: &str) {}
-    fn end(&mut self) {}
-}
+/// Who is told of a fetch.
+pub type FetchProgress<'p> = dyn for<'e> Progress<FetchEvent<'e>> + 'p;

@@ -1,7 +1,7 @@
 //! Backs up, writes, reads back and restores a unit.
 //!
 //! [`observe`] examines a unit, [`plan`] computes what to write, [`decide`] decides whether to write, [`run`] carries
-//! out the plan and reports to a [`FlashObserver`](progress::FlashObserver), and [`left`] names the state after a
+//! out the plan and reports to a [`FlashProgress`](progress::FlashProgress), and [`left`] names the state after a
 //! stopped run. A unit is behind a [`Port`](crate::bridge::Port), real or virtual; nothing here knows which. Its flash
 //! is reached by vendor commands, or through [`registers`] with open firmware; only [`access`] knows which.
 

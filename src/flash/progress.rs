@@ -1,4 +1,4 @@
-//! The steps of a write and their reports. The library reports to a [`FlashObserver`], and never prints.
+//! The steps of a write and their reports. The library reports to a [`FlashProgress`], and never prints.
 
 use std::fmt;
 
@@ -6,6 +6,7 @@ use serde::Serialize;
 use tracing::info;
 
 use crate::firmware::{BlockIndex, Part};
+use crate::progress::Progress;
 
 /// A step of writing a unit, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,16 +88,8 @@ pub enum FlashEvent<'a> {
     Replug,
 }
 
-/// Observes a run.
-pub trait FlashObserver {
-    /// Receives an event.
-    fn event(&mut self, event: FlashEvent<'_>);
-}
-
-/// Ignores every event.
-impl FlashObserver for () {
-    fn event(&mut self, _event: FlashEvent<'_>) {}
-}
+/// Receives the events of a backup or a write.
+pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + 'p;
 
 /// A step and its result, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -112,12 +105,12 @@ pub struct StepReport {
 
 /// Records every step for the report, and passes on every event.
 pub(super) struct Recorder<'a> {
-    observer: &'a mut dyn FlashObserver,
+    observer: &'a mut FlashProgress<'a>,
     pub(super) steps: Vec<StepReport>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(super) fn new(observer: &'a mut dyn FlashObserver) -> Self {
+    pub(super) fn new(observer: &'a mut FlashProgress<'a>) -> Self {
         Self { observer, steps: Vec::new() }
     }
 

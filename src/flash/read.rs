@@ -4,7 +4,7 @@ use super::access::Access;
 use super::backup::{BackedUpUnit, Backup};
 use super::error::FlashError;
 use super::plan::is_readable;
-use super::progress::{FlashEvent, FlashObserver};
+use super::progress::{FlashEvent, FlashProgress};
 use crate::bridge::Attached;
 use crate::firmware::{BlockIndex, Part};
 use crate::interrupt::Interrupt;
@@ -21,7 +21,7 @@ pub fn backup(
     access: &mut Access,
     device: String,
     attached: &Attached,
-    observer: &mut dyn FlashObserver,
+    observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Backup, FlashError> {
     if !is_readable(attached.state) {

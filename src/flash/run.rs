@@ -15,7 +15,7 @@ use super::backup_folder;
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
-use super::progress::{FlashEvent, FlashObserver, FlashStep, Recorder, StepReport};
+use super::progress::{FlashEvent, FlashProgress, FlashStep, Recorder, StepReport};
 use super::proof::{Behaviour, Runs};
 use super::read;
 use super::registers::{SLOT_LEN, Slot};
@@ -91,7 +91,7 @@ pub fn run(
     port: &mut dyn Port,
     plan: &FlashPlan,
     options: &FlashOptions,
-    observer: &mut dyn FlashObserver,
+    observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<FlashReport, Box<Stopped>> {
     let report = FlashReport {
@@ -201,7 +201,7 @@ impl Run<'_> {
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
         self.begin(FlashStep::Backup);
-        let mut pass = PassOn(&mut self.recorder);
+        let mut pass = |event: FlashEvent<'_>| self.recorder.pass(event);
         let backup = read::backup(access, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored.
         backup.firmware().map_err(|source| FlashError::Unusable { source })?;
@@ -254,15 +254,6 @@ fn is_final(error: &FlashError) -> bool {
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,
-    }
-}
-
-/// Passes a reader's progress on to the recorder.
-struct PassOn<'a, 'b>(&'a mut Recorder<'b>);
-
-impl FlashObserver for PassOn<'_, '_> {
-    fn event(&mut self, event: FlashEvent<'_>) {
-        self.0.pass(event);
     }
 }
 

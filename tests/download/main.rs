@@ -21,7 +21,8 @@ use std::time::Duration;
 use asmpatch::cli::errors::Exit;
 use asmpatch::digest::Sha256Digest;
 use asmpatch::fetch::{
-    Acquired, Cache, FetchError, Fetcher, HttpError, Limits, Manifests, Origin, Progress, Silent, Source, UnpackError,
+    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Manifests, Origin, Source,
+    UnpackError,
 };
 use asmpatch::firmware::Image;
 use asmpatch::interrupt::Interrupt;
@@ -75,7 +76,7 @@ fn fetch_with(
     urls: &[String],
     source: Option<&Source>,
     limits: &Limits,
-    progress: &mut dyn Progress,
+    progress: &mut FetchProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Acquired, FetchError> {
     let mut known = Manifests::load(&[]).unwrap();
@@ -86,13 +87,13 @@ fn fetch_with(
 }
 
 fn fetch(cache: &Path, urls: &[String]) -> Result<Acquired, FetchError> {
-    fetch_with(cache, urls, None, &limits(), &mut Silent, Interrupt::never())
+    fetch_with(cache, urls, None, &limits(), &mut (), Interrupt::never())
 }
 
 /// Fetches from one address, without a mirror list around it.
 fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, FetchError> {
     let source = Source::Url(url.to_owned());
-    fetch_with(cache, &[], Some(&source), limits, &mut Silent, Interrupt::never())
+    fetch_with(cache, &[], Some(&source), limits, &mut (), Interrupt::never())
 }
 
 fn http_error(result: Result<Acquired, FetchError>) -> HttpError {
@@ -298,7 +299,7 @@ fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
     // Each attempt brings a byte, so that neither silence nor the number of attempts ends it.
     let limits = Limits { deadline: Duration::from_millis(400), retries: u32::MAX, ..limits() };
     let urls = [server.url("/one"), server.url("/two")];
-    let error = http_error(fetch_with(cache.path(), &urls, None, &limits, &mut Silent, Interrupt::never()));
+    let error = http_error(fetch_with(cache.path(), &urls, None, &limits, &mut (), Interrupt::never()));
     assert!(matches!(error, HttpError::Deadline { .. }), "{error}");
     assert!(server.requests().iter().all(|request| request.path != "/two"), "another mirror gets no more time");
 }
@@ -323,18 +324,6 @@ fn more_than_any_firmware_is_not_taken_announced_or_not() {
     }
 }
 
-/// Asks to stop when the first bytes have arrived.
-struct StopAtFirstBytes<'a>(&'a AtomicBool);
-
-impl Progress for StopAtFirstBytes<'_> {
-    fn begin(&mut self, _: &str, _: u64, _: Option<u64>) {}
-    fn advance(&mut self, _: u64) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-    fn retry(&mut self, _: &str) {}
-    fn end(&mut self) {}
-}
-
 #[test]
 fn ctrl_c_ends_a_transfer_and_leaves_only_what_can_be_taken_up() {
     for (etag, kept) in [("ETag: \"v1\"", 2), ("X-None: 1", 0)] {
@@ -347,7 +336,12 @@ fn ctrl_c_ends_a_transfer_and_leaves_only_what_can_be_taken_up() {
         });
         let stop = AtomicBool::new(false);
         let source = Source::Url(server.url("/"));
-        let (mut progress, interrupt) = (StopAtFirstBytes(&stop), Interrupt::watching(&stop));
+        let interrupt = Interrupt::watching(&stop);
+        let mut progress = |event: FetchEvent<'_>| {
+            if matches!(event, FetchEvent::Advance(_)) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
         let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
         assert_eq!(Exit::of(&result.unwrap_err()), Exit::Interrupted);
         assert_eq!(files(&cache.path().join("partial")).len(), kept);

@@ -16,7 +16,7 @@ use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::left::Left;
 use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::{FlashEvent, FlashObserver, FlashStep};
+use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep};
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
@@ -71,7 +71,7 @@ fn flash_told(
     rig: &Rig,
     wanted: &Wanted,
     config_from: Option<&Path>,
-    observer: &mut dyn FlashObserver,
+    observer: &mut FlashProgress<'_>,
     stop: &AtomicBool,
 ) -> Result<FlashReport, Box<Stopped>> {
     let mut port = rig.port();
@@ -168,14 +168,6 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
 
 #[test]
 fn only_what_differs_is_written_unless_all_is_wanted() {
-    struct Sectors(Vec<u64>);
-    impl FlashObserver for Sectors {
-        fn event(&mut self, event: FlashEvent<'_>) {
-            if let FlashEvent::End(FlashStep::Compare, text) = event {
-                self.0.push(text.split(' ').next().unwrap().parse().unwrap());
-            }
-        }
-    }
     let rig = Rig::new("factory = 'open'\n");
     let cells = rig.cells();
     let told = |wanted: &Wanted, rewrite: bool| {
@@ -183,10 +175,15 @@ fn only_what_differs_is_written_unless_all_is_wanted() {
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = FlashPlan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
-        let mut seen = Sectors(Vec::new());
+        let mut sectors: Vec<u64> = Vec::new();
+        let mut progress = |event: FlashEvent<'_>| {
+            if let FlashEvent::End(FlashStep::Compare, text) = event {
+                sectors.push(text.split(' ').next().unwrap().parse().unwrap());
+            }
+        };
         let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
-        run(&mut port, &plan, &options, &mut seen, Interrupt::never()).unwrap();
-        seen.0
+        run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
+        sectors
     };
     assert_eq!(told(&open(), false), [0]);
     assert_eq!(told(&open(), true), [32]);
@@ -203,12 +200,10 @@ fn a_unit_that_nobody_gives_its_power_runs_what_it_had_until_it_gets_it() {
 }
 
 /// Pulls the cable where the user is asked to, and plugs it in again.
-struct Cable(SharedBridge);
-
-impl FlashObserver for Cable {
-    fn event(&mut self, event: FlashEvent<'_>) {
+fn cable(unit: SharedBridge) -> impl FnMut(FlashEvent<'_>) {
+    move |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Replug) {
-            self.0.lock().replug();
+            unit.lock().replug();
         }
     }
 }
@@ -223,7 +218,7 @@ fn where_no_hub_switches_its_power_the_cable_is_asked_for_and_what_runs_is_prove
     let plan = FlashPlan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
     let mut options = rig.options(true);
     options.replug_deadline = Duration::from_secs(10);
-    let mut cable = Cable(port.unit().clone());
+    let mut cable = cable(port.unit().clone());
     let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
     let after = report.after.unwrap();
@@ -233,14 +228,6 @@ fn where_no_hub_switches_its_power_the_cable_is_asked_for_and_what_runs_is_prove
 
 #[test]
 fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
-    struct StopAt<'a>(FlashStep, &'a AtomicBool);
-    impl FlashObserver for StopAt<'_> {
-        fn event(&mut self, event: FlashEvent<'_>) {
-            if matches!(event, FlashEvent::Begin(step) if step == self.0) {
-                self.1.store(true, Ordering::Relaxed);
-            }
-        }
-    }
     use FlashStep::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
     for (step, left) in [
         (Backup, Left::Untouched),
@@ -253,7 +240,12 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
         let rig = Rig::new("factory = 'open'\n");
         let before = rig.cells();
         let stop = AtomicBool::new(false);
-        let stopped = flash_told(&rig, &stock(), None, &mut StopAt(step, &stop), &stop).unwrap_err();
+        let mut progress = |event: FlashEvent<'_>| {
+            if matches!(event, FlashEvent::Begin(begun) if begun == step) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        let stopped = flash_told(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
         assert!(matches!(stopped.error, FlashError::Interrupted), "{step}: {stopped:?}");
         assert_eq!(stopped.left, left, "{step}");
         let cells = rig.cells();

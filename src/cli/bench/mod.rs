@@ -273,7 +273,7 @@ fn vendor_firmware(
     let mut unit = chosen.open(args.device.transport)?;
     let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
-    let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress| {
+    let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
         show(bar, plan.effort, progress);
     });

@@ -11,7 +11,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::cli::{Context, terminal};
 use crate::escape::Escape as _;
-use crate::flash::progress::{FlashEvent, FlashObserver};
+use crate::flash::progress::FlashEvent;
+use crate::progress::Progress;
 
 /// What the printing thread is told.
 enum Message {
@@ -84,7 +85,7 @@ impl UnitProgress {
     }
 }
 
-impl FlashObserver for UnitProgress {
+impl Progress<FlashEvent<'_>> for UnitProgress {
     fn event(&mut self, event: FlashEvent<'_>) {
         let unit = self.unit;
         self.send(match event {

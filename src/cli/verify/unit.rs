@@ -10,9 +10,10 @@ use crate::failure::AnyFailure;
 use crate::firmware::{FileOffset, Part};
 use crate::flash::access::Access;
 use crate::flash::backup::Backup;
-use crate::flash::progress::{FlashEvent, FlashObserver as _, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::read;
 use crate::interrupt;
+use crate::progress::Progress as _;
 use crate::unit::{self, Selector};
 
 /// What a unit's flash holds.

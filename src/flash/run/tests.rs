@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex};
 
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
-use super::super::progress::FlashObserver;
 use super::super::registers::BUDGET;
 use super::*;
 use crate::bridge::{

@@ -15,6 +15,7 @@ use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
 use crate::interrupt::Interrupt;
 use crate::pcap::Bus;
+use crate::progress::Progress;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 
 /// Time after which a peer is given up that owes the rest of a packet or does not read its answers.
@@ -90,7 +91,7 @@ pub fn serve(
     bus: Option<&Bus>,
     once: bool,
     interrupt: Interrupt<'_>,
-    report: &mut dyn FnMut(ServerEvent),
+    progress: &mut dyn Progress<ServerEvent>,
 ) -> Result<(), ServeError> {
     let failed = |source| ServeError { address: listener.address().clone(), source };
     while !interrupt.is_requested() {
@@ -98,16 +99,16 @@ pub fn serve(
         // Without a guest the unit has no power to lose.
         let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
-        report(ServerEvent::Connected);
+        progress.event(ServerEvent::Connected);
         if unit.scenario().state != PowerOnState::Absent {
             unit.unplug();
             unit.plug_in();
         }
-        let ended = Connection::new(peer, unit, bus).run(interrupt, report);
+        let ended = Connection::new(peer, unit, bus).run(interrupt, progress);
         unit.unplug();
         match ended {
-            Ok(()) => report(ServerEvent::Left),
-            Err(error) => report(ServerEvent::GivenUp(error)),
+            Ok(()) => progress.event(ServerEvent::Left),
+            Err(error) => progress.event(ServerEvent::GivenUp(error)),
         }
         if once {
             break;
@@ -140,8 +141,12 @@ impl<'u> Connection<'u> {
     }
 
     /// Serves until the peer leaves, or until Ctrl-C.
-    fn run(mut self, interrupt: Interrupt<'_>, report: &mut dyn FnMut(ServerEvent)) -> Result<(), ConnectionError> {
-        let mut tell = |event| report(ServerEvent::Unit(event));
+    fn run(
+        mut self,
+        interrupt: Interrupt<'_>,
+        progress: &mut dyn Progress<ServerEvent>,
+    ) -> Result<(), ConnectionError> {
+        let mut tell = |event| progress.event(ServerEvent::Unit(event));
         while !interrupt.is_requested() {
             self.write()?;
             let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };

@@ -180,8 +180,11 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     let mut unit = VirtualBridge::open(&folder, None).unwrap();
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope
-            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope.spawn(|| {
+            serve(&mut unit, &listener, None, false, interrupt, &mut |report: ServerEvent| {
+                reports.send(report).unwrap()
+            })
+        });
         let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
         guest.write_all(&hello()).unwrap();
@@ -214,8 +217,11 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     let mut unit = unit(Behind::Nothing);
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
-        scope
-            .spawn(|| serve(&mut unit, &listener, None, false, interrupt, &mut |report| reports.send(report).unwrap()));
+        scope.spawn(|| {
+            serve(&mut unit, &listener, None, false, interrupt, &mut |report: ServerEvent| {
+                reports.send(report).unwrap()
+            })
+        });
         let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
 
         let mut dying = UnixStream::connect(address.path()).unwrap();

@@ -136,12 +136,10 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
 }
 
 /// Waits, once sectors are written, until the run's time is over.
-struct Lingers(Duration);
-
-impl FlashObserver for Lingers {
-    fn event(&mut self, event: FlashEvent<'_>) {
+fn lingers(time: Duration) -> impl FnMut(FlashEvent<'_>) {
+    move |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Begin(FlashStep::WriteSectors)) {
-            std::thread::sleep(self.0);
+            std::thread::sleep(time);
         }
     }
 }
@@ -156,7 +154,7 @@ fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_ther
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
         let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
-        run(&mut port, &plan, &options, &mut Lingers(budget), Interrupt::never())
+        run(&mut port, &plan, &options, &mut lingers(budget), Interrupt::never())
     };
     let stopped = tried(Duration::ZERO).unwrap_err();
     assert_eq!(stopped.left, Left::Untouched);

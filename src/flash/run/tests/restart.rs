@@ -103,17 +103,12 @@ fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
 
 #[test]
 fn the_user_is_asked_to_plug_the_unit_in_again_where_it_needs_that() {
-    struct Asked(usize);
-    impl FlashObserver for Asked {
-        fn event(&mut self, event: FlashEvent<'_>) {
-            self.0 += usize::from(matches!(event, FlashEvent::Replug));
-        }
-    }
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AfterReplug));
     rig.options.replug_deadline = Duration::from_secs(1);
-    let mut asked = Asked(0);
-    run(&mut rig.port, &rig.plan, &rig.options, &mut asked, Interrupt::never()).unwrap();
-    assert_eq!(asked.0, 1);
+    let mut asked = 0;
+    let mut progress = |event: FlashEvent<'_>| asked += usize::from(matches!(event, FlashEvent::Replug));
+    run(&mut rig.port, &rig.plan, &rig.options, &mut progress, Interrupt::never()).unwrap();
+    assert_eq!(asked, 1);
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ureq::http::header::{self, HeaderMap, HeaderName};
+use ureq::http::uri::InvalidUri;
 use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Body, ResponseExt};
+use ureq::{Body, Proxy, ResponseExt};
 
 use super::http_error::HttpError;
 use super::limits::Limits;
@@ -79,7 +80,12 @@ fn attempt(
     progress: &mut FetchProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<(), HttpError> {
-    let mut transfer = Transfer { events: request(url, partial.resume(), limits), deadline, url, limits, interrupt };
+    let uri: Uri = escaped(url)
+        .parse()
+        .map_err(|error: InvalidUri| HttpError::Request { url: url.to_owned(), reason: error.to_string() })?;
+    let proxy = proxy_for(&uri, |name| std::env::var(name).ok())?;
+    let events = request(uri, proxy, partial.resume(), limits);
+    let mut transfer = Transfer { events, deadline, url, limits, interrupt };
     let (final_url, total) = match transfer.next(partial.received(), None)? {
         Event::Head { url, status, headers } => {
             let total = begin(&url, status, &headers, partial)?;
@@ -194,13 +200,12 @@ impl Transfer<'_> {
 
 /// Asks on a thread of its own, so that Ctrl-C and the deadline need not wait for a server that is silent. The thread
 /// ends at the first event that nobody takes, or when the server has been silent for too long.
-fn request(url: &str, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<Event> {
+fn request(uri: Uri, proxy: Option<Proxy>, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<Event> {
     let (send, receive) = sync_channel(4);
-    let url = url.to_owned();
     let resume = resume.map(|(from, validator)| (from, validator.to_owned()));
     let limits = limits.clone();
     thread::spawn(move || {
-        let last = match talk(&url, resume, &limits, &send) {
+        let last = match talk(uri, proxy, resume, &limits, &send) {
             Ok(()) => Event::End,
             Err(error) => Event::Failed(error),
         };
@@ -210,12 +215,13 @@ fn request(url: &str, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<
 }
 
 fn talk(
-    url: &str,
+    uri: Uri,
+    proxy: Option<Proxy>,
     resume: Option<(u64, String)>,
     limits: &Limits,
     send: &SyncSender<Event>,
 ) -> Result<(), ureq::Error> {
-    let response = get(url, resume, limits)?;
+    let response = get(uri, proxy, resume, limits)?;
     let head = Event::Head {
         url: response.get_uri().to_string(),
         status: response.status().as_u16(),
@@ -234,14 +240,18 @@ fn talk(
     }
 }
 
-fn get(url: &str, resume: Option<(u64, String)>, limits: &Limits) -> Result<Response<Body>, ureq::Error> {
+fn get(
+    uri: Uri,
+    proxy: Option<Proxy>,
+    resume: Option<(u64, String)>,
+    limits: &Limits,
+) -> Result<Response<Body>, ureq::Error> {
     // Whoever was first installed ring too, or chose another provider for the whole process: both will do.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let uri: Uri = escaped(url).parse().map_err(ureq::http::Error::from)?;
     let agent = ureq::Agent::config_builder()
         .user_agent(USER_AGENT)
         .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
-        .proxy(proxy_for(&uri, |name| std::env::var(name).ok()))
+        .proxy(proxy)
         .timeout_resolve(Some(limits.connect))
         .timeout_connect(Some(limits.connect))
         .timeout_per_read(Some(limits.silence))

@@ -23,6 +23,13 @@ pub enum HttpError {
         /// What is wrong.
         reason: String,
     },
+    /// The environment names a proxy by what is no address. The value may hold a password, and is not shown.
+    #[error("the value of {variable} in the environment is not a proxy's address")]
+    #[diagnostic(code(asmpatch::http::proxy))]
+    Proxy {
+        /// The variable's name; it may be set in small letters.
+        variable: &'static str,
+    },
     /// No connection.
     #[error("no connection to the server of {url}: {reason}")]
     #[diagnostic(code(asmpatch::http::connect))]
@@ -157,7 +164,7 @@ impl HttpError {
                 Self::Timeout { url: address, waited: limits.connect, received }
             }
             E::TooManyRedirects => Self::Redirects { url: address, limit: limits.redirects },
-            E::Http(_) | E::BadUri(_) | E::InvalidProxyUrl | E::Protocol(_) => Self::Request { url: address, reason },
+            E::Http(_) | E::BadUri(_) | E::Protocol(_) => Self::Request { url: address, reason },
             E::Tls(reason) => Self::Tls { url: address, reason: reason.to_owned() },
             E::Io(error) if url.starts_with("https://") && is_cut_handshake(&error) => {
                 Self::Tls { url: address, reason: error.to_string() }

@@ -5,22 +5,30 @@ use std::net::IpAddr;
 use ureq::Proxy;
 use ureq::http::Uri;
 
+use super::http_error::HttpError;
+
 /// Returns the proxy that `variable`, the environment, names for `uri`: `HTTPS_PROXY` or `HTTP_PROXY` by the scheme, else
 /// `ALL_PROXY`, in capitals or small letters; `None` for hosts that `NO_PROXY` lists and for this machine, whose loopback
 /// no proxy reaches. Where Windows has a proxy in its settings, that one replaces variables that aren't set.
-pub(super) fn proxy_for(uri: &Uri, variable: impl Fn(&str) -> Option<String>) -> Option<Proxy> {
+///
+/// # Errors
+/// [`HttpError::Proxy`]: the variable's value is not a proxy's address. Going past the proxy instead would tell the server
+/// who asks.
+pub(super) fn proxy_for(uri: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Proxy>, HttpError> {
     let set =
         |name: &str| variable(name).or_else(|| variable(&name.to_ascii_lowercase())).filter(|text| !text.is_empty());
-    let host = uri.host()?.trim_matches(['[', ']']);
+    let Some(host) = uri.host() else { return Ok(None) };
+    let host = host.trim_matches(['[', ']']);
     if is_loopback(host) || set("NO_PROXY").is_some_and(|list| lists(&list, host)) {
-        return None;
+        return Ok(None);
     }
     let by_scheme = if uri.scheme_str() == Some("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
-    match set(by_scheme).or_else(|| set("ALL_PROXY")) {
-        Some(text) => Proxy::new(&text).ok(),
-        None if cfg!(windows) => Proxy::try_from_env(),
-        None => None,
+    for name in [by_scheme, "ALL_PROXY"] {
+        if let Some(text) = set(name) {
+            return Proxy::new(&text).map(Some).map_err(|_| HttpError::Proxy { variable: name });
+        }
     }
+    Ok(if cfg!(windows) { Proxy::try_from_env() } else { None })
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -60,7 +68,7 @@ mod tests {
     fn proxy(url: &str, variables: &[(&str, &str)]) -> Option<String> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        proxy_for(&url.parse().unwrap(), variable).map(|proxy| proxy.host().to_owned())
+        proxy_for(&url.parse().unwrap(), variable).unwrap().map(|proxy| proxy.host().to_owned())
     }
 
     #[test]

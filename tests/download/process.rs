@@ -92,6 +92,18 @@ fn a_proxy_from_the_environment_carries_the_download_unless_no_proxy_names_the_h
     assert_eq!(proxy.requests().len(), 1);
 }
 
+#[test]
+fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_shown() {
+    let folder = workspace(&[]);
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder.path());
+    command.env("HTTP_PROXY", "ftp://me:secret@proxy:21").env("NO_PROXY", "");
+    let output = command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("asmpatch::http::proxy"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("HTTP_PROXY") && !stderr(&output).contains("secret"), "{}", stderr(&output));
+}
+
 // Limits and signals as Unix has them.
 #[cfg(unix)]
 mod unix {

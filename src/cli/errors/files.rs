@@ -138,6 +138,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
          URL`";
     "asmpatch::http::html", BadInput,
         "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
+    "asmpatch::http::proxy", BadInput,
+        "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
     "asmpatch::http::range", BadInput,
         "the bytes so far were discarded; run the command again, which starts over";
     "asmpatch::http::redirects", BadInput,

@@ -181,6 +181,8 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after so many requests.
     pub pcie_link_lost_after: Option<u64>,
+    /// Native code answers in place of the image: the plain responder, a disk that keeps nothing.
+    pub plain_responder: bool,
     /// Nothing moves on its bulk pipes, while it answers control requests: only its power helps. Source: owners' reports.
     pub bulk_hangs: bool,
     /// Whether its hub can switch its port's power.

@@ -14,10 +14,12 @@ use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
 
-/// A unit with an SSD, which answers natively.
+/// A unit with an SSD, which its image drives.
 const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
+/// A unit that answers natively, as a disk that keeps nothing.
+const PLAIN: &str = "plain-responder = true\n";
 /// A unit whose image answers, on the chip, and one that answers natively.
-const UNITS: [&str; 2] = ["", SSD];
+const UNITS: [&str; 2] = ["", PLAIN];
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

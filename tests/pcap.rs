@@ -44,7 +44,7 @@ fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) ->
         bridge.inquiry().unwrap();
         bridge.write16(8, &[0x5A; 1024]).unwrap();
         bridge.read16(8, &mut [0; 1024]).unwrap();
-        bridge.write16(1 << 40, &[0; 512]).unwrap_err();
+        bridge.read16(1 << 40, &mut [0; 512]).unwrap_err();
         assert!(bridge.is_ready().unwrap());
     })
 }
@@ -83,7 +83,7 @@ fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled()
     assert_eq!((device.0, device.1, device.2, &device.3[..2]), ('C', 0x80, 0, &[18, 1][..]));
     let ends = |end: i32| events.iter().filter(|event| event.0 == 'C' && event.2 == end).count();
     let submitted = events.iter().filter(|event| event.0 == 'S').count();
-    assert_eq!((submitted, ends(0), ends(-32)), (21, 20, 1), "the data of the refused WRITE stall");
+    assert_eq!((submitted, ends(0), ends(-32)), (22, 20, 2), "data and status of the refused READ stall once");
     assert!(events.contains(&('S', 0x02, -115, vec![0x5A; 1024])));
     assert!(events.contains(&('C', 0x81, 0, vec![0x5A; 1024])));
 }
@@ -185,7 +185,7 @@ fn tshark(file: &Recorded, filter: &str, fields: &[&str]) -> Vec<String> {
 fn tshark_decodes_scsi_over_bulk_only() {
     let file = bulk_only();
     let commands = tshark(&file, "usbms.dCBWSignature", &["scsi_sbc.opcode"]);
-    assert_eq!(commands, ["0x12", "0x8a", "0x88", "0x8a", "0x03", "0x00"]);
+    assert_eq!(commands, ["0x12", "0x8a", "0x88", "0x88", "0x03", "0x00"]);
     let statuses = tshark(&file, "usbms.dCSWSignature", &["usbms.dCSWStatus", "scsi.status"]);
     assert_eq!(statuses, ["0x00 0x00", "0x00 0x00", "0x00 0x00", "0x01 0x02", "0x00 0x00", "0x00 0x00"]);
     assert_eq!(tshark(&file, "scsi.sns.key", &["scsi.sns.key", "scsi.sns.ascascq"]), ["0x05 0x2100"]);
@@ -201,7 +201,7 @@ fn tshark_decodes_scsi_over_bulk_only() {
 fn tshark_decodes_scsi_over_uas() {
     let file = uas();
     let commands = tshark(&file, "uasp.iu_id == 1", &["uasp.tag", "scsi_sbc.opcode"]);
-    assert_eq!(commands, ["0x0001 0x12", "0x0001 0x8a", "0x0001 0x88", "0x0001 0x8a", "0x0001 0x00"]);
+    assert_eq!(commands, ["0x0001 0x12", "0x0001 0x8a", "0x0001 0x88", "0x0001 0x88", "0x0001 0x00"]);
     let statuses = tshark(&file, "uasp.iu_id == 3", &["scsi.status", "scsi.sns.ascascq"]);
     assert_eq!(statuses, ["0x00 ", "0x00 ", "0x00 ", "0x02 0x2100", "0x00 "]);
     assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), [""; 0]);

@@ -4,86 +4,19 @@
 
 mod chip_images;
 
-use asmpatch::chip::{
-    COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, InReply, OutReply, Outcome,
-    STATUS_IN, Speed,
+use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Speed};
+use chip_images::drive::{
+    good, keeps_commands_apart, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,
 };
-use asmpatch::mcu::MemoryFlash;
-use chip_images::{powered_on, vendor};
-
-/// A unit with a switch's port behind the root port, as the firmware expects it, and a drive on bus 2.
-fn with_drive(speed: Speed, drive: DriveSpec) -> Driver<MemoryFlash> {
-    let mut unit = powered_on(&vendor(), speed);
-    let port = DeviceSpec { at: "0".to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
-    let at = DeviceSpec {
-        at: "0/0".to_owned(),
-        vendor: 0x144D,
-        device: 0xA80A,
-        class: 0x01_08_02,
-        engine: Engine::Nvme(drive),
-        ..DeviceSpec::default()
-    };
-    *unit.chip.fabric_mut() = Fabric::of_devices(&[port, at]).unwrap();
-    unit.enumerate().unwrap();
-    unit
-}
-
-fn good(blocks: u64) -> DriveSpec {
-    DriveSpec { blocks, ..DriveSpec::default() }
-}
-
-fn pattern(len: usize, seed: u32) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as u8
-    })
-    .take(len)
-    .collect()
-}
-
-fn transfer(opcode: u8, lba: u64, blocks: u32) -> Vec<u8> {
-    let mut cdb = vec![opcode];
-    match opcode {
-        0x28 | 0x2A => {
-            cdb.push(0);
-            cdb.extend((lba as u32).to_be_bytes());
-            cdb.push(0);
-            cdb.extend((blocks as u16).to_be_bytes());
-            cdb.push(0);
-        }
-        _ => {
-            cdb.push(0);
-            cdb.extend(lba.to_be_bytes());
-            cdb.extend(blocks.to_be_bytes());
-            cdb.extend([0, 0]);
-        }
-    }
-    cdb
-}
-
-const SIZES: [u32; 14] = [1, 2, 8, 9, 31, 32, 33, 64, 127, 128, 129, 300, 1024, 2048];
+use chip_images::vendor;
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn bulk_only_reads_bring_what_writes_took() {
     for speed in [Speed::Super, Speed::High] {
-        let mut unit = with_drive(speed, good(1 << 21));
+        let mut unit = with_drive(&vendor(), speed, good(1 << 21));
         assert_eq!(unit.bulk_only(&[0; 6], Data::None).unwrap().status, 0, "ready");
-        for (round, blocks) in SIZES.into_iter().enumerate() {
-            let lba = 1_000 * round as u64 + 7;
-            let data = pattern(blocks as usize * 512, blocks);
-            let (write, read) = if round % 2 == 0 { (0x2A, 0x88) } else { (0x8A, 0x28) };
-            let wrote = unit.bulk_only(&transfer(write, lba, blocks), Data::Out(&data));
-            let wrote = wrote.unwrap_or_else(|why| panic!("{blocks} {why:?} {:05X}", unit.chip.pc()));
-            assert_eq!((wrote.status, wrote.residue), (0, 0), "{blocks}");
-            let came = unit.bulk_only(&transfer(read, lba, blocks), Data::In(data.len()));
-            let came = came.unwrap_or_else(|why| panic!("{blocks} {why:?} {:05X}", unit.chip.pc()));
-            assert_eq!((came.status, came.residue), (0, 0), "{blocks}");
-            assert!(came.data == data, "{blocks} {}", came.data.len());
-        }
+        round_trips_over_bulk_only(&mut unit);
     }
 }
 
@@ -91,124 +24,29 @@ fn bulk_only_reads_bring_what_writes_took() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn uas_reads_bring_what_writes_took() {
     for speed in [Speed::Super, Speed::High] {
-        let mut unit = with_drive(speed, good(1 << 21));
+        let mut unit = with_drive(&vendor(), speed, good(1 << 21));
         unit.set_alternate(1).unwrap();
         // TEST UNIT READY over UAS does not start the drive.
         assert_eq!(unit.uas(1, &[0; 6], &[]).unwrap().status[28..30], [0x04, 0x01], "becoming ready");
         let capacity = unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
         assert_eq!(capacity.data, [0x00, 0x1F, 0xFF, 0xFF, 0, 0, 2, 0]);
-        for (round, blocks) in SIZES.into_iter().enumerate() {
-            let lba = 1_000 * round as u64 + 7;
-            let tag = round as u16 + 2;
-            let data = pattern(blocks as usize * 512, blocks);
-            let (write, read) = if round % 2 == 0 { (0x2A, 0x88) } else { (0x8A, 0x28) };
-            let wrote = unit.uas(tag, &transfer(write, lba, blocks), &data);
-            let wrote = wrote.unwrap_or_else(|why| panic!("{blocks} {why:?} {:05X}", unit.chip.pc()));
-            assert_eq!(wrote.status[6], 0, "{blocks}");
-            let came = unit.uas(tag, &transfer(read, lba, blocks), &[]);
-            let came = came.unwrap_or_else(|why| panic!("{blocks} {why:?} {:05X}", unit.chip.pc()));
-            assert_eq!(came.status[6], 0, "{blocks}");
-            assert!(came.data == data, "{blocks} {}", came.data.len());
-        }
+        round_trips_over_uas(&mut unit);
     }
-}
-
-/// A command that a host has sent over UAS.
-struct InFlight {
-    tag: u16,
-    lba: u64,
-    write: Option<Vec<u8>>,
-    sent: usize,
-    came: Vec<u8>,
-    blocks: u32,
-}
-
-/// Sends `commands` over UAS, at most `most` at once, and moves whatever can be moved. Returns what the reads brought.
-fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: usize) -> Vec<InFlight> {
-    let packet_len = if unit.chip.speed() == Speed::Super { 1024 } else { 512 };
-    let (mut waiting, mut under_way, mut done) =
-        (commands.into_iter().rev().collect::<Vec<_>>(), Vec::new(), Vec::new());
-    while !(waiting.is_empty() && under_way.is_empty()) {
-        let mut moved = false;
-        if let Some(next) = waiting.last().filter(|_| under_way.len() < most) {
-            let opcode = if next.write.is_some() { 0x8A } else { 0x88 };
-            let mut iu = vec![1, 0];
-            iu.extend(next.tag.to_be_bytes());
-            iu.resize(16, 0);
-            iu.extend(transfer(opcode, next.lba, next.blocks));
-            iu.resize(32, 0);
-            if unit.chip.bulk_out(COMMAND_OUT, 0, &iu) == OutReply::Accepted {
-                under_way.extend(waiting.pop());
-                moved = true;
-            }
-        }
-        let mut ended = None;
-        for (index, command) in under_way.iter_mut().enumerate() {
-            if let Some(data) = &command.write
-                && command.sent < data.len()
-            {
-                let packet = &data[command.sent..data.len().min(command.sent + packet_len)];
-                if unit.chip.bulk_out(DATA_OUT, command.tag, packet) == OutReply::Accepted {
-                    command.sent += packet.len();
-                    moved = true;
-                }
-            }
-            if let InReply::Packet(packet) = unit.chip.bulk_in(DATA_IN, command.tag) {
-                command.came.extend(packet);
-                moved = true;
-            }
-            if let InReply::Packet(status) = unit.chip.bulk_in(STATUS_IN, command.tag) {
-                assert_eq!((status[0], status[6]), (3, 0), "{:04x} {status:02X?}", command.tag);
-                ended = Some(index);
-                break;
-            }
-        }
-        moved |= ended.is_some();
-        done.extend(ended.map(|index| under_way.remove(index)));
-        let outcome = unit.chip.run(5_000);
-        let tags: Vec<_> = under_way.iter().map(|command| (command.tag, command.sent, command.came.len())).collect();
-        assert!(moved || outcome != Outcome::Parked, "stuck at {:05X} {tags:?}", unit.chip.pc());
-    }
-    done
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn many_uas_commands_at_once_keep_their_data_apart() {
-    let mut unit = with_drive(Speed::Super, good(1 << 21));
+    let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 21));
     unit.set_alternate(1).unwrap();
     unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-    for most in [1, 2, 4, 30] {
-        for seed in 0..4 {
-            let command = |index: u32, is_write: bool| {
-                let blocks = SIZES[((index * 7 + seed) % SIZES.len() as u32) as usize].min(300);
-                let lba = u64::from(index) * 400;
-                let write = is_write.then(|| pattern(blocks as usize * 512, index ^ seed << 8));
-                InFlight { tag: index as u16 % 30 + 1, lba, write, sent: 0, came: Vec::new(), blocks }
-            };
-            all_at_once(&mut unit, (0..30).map(|index| command(index, true)).collect(), most);
-            let came = all_at_once(&mut unit, (0..30).map(|index| command(index, false)).collect(), most);
-            for read in came {
-                let index = u32::from(read.tag) - 1;
-                assert!(read.came == pattern(read.blocks as usize * 512, index ^ seed << 8), "{most} {index}");
-            }
-            // Writes and reads of what lies elsewhere, mixed.
-            let mixed = (0..30).map(|index| {
-                let read = command(index, false);
-                if index % 2 == 0 { read } else { InFlight { lba: read.lba + 100_000, ..command(index, true) } }
-            });
-            for read in all_at_once(&mut unit, mixed.collect(), most).iter().filter(|command| command.write.is_none()) {
-                let index = u32::from(read.tag) - 1;
-                assert!(read.came == pattern(read.blocks as usize * 512, index ^ seed << 8), "{most} {index}");
-            }
-        }
-    }
+    keeps_commands_apart(&mut unit);
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn what_a_host_asks_of_a_disk_is_answered_by_the_firmware() {
-    let mut unit = with_drive(Speed::Super, good(1 << 33));
+    let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 33));
     let mut ask = |cdb: &[u8], len: usize| {
         let reply = unit.bulk_only(cdb, if len == 0 { Data::None } else { Data::In(len) }).unwrap();
         assert_eq!(reply.status, 0, "{cdb:02X?}");
@@ -243,7 +81,7 @@ fn what_a_host_asks_of_a_disk_is_answered_by_the_firmware() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_thirteen_cases_hold_for_a_drives_blocks() {
-    let mut unit = with_drive(Speed::Super, good(2_048));
+    let mut unit = with_drive(&vendor(), Speed::Super, good(2_048));
     unit.bulk_only(&[0; 6], Data::None).unwrap();
     let block = [7; 512];
     let two = [7; 1024];

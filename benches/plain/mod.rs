@@ -1,8 +1,8 @@
 //! A plain responder: a unit without firmware, which answers every command at a fixed cost. What a host's engine costs
 //! shows on it alone.
 //!
-//! It is a virtual bridge with an SSD in memory, for which native code answers, under the identity that the GPU runtime
-//! looks for. The benchmarks have it in this process, `examples/responder.rs` serves it over usbredir, and no command of
+//! It is a virtual bridge for which native code answers, under the identity that the GPU runtime looks for. Its blocks
+//! keep nothing. The benchmarks have it in this process, `examples/responder.rs` serves it over usbredir, and no command of
 //! asmpatch knows it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
@@ -16,12 +16,10 @@ use asmpatch::firmware::{ConfigField, FlashAddress, Part, known_blocks};
 use asmpatch::practice;
 use asmpatch::scsi::runtime::freeing;
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
-use asmpatch::virtual_bridge::{Behind, Factory, Scenario, Timing, VirtualBridge};
+use asmpatch::virtual_bridge::{Factory, Scenario, Timing, VirtualBridge};
 
 /// The serial number of units whose content nobody needs.
 pub const EXPENDABLE: &str = "EXPENDABLE";
-/// Bytes of the responder's blocks.
-const CAPACITY: u64 = 32 << 20;
 /// Linux takes a unit that comes back sooner for one that never left.
 const REENUMERATE_MS: u64 = 600;
 /// READ(16) and WRITE(16) go over the first 16 MiB again and again.
@@ -39,7 +37,7 @@ const FREEING: u64 = u64::MAX;
 /// None that its constants allow.
 pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     let scenario = Scenario {
-        behind: Behind::Ssd { bytes: CAPACITY },
+        plain_responder: true,
         factory: Factory::Erased,
         timing: Timing { command_us, reenumerate_ms: REENUMERATE_MS, ..Timing::default() },
         ..Scenario::default()

@@ -58,20 +58,17 @@ const ROUTINES: &[Routine] = &[
     routine(Bank::Bank1, 0xDD1A, "e5_xdata_write", "E5"),
     routine(Bank::Bank1, 0xDD7E, "e8_reset", "E8"),
     routine(Bank::Bank1, 0xE89B, "e1_config_write", "E1"),
+    routine(Bank::Bank1, 0xEC9B, "e6_nvme_admin", "E6"),
 ];
-
-/// Only in 240417: the practice image has no NVMe behind it.
-const VENDOR_ONLY: Routine = routine(Bank::Bank1, 0xEC9B, "e6_nvme_admin", "E6");
 
 /// The routines that are known in an image of this version. Other versions have them too, but not where they stand
 /// here.
 pub fn known_routines(version: FirmwareVersion) -> impl Iterator<Item = Routine> {
-    let (shared, own): (&[Routine], _) = match version.0 {
-        [0x24, 0x04, 0x17, 0x85, 0x00, 0x00] => (ROUTINES, Some(VENDOR_ONLY)),
-        [0x26, 0x11, 0x21, 0x00, 0x00, _] => (ROUTINES, None),
-        _ => (&[], None),
+    let known: &[Routine] = match version.0 {
+        [0x24, 0x04, 0x17, 0x85, 0x00, 0x00] | [0x26, 0x11, 0x21, 0x00, 0x00, _] => ROUTINES,
+        _ => &[],
     };
-    shared.iter().copied().chain(own)
+    known.iter().copied()
 }
 
 #[cfg(test)]

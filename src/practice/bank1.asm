@@ -6,3 +6,4 @@
 	.include "vendor.asm"
 	.include "scsi.asm"
 	.include "cdb.asm"
+	.include "nvme.asm"

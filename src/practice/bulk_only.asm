@@ -111,6 +111,10 @@ good_cbw:
 	.db	DATA_IN_PACKETS
 	.dw	bulk_out
 	.db	DATA_OUT
+	.dw	bulk_in
+	.db	DRIVE_IN
+	.dw	bulk_out
+	.db	DRIVE_OUT
 	.dw	bulk_answer
 	.db	ANSWER
 	.dw	0x0000
@@ -156,7 +160,9 @@ bulk_in:
 	mov	r0, #STATUS
 	cjne	@r0, #DATA_IN, 1$
 	ljmp	arm_in			; IN_LENGTH is set
-1$:	ljmp	SEND_IN
+1$:	cjne	@r0, #DRIVE_IN, 2$
+	ljmp	drive_in
+2$:	ljmp	SEND_IN
 
 ; What the host wants does not go together with what the command does: the CSW says so.
 phase_error_out:
@@ -191,7 +197,10 @@ bulk_out:
 	jc	phase_error_out		; case 13
 	mov	r0, #SURPLUS
 	lcall	STORE_DWORD
-	lcall	expect_all
+	mov	r0, #STATUS
+	cjne	@r0, #DRIVE_OUT, 2$
+	ljmp	drive_out
+2$:	lcall	expect_all
 	mov	r0, #LENGTH
 	lcall	is_zero
 	jz	discard_out

@@ -2,7 +2,7 @@
 ;
 ; Read in this order: start.asm (reset, main loop), interrupt.asm (what happened?), ep0.asm (the control endpoint),
 ; bulk_only.asm and uas.asm (a command comes, its answer goes), dispatch.asm (which command?), reply.asm (data to the
-; host), data_out.asm (data from it), dma.asm (READ and WRITE), flash.asm. The commands themselves are in bank 1.
+; host), data_out.asm (data from it), dma.asm and drive.asm (READ and WRITE), flash.asm. The commands themselves are in bank 1.
 	.module	common
 	.include "map.inc"
 	.area	COMMON (ABS,CODE)
@@ -13,6 +13,7 @@
 	.include "bulk_only.asm"
 	.include "uas.asm"
 	.include "dma.asm"
+	.include "drive.asm"
 	.include "data_out.asm"
 	.include "dispatch.asm"
 	.include "reply.asm"

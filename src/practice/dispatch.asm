@@ -49,15 +49,15 @@ cases:	lcall	CASE
 	.db	0x1B			; START STOP UNIT
 	.dw	do_good
 	.db	0x1E			; PREVENT ALLOW MEDIUM REMOVAL
-	.dw	do_no_medium
+	.dw	do_read_capacity
 	.db	0x25			; READ CAPACITY(10)
-	.dw	do_no_medium
+	.dw	do_flush
 	.db	0x35			; SYNCHRONIZE CACHE(10)
 	.dw	do_mode_sense
 	.db	0x5A
-	.dw	do_no_medium
+	.dw	do_flush
 	.db	0x91			; SYNCHRONIZE CACHE(16)
-	.dw	do_no_medium
+	.dw	do_read_capacity
 	.db	0x9E			; READ CAPACITY(16)
 	.dw	do_report_luns
 	.db	0xA0
@@ -73,15 +73,19 @@ cases:	lcall	CASE
 	.db	0xE4
 	.dw	do_xdata_write
 	.db	0xE5
-	.dw	do_no_medium
+	.dw	do_nvme_admin
 	.db	0xE6			; NVMe admin
 	.dw	do_reset
 	.db	0xE8
 	.dw	0x0000
 	.dw	unknown
 do_test_unit_ready:
+	lcall	drive_medium
+	cjne	r7, #NO_DRIVE, 1$
 	lcall	NVME_READY
 	jc	do_no_medium
+1$:	cjne	r7, #ANSWER, do_good
+	sjmp	dispatched
 do_good:
 	mov	r7, #ANSWER
 	sjmp	dispatched
@@ -90,6 +94,31 @@ do_no_medium:
 	mov	r5, #0x3A
 	mov	r7, #0x02
 	sjmp	refused
+; Goes on where a drive is ready; else the command ends here.
+need_drive:
+	lcall	drive_medium
+	mov	a, r7
+	jnz	1$
+	ret
+1$:	dec	sp			; not back to the command
+	dec	sp
+	cjne	a, #NO_DRIVE, dispatched
+	sjmp	do_no_medium
+do_read_capacity:
+	lcall	need_drive
+	lcall	read_capacity
+	sjmp	dispatched
+do_nvme_admin:
+	lcall	need_drive
+	lcall	nvme_admin
+	sjmp	dispatched
+do_flush:
+	lcall	need_drive
+	lcall	nvme_flush
+	mov	r7, #ANSWER
+	jnc	dispatched
+	lcall	write_fault
+	sjmp	dispatched
 do_request_sense:
 	lcall	request_sense
 	sjmp	dispatched
@@ -203,6 +232,10 @@ finish:
 	.db	READ_QUEUED
 	.dw	finish_write
 	.db	WRITE_QUEUED
+	.dw	drive_in
+	.db	DRIVE_IN
+	.dw	drive_out
+	.db	DRIVE_OUT
 	.dw	finish_no_room
 	.db	NO_ROOM
 	.dw	0x0000

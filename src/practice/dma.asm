@@ -1,11 +1,10 @@
 ; READ and WRITE: the SRAM DMA moves a command's data between its stream and the SRAM. The registers are written in
 ; 240417's order. The logical block address has no part in it: a transfer takes the SRAM slots that are free.
 ;
-; With an NVMe device behind the bridge, firmware would queue an NVMe command for the same slots now, and the device's
-; completion would end the transfer. There is none here. A GPU runtime writes into a few variables that there is one,
-; since it wants the data to lie in the SRAM, where a GPU can reach them.
+; With an NVMe drive behind the bridge, drive.asm carries the command out. Without one, a GPU runtime writes into a few
+; variables that there is one, since it wants the data to lie in the SRAM, where a GPU can reach them.
 
-; --- Carry clear if there is an NVMe device, by all that the variables say.
+; --- Carry clear if there is an NVMe device, by all that a GPU runtime has written.
 	.org	NVME_READY
 nvme_ready:
 	mov	dptr, #NVME_ERROR
@@ -31,6 +30,10 @@ queue:
 	mov	dptr, #DIRECTION
 	mov	a, r7
 	movx	@dptr, a
+	lcall	drive_medium
+	cjne	r7, #0, 6$
+	ljmp	drive_queue
+6$:	cjne	r7, #NO_DRIVE, 7$
 	lcall	NVME_READY
 	jnc	1$
 	mov	r3, #0x00		; medium not present
@@ -38,7 +41,7 @@ queue:
 	mov	r7, #0x02
 	lcall	SET_SENSE
 	mov	r7, #ANSWER
-	ret
+7$:	ret
 	; R6:R5 = sectors: the count's low 16 bits, in bytes 7 and 8 of a ten-byte CDB, else in 12 and 13.
 1$:	mov	dptr, #CDB_POINTER
 	lcall	LOAD_POINTER
@@ -271,7 +274,10 @@ queue_bulk:
 	lcall	QUEUE
 	cjne	r7, #NO_ROOM, 1$
 	ret
-1$:	mov	dptr, #SENSE_SET
+1$:	mov	dptr, #DRIVE_STARTED
+	movx	a, @dptr
+	jnz	2$
+	mov	dptr, #SENSE_SET
 	movx	a, @dptr
 	jnz	2$			; refused
 	mov	a, r5
@@ -296,10 +302,20 @@ write_came:
 	mov	dptr, #DMA_TAKE_OUT
 	mov	a, #0xFF
 	movx	@dptr, a
+	mov	r0, #STATUS
+	cjne	@r0, #DRIVE_OUT, dma_events
+	lcall	part_came
 	sjmp	dma_events
 ; Data to the host have gone, since a completion entry was written from the PCIe side. The engine sends the status.
 read_gone:
-	mov	dptr, #DMA_DONE_IN
+	mov	r0, #STATUS
+	cjne	@r0, #DRIVE_IN, 3$
+	mov	dptr, #DMA_TAKE_IN
+	mov	a, #0xFF
+	movx	@dptr, a
+	lcall	part_gone
+	sjmp	dma_events
+3$:	mov	dptr, #DMA_DONE_IN
 	movx	a, @dptr
 	anl	a, #0x1F
 	mov	r7, a

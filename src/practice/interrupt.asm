@@ -244,7 +244,13 @@ transport_reset:
 	movx	@dptr, a
 	mov	dptr, #NVME_STATE
 	movx	@dptr, a
-	mov	r0, #STATUS
+	; A drive that is lost may be looked for again: no DMA waits for it any more.
+	mov	dptr, #DRIVE_STATE
+	movx	a, @dptr
+	cjne	a, #DRIVE_LOST, 1$
+	clr	a
+	movx	@dptr, a
+1$:	mov	r0, #STATUS
 	mov	@r0, #NO_ANSWER
 	mov	dptr, #MSC_CONTROL
 	mov	a, #2

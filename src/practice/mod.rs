@@ -7,20 +7,11 @@
 
 use ihex::{Reader, Record};
 
-use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, FirmwareVersion, Image};
+use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, Image};
 
 const COMMON_HEX: &str = include_str!("common.ihx");
 const BANK1_HEX: &str = include_str!("bank1.ihx");
 const OPEN_HEX: &str = include_str!("open.ihx");
-
-/// The versions of the practice image and of its open sibling, which no other image has.
-const VERSIONS: [FirmwareVersion; 2] =
-    [FirmwareVersion([0x26, 0x11, 0x21, 0, 0, 1]), FirmwareVersion([0x26, 0x11, 0x22, 0, 0, 1])];
-
-/// Whether an image is one of the practice images, patched or not. They have no driver for an SSD.
-pub fn is_practice(image: &Image) -> bool {
-    VERSIONS.contains(&image.version())
-}
 
 /// The practice image.
 ///
@@ -66,13 +57,8 @@ mod tests {
     use crate::firmware::Bank;
     use crate::mcu::{CodeSpace, Machine, PlainMemory};
 
-    #[test]
-    fn the_practice_images_are_told_by_their_versions() {
-        assert_eq!([image(), open_image()].map(|image| image.version()), VERSIONS);
-    }
-
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "01fe155a25571a1e60274dd0d152d1ef723219d9f0a19737bd711bd41a996c41";
+    const SHA256: &str = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

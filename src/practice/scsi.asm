@@ -3,6 +3,7 @@
 ; --- INQUIRY: the standard data, or a page of vital product data
 	.org	INQUIRY
 inquiry:
+	lcall	DRIVE_START		; a host asks this first
 	mov	r5, #1
 	lcall	cdb_byte
 	mov	r7, a
@@ -18,11 +19,15 @@ standard:
 	lcall	peripheral
 	movx	@dptr, a
 	inc	dptr
-	; Removable, with no medium in it, while there is no NVMe device.
+	; Removable, with no medium in it, while there is neither a drive nor what a GPU runtime calls one.
 	push	dpl
 	push	dph
+	mov	dptr, #DRIVE_STARTED
+	movx	a, @dptr
+	clr	c
+	jnz	1$
 	lcall	NVME_READY
-	pop	dph
+1$:	pop	dph
 	pop	dpl
 	clr	a
 	mov	acc.7, c
@@ -93,12 +98,42 @@ vital:	lcall	peripheral
 	add	a, #-8
 	movx	@dptr, a
 	sjmp	page_ends
-2$:	ljmp	invalid_field
+2$:	mov	dptr, #DRIVE_STARTED	; both are of a disk
+	movx	a, @dptr
+	jz	3$
+	mov	r5, #60
+	cjne	r6, #0xB0, 4$
+5$:	clr	a
+	lcall	put
+	djnz	r5, 5$
+	mov	dptr, #DATA_BUFFER + 7	; optimal granularity: a block
+	inc	a
+	movx	@dptr, a
+	mov	dptr, #DATA_BUFFER + 10	; the longest transfer
+	mov	a, #>MOST_BLOCKS
+	movx	@dptr, a
+	sjmp	page_ends
+4$:	cjne	r6, #0xB1, 3$
+6$:	clr	a
+	lcall	put
+	djnz	r5, 6$
+	mov	dptr, #DATA_BUFFER + 5	; it does not rotate
+	inc	a
+	movx	@dptr, a
+	sjmp	page_ends
+3$:	ljmp	invalid_field
 pages:	clr	a
 	lcall	put
 	mov	a, #0x80
 	lcall	put
 	mov	a, #0x83
+	lcall	put
+	mov	dptr, #DRIVE_STARTED
+	movx	a, @dptr
+	jz	page_ends
+	mov	a, #0xB0
+	lcall	put
+	mov	a, #0xB1
 	lcall	put
 page_ends:
 	mov	dptr, #DATA_BUFFER + 3
@@ -311,3 +346,84 @@ report_luns:
 	lcall	cdb_byte
 	mov	r5, a
 	ljmp	answer_from_buffer
+
+; --- READ CAPACITY(10) and (16) of the drive
+	.org	READ_CAPACITY
+read_capacity:
+	; IO_END = the last block. With no blocks it is all ones.
+	mov	dpl, #0xFF
+	setb	c
+	mov	r6, #8
+1$:	mov	dph, #>DRIVE_BLOCKS
+	movx	a, @dptr
+	subb	a, #0
+	mov	dph, #>IO_END
+	movx	@dptr, a
+	dec	dpl
+	djnz	r6, 1$
+	mov	r7, #0
+	mov	dptr, #OPCODE
+	movx	a, @dptr
+	cjne	a, #0x25, 4$
+	; Four bytes; all ones where four are not enough
+	mov	dptr, #IO_END
+	mov	r6, #4
+	clr	a
+	mov	r5, a
+2$:	movx	a, @dptr
+	orl	a, r5
+	mov	r5, a
+	inc	dptr
+	djnz	r6, 2$
+	mov	a, r5
+	add	a, #0xFF
+	subb	a, acc			; FF where it is not 0
+	mov	r5, a
+	mov	r4, #<IO_END + 4
+	lcall	put_last
+	mov	r4, #0xFF		; all of it goes
+	sjmp	3$
+4$:	mov	r5, #1
+	lcall	cdb_byte
+	anl	a, #0x1F
+	cjne	a, #0x10, 5$		; the service action
+	mov	r5, #0
+	mov	r4, #<IO_END
+	lcall	put_last
+6$:	clr	a
+	lcall	put
+	cjne	r7, #32, 6$
+	mov	r5, #10
+	lcall	cdb_byte
+	mov	r6, a
+	mov	r5, #11
+	lcall	cdb_byte
+	orl	a, r6
+	mov	r6, a
+	mov	r5, #12
+	lcall	cdb_byte
+	orl	a, r6
+	mov	r4, a
+	mov	r5, #13
+	lcall	cdb_byte
+	mov	r5, a
+3$:	ljmp	answer_from_buffer
+5$:	ljmp	invalid_field
+
+; IO_END from its byte R4 on, each byte or-ed with R5, and 512 bytes a block.
+put_last:
+	mov	dph, #>IO_END
+	mov	dpl, r4
+	movx	a, @dptr
+	orl	a, r5
+	lcall	put
+	inc	r4
+	cjne	r4, #0, put_last
+	clr	a
+	lcall	put
+	clr	a
+	lcall	put
+	mov	a, #0x02
+	lcall	put
+	clr	a
+	ljmp	put

@@ -66,6 +66,18 @@ mode_sense:
 report_luns:
 	mov	dptr, #REPORT_LUNS
 	sjmp	ENTER_BANK1
+read_capacity:
+	mov	dptr, #READ_CAPACITY
+	sjmp	ENTER_BANK1
+drive_start:
+	mov	dptr, #DRIVE_START
+	sjmp	ENTER_BANK1
+nvme_admin:
+	mov	dptr, #NVME_ADMIN
+	sjmp	ENTER_BANK1
+nvme_flush:
+	mov	dptr, #NVME_FLUSH
+	sjmp	ENTER_BANK1
 ep0_service:
 	mov	dptr, #EP0_SERVICE
 	sjmp	ENTER_BANK0

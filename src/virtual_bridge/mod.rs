@@ -5,6 +5,7 @@
 
 mod chip_unit;
 mod descriptors;
+mod disk;
 mod factory;
 mod handle;
 mod native;

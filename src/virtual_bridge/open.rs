@@ -9,8 +9,8 @@ use std::time::Duration;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::disk::Disk;
 use super::factory;
-use super::native::Disk;
 use super::nor::{FLASH_LEN, NorFlash};
 use super::replug::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};

@@ -181,6 +181,8 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
+    /// Native code answers instead of the image: the plain responder, a disk that keeps nothing.
+    pub plain_responder: bool,
     /// The bulk pipes hang while control requests work; only a power cycle helps. Source: owners' reports.
     pub bulk_hangs: bool,
     /// Whether the unit's hub can switch its port's power.

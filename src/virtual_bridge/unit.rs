@@ -9,7 +9,8 @@ use presence::Presence;
 
 use super::chip_unit::{ChipUnit, Counts};
 use super::descriptors::Descriptors;
-use super::native::{Disk, NativeUnit};
+use super::disk::Disk;
+use super::native::NativeUnit;
 use super::nor::NorFlash;
 use super::power_on::power_on;
 use super::replug::Requests;
@@ -57,6 +58,8 @@ pub struct VirtualBridge {
     scenario: Scenario,
     /// The native code that answers when no image runs on a chip.
     native: NativeUnit,
+    /// The blocks of the SSD behind the bridge.
+    disk: Option<Disk>,
     /// The chip that runs the image. It holds the flash then.
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
@@ -83,8 +86,9 @@ impl VirtualBridge {
         let came_up = power_on(&flash, scenario.state, scenario.speed);
         let command_time = Duration::from_micros(scenario.timing.command_us);
         let mut unit = Self {
-            native: NativeUnit::new(flash, disk, command_time, &came_up.descriptors),
+            native: NativeUnit::new(flash, command_time, &came_up.descriptors),
             descriptors: came_up.descriptors.clone(),
+            disk,
             chip: None,
             alternate: 0,
             faults: FaultPlan::new(&scenario.faults),

@@ -53,7 +53,7 @@ impl History {
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,
             has_companion,
-            // Behind an SSD no firmware runs.
+            // Open firmware has no driver for an SSD.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
         }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
+pub mod drive;
+
 use asmpatch::chip::{Chip, Driver, Speed};
 use asmpatch::firmware::{BodyOffset, Image, Part, known_blocks};
 use asmpatch::mcu::{CodeSpace, MemoryFlash};

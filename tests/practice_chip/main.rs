@@ -10,6 +10,7 @@ mod e4;
 
 mod bulk_only;
 mod control;
+mod drive;
 mod transfers;
 mod uas;
 mod vendor_commands;

@@ -5,7 +5,7 @@
 . "$vm/cases-clients.sh"
 . "$vm/cases-open.sh"
 disk_len=33554432
-expendable="behind = { ssd = { bytes = $disk_len } }
+expendable="plain-responder = true
 serial = \"EXPENDABLE\""
 blocks=$((disk_len / 512))
 rounds=3

@@ -48,7 +48,7 @@ fn a_case_table_is_a_table_and_the_code_behind_it_is_code() {
     assert!(cases[0].text.starts_with("case 0x00 0x39"));
     assert!(cases[19].text.starts_with("case 0xE8 0x39"));
     assert!(cases[20].text.starts_with("default 0x39"));
-    assert_eq!(lines[22].text, "lcall 0x5440");
+    assert_eq!(lines[22].text, "lcall 0x1900");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_case_table_that_is_cut_off_ends_as_data() {
 #[test]
 fn a_call_through_a_bank_switch_stub_names_the_routine_in_the_other_bank() {
     let image = practice::image();
-    let lines = listing(&image, &Symbols::known(&image), at("c:0x3955"), 40);
+    let lines = listing(&image, &Symbols::known(&image), at("c:0x3955"), 64);
     let e4 = lines.iter().find(|line| line.note.as_ref().is_some_and(|note| note.contains("e4_xdata_read")));
     let note = e4.unwrap().note.as_deref().unwrap();
     assert_eq!(note, "through the stub to b1:0xC98D e4_xdata_read (E4)");
@@ -77,7 +77,7 @@ fn names_stand_at_function_starts_and_targets_and_a_files_win_over_known_ones() 
     let entry = lines.iter().find(|line| line.at == at("c:0x28D0")).unwrap();
     assert!(entry.to_string().starts_with("mine_too:\nc:0x28D0  "), "{entry}");
     assert!(lines.iter().filter(|line| line.label.is_some()).count() == 1);
-    let lines = listing(&image, &names, at("c:0x3955"), 40);
+    let lines = listing(&image, &names, at("c:0x3955"), 64);
     assert!(lines.iter().any(|line| line.note.as_deref() == Some("through the stub to b1:0xC98D mine")));
     assert_eq!(listing(&image, &names, at("c:0x38D4"), 1)[0].label.as_deref(), Some("dispatch"));
 }

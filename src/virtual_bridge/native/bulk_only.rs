@@ -119,7 +119,7 @@ impl BulkOnly {
         match self.phase {
             Phase::Command => (InReply::Silent, After::Nothing),
             Phase::Data => {
-                let reply = self.exchange.fill(target, buffer, max_packet);
+                let reply = self.exchange.fill(buffer, max_packet);
                 if reply != InReply::Silent {
                     self.after_data(Direction::In);
                 }

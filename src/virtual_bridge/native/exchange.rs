@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::target::{Target, WRITE_FAULT};
+use super::target::Target;
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
 use crate::virtual_bridge::reply::InReply;
@@ -17,14 +17,14 @@ pub(super) enum DataPlan {
     None,
     /// The exchange's buffer, to the host.
     In,
-    /// The SSD from this byte on, to the host.
-    InDisk { at: u64, len: u64 },
+    /// So many zeros, to the host.
+    InZeros { len: u64 },
     /// So many bytes, which never come.
     InNever { len: u64 },
     /// From the host into the exchange's buffer.
     Out { len: u64 },
-    /// From the host to the SSD.
-    OutDisk { at: u64, len: u64 },
+    /// So many bytes from the host, which nobody keeps.
+    OutDropped { len: u64 },
 }
 
 /// How a command ends.
@@ -64,8 +64,8 @@ impl Exchange {
         let (direction, len) = match self.plan {
             DataPlan::None => return None,
             DataPlan::In => (Direction::In, self.data.len() as u64),
-            DataPlan::InDisk { len, .. } | DataPlan::InNever { len } => (Direction::In, len),
-            DataPlan::Out { len } | DataPlan::OutDisk { len, .. } => (Direction::Out, len),
+            DataPlan::InZeros { len } | DataPlan::InNever { len } => (Direction::In, len),
+            DataPlan::Out { len } | DataPlan::OutDropped { len } => (Direction::Out, len),
         };
         (len > 0).then_some((direction, len))
     }
@@ -78,7 +78,7 @@ impl Exchange {
     /// Moves data to the host, in packets of `max_packet` bytes. [`InReply::Silent`] while there is none to move.
     ///
     /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
-    pub(super) fn fill(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> InReply {
+    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: u16) -> InReply {
         let left = self.limit - self.moved;
         let count = buffer.len().min(left.try_into().unwrap_or(usize::MAX));
         let part = &mut buffer[..count];
@@ -87,13 +87,7 @@ impl Exchange {
                 let start = self.moved as usize;
                 part.copy_from_slice(&self.data[start..start + count]);
             }
-            DataPlan::InDisk { at, .. } => {
-                if target.read_disk(at + self.moved, part).is_err() {
-                    self.ending = Ending::Check(Sense::UNRECOVERED_READ_ERROR);
-                    self.limit = self.moved;
-                    return InReply::Data(0);
-                }
-            }
+            DataPlan::InZeros { .. } => part.fill(0),
             _ => return InReply::Silent,
         }
         let packets = count.next_multiple_of(max_packet.into()).max(max_packet.into()) as u64;
@@ -108,17 +102,9 @@ impl Exchange {
     /// Takes data from the host, and ends the command when it is all there. Returns the bytes taken.
     pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) -> usize {
         let count = data.len().min((self.limit - self.moved).try_into().unwrap_or(usize::MAX));
-        let part = &data[..count];
-        match self.plan {
-            DataPlan::Out { .. } => {
-                let room = MAX_HELD.saturating_sub(self.data.len());
-                self.data.extend_from_slice(&part[..part.len().min(room)]);
-            }
-            DataPlan::OutDisk { at, .. } => {
-                let written = target.write_disk(at + self.moved, part);
-                self.ending = if written.is_ok() { self.ending } else { Ending::Check(WRITE_FAULT) };
-            }
-            _ => {}
+        if let DataPlan::Out { .. } = self.plan {
+            let room = MAX_HELD.saturating_sub(self.data.len());
+            self.data.extend_from_slice(&data[..count.min(room)]);
         }
         self.moved += count as u64;
         if self.data_is_done() && self.ending == Ending::AfterData {

@@ -1,10 +1,10 @@
 //! What answers natively, in place of firmware on the chip model:
 //!
 //! - the boot loader, since its code is in ROM, which nobody has read;
-//! - the practice image with an SSD behind it, since it has no driver for one: SCSI, and the framing of Bulk-Only and UAS around it.
+//! - the plain responder, where the scenario says so: a unit without firmware, which shows what a host's engine costs.
+//!   Its blocks take what is written and read as zeros.
 
 mod bulk_only;
-mod disk;
 mod exchange;
 mod gate;
 mod pages;
@@ -15,7 +15,6 @@ mod vendor;
 use std::time::{Duration, Instant};
 
 use self::bulk_only::BulkOnly;
-pub(super) use self::disk::Disk;
 use self::gate::Gate;
 use self::target::Target;
 use self::uas::Uas;
@@ -47,12 +46,11 @@ pub(super) struct NativeUnit {
 
 impl NativeUnit {
     /// A unit without power.
-    pub(super) fn new(flash: NorFlash, disk: Option<Disk>, command_time: Duration, descriptors: &Descriptors) -> Self {
+    pub(super) fn new(flash: NorFlash, command_time: Duration, descriptors: &Descriptors) -> Self {
         let target = Target {
             vendor: Vendor::new(flash),
             identity: descriptors.identity.clone(),
             state: descriptors.state,
-            disk,
             command_time,
             sense: Sense::NONE,
         };
@@ -69,7 +67,7 @@ impl NativeUnit {
     }
 
     /// It gets its power, and is enumerated, as a process that has the unit to itself finds it; usbredir's guest begins
-    /// without. `version` is that of the image for which it stands.
+    /// without. `version` is that of the image in whose place it answers.
     pub(super) fn power_on(&mut self, descriptors: &Descriptors, version: Option<FirmwareVersion>) {
         self.target.vendor.power_on(version);
         self.target.identity = descriptors.identity.clone();
@@ -85,11 +83,6 @@ impl NativeUnit {
     /// The flash, where no chip has it.
     pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
         &mut self.target.vendor.flash
-    }
-
-    /// The SSD behind the unit.
-    pub(super) fn disk(&self) -> Option<&Disk> {
-        self.target.disk.as_ref()
     }
 
     /// When something that is silent now may change by itself.
@@ -222,7 +215,7 @@ impl NativeUnit {
                 self.bulk_only.input(&mut self.target, buffer, self.descriptors.speed.max_packet())
             }
             (0, _) | (_, Endpoint::DataOut | Endpoint::Command) => (InReply::Stall, After::Nothing),
-            _ => self.uas.input(&mut self.target, endpoint, stream, buffer),
+            _ => self.uas.input(endpoint, stream, buffer),
         }
     }
 }

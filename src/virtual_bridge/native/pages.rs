@@ -1,4 +1,4 @@
-//! The data of INQUIRY, MODE SENSE and the NVMe pass-through. Sources: SPC-4, SBC-3, NVMe 1.4.
+//! The data of INQUIRY and MODE SENSE. Sources: SPC-4, SBC-3.
 
 use crate::virtual_bridge::descriptors::Identity;
 
@@ -71,33 +71,6 @@ pub(super) fn mode(page: u8, data: &mut Vec<u8>, ten_bytes: bool) -> bool {
     }
     data.extend(body);
     true
-}
-
-/// NVMe Identify Namespace: size, capacity and use in blocks, one format of 512 bytes.
-pub(super) fn identify_namespace(blocks: u64, data: &mut Vec<u8>) {
-    data.resize(4096, 0);
-    for at in [0, 8, 16] {
-        data[at..at + 8].copy_from_slice(&blocks.to_le_bytes());
-    }
-    data[130] = 9;
-}
-
-/// NVMe Identify Controller: serial, model and firmware in space-padded ASCII, one namespace.
-pub(super) fn identify_controller(identity: &Identity, data: &mut Vec<u8>) {
-    data.extend([0x4C, 0x17, 0x4C, 0x17]);
-    padded(&identity.serial, 20, data);
-    padded("asmpatch virtual SSD", 40, data);
-    padded("1.0", 8, data);
-    data.resize(4096, 0);
-    data[516..520].copy_from_slice(&1u32.to_le_bytes());
-}
-
-/// NVMe SMART log: 300 K, all of the spare left.
-pub(super) fn smart_log(data: &mut Vec<u8>) {
-    data.resize(512, 0);
-    data[1..3].copy_from_slice(&300u16.to_le_bytes());
-    data[3] = 100;
-    data[4] = 10;
 }
 
 fn padded(text: &str, len: usize, data: &mut Vec<u8>) {

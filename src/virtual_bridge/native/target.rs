@@ -1,9 +1,7 @@
 //! The SCSI target: what each command does to the unit, whatever transport brought it.
 
-use std::io;
 use std::time::{Duration, Instant};
 
-use super::disk::{BLOCK_LEN, Disk};
 use super::exchange::{DataPlan, Ending, Exchange};
 use super::pages;
 use super::vendor::{Reply, Vendor};
@@ -13,6 +11,9 @@ use crate::scsi::{Sense, SenseKey, opcode};
 use crate::virtual_bridge::descriptors::Identity;
 
 pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
+/// The plain responder's blocks: 32 MiB.
+const BLOCKS: u64 = 0x1_0000;
+const BLOCK_LEN: u64 = 512;
 const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x21, 0x00);
 const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
 
@@ -34,7 +35,6 @@ pub(super) struct Target {
     pub(super) vendor: Vendor,
     pub(super) identity: Identity,
     pub(super) state: BridgeState,
-    pub(super) disk: Option<Disk>,
     pub(super) command_time: Duration,
     /// What the next REQUEST SENSE answers.
     pub(super) sense: Sense,
@@ -66,14 +66,6 @@ impl Target {
         (!takes.is_zero()).then(|| now + takes)
     }
 
-    pub(super) fn read_disk(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.disk.as_mut().ok_or(io::ErrorKind::NotFound)?.read(at, buffer)
-    }
-
-    pub(super) fn write_disk(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
-        self.disk.as_mut().ok_or(io::ErrorKind::NotFound)?.write(at, data)
-    }
-
     fn command(&mut self, cdb: &[u8; 16], lun: u8, data: &mut Vec<u8>) -> (DataPlan, Ending) {
         let sense = std::mem::replace(&mut self.sense, Sense::NONE);
         let opcode = cdb[0];
@@ -101,29 +93,19 @@ impl Target {
                 false => check(Sense::INVALID_FIELD_IN_CDB),
             },
             0x1B | 0x1E => (DataPlan::None, Ending::Good),
-            // The boot loader has no driver for an SSD.
-            opcode::TEST_UNIT_READY if self.disk.is_some() && self.state != BridgeState::BootLoader => {
+            opcode::TEST_UNIT_READY if self.state == BridgeState::BootLoader => check(Sense::MEDIUM_NOT_PRESENT),
+            opcode::TEST_UNIT_READY | opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 => {
                 (DataPlan::None, Ending::Good)
             }
-            opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 if self.disk.is_some() => {
-                match self.disk.as_mut().map(Disk::sync) {
-                    Some(Err(_)) => check(WRITE_FAULT),
-                    _ => (DataPlan::None, Ending::Good),
-                }
-            }
-            opcode::TEST_UNIT_READY | opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 => {
-                check(Sense::MEDIUM_NOT_PRESENT)
-            }
-            opcode::READ_CAPACITY_10 | opcode::SERVICE_ACTION_IN_16 => self.capacity(cdb, data),
+            opcode::READ_CAPACITY_10 | opcode::SERVICE_ACTION_IN_16 => capacity(cdb, data),
             // RDPROTECT and WRPROTECT: the unit is formatted without protection information (SBC-4, READ and WRITE).
             opcode::READ_10 | opcode::WRITE_10 | opcode::READ_16 | opcode::WRITE_16 if cdb[1] & 0xE0 != 0 => {
                 check(Sense::INVALID_FIELD_IN_CDB)
             }
-            opcode::READ_10 => self.transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            opcode::WRITE_10 => self.transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
-            opcode::READ_16 => self.transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            opcode::WRITE_16 => self.transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            opcode::NVME_ADMIN => self.nvme_admin(cdb, data),
+            opcode::READ_10 => transfer(Direction::In, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            opcode::WRITE_10 => transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
+            opcode::READ_16 => transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
+            opcode::WRITE_16 => transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
             opcode::CONFIG_READ..=opcode::RESET => {
                 let reply = self.vendor.begin(cdb, data);
                 match reply {
@@ -138,50 +120,36 @@ impl Target {
             _ => check(Sense::INVALID_OPCODE),
         }
     }
+}
 
-    fn capacity(&self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
-        if cdb[0] == opcode::SERVICE_ACTION_IN_16 && cdb[1] & 0x1F != 0x10 {
-            return check(Sense::INVALID_FIELD_IN_CDB);
-        }
-        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
-        let last = disk.blocks() - 1;
-        if cdb[0] == opcode::READ_CAPACITY_10 {
-            data.extend(u32::try_from(last).unwrap_or(u32::MAX).to_be_bytes());
-            data.extend((BLOCK_LEN as u32).to_be_bytes());
-            (DataPlan::In, Ending::Good)
-        } else {
-            data.extend(last.to_be_bytes());
-            data.extend((BLOCK_LEN as u32).to_be_bytes());
-            data.resize(32, 0);
-            cut(data, big_endian(&cdb[10..14]) as usize)
-        }
+fn capacity(cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+    if cdb[0] == opcode::SERVICE_ACTION_IN_16 && cdb[1] & 0x1F != 0x10 {
+        return check(Sense::INVALID_FIELD_IN_CDB);
     }
-
-    /// READ and WRITE reach the SSD.
-    fn transfer(&self, direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
-        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
-        if !disk.holds(lba, blocks) {
-            return check(LBA_OUT_OF_RANGE);
-        }
-        let (at, len) = (lba.saturating_mul(BLOCK_LEN), blocks.saturating_mul(BLOCK_LEN));
-        let plan = match direction {
-            Direction::In => DataPlan::InDisk { at, len },
-            Direction::Out => DataPlan::OutDisk { at, len },
-        };
-        (plan, Ending::Good)
-    }
-
-    /// E6 carries an NVMe admin command to the SSD. The CDB's layout is the one that smartmontools' `sntasmedia` sends.
-    fn nvme_admin(&self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
-        let Some(disk) = &self.disk else { return check(Sense::MEDIUM_NOT_PRESENT) };
-        match (cdb[1], cdb[3]) {
-            (0x06, 0x00) => pages::identify_namespace(disk.blocks(), data),
-            (0x06, 0x01) => pages::identify_controller(&self.identity, data),
-            (0x02, 0x02) => pages::smart_log(data),
-            _ => return check(Sense::INVALID_FIELD_IN_CDB),
-        }
+    let last = BLOCKS - 1;
+    if cdb[0] == opcode::READ_CAPACITY_10 {
+        data.extend((last as u32).to_be_bytes());
+        data.extend((BLOCK_LEN as u32).to_be_bytes());
         (DataPlan::In, Ending::Good)
+    } else {
+        data.extend(last.to_be_bytes());
+        data.extend((BLOCK_LEN as u32).to_be_bytes());
+        data.resize(32, 0);
+        cut(data, big_endian(&cdb[10..14]) as usize)
     }
+}
+
+/// READ brings zeros; what WRITE takes nobody keeps.
+fn transfer(direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
+    if lba.checked_add(blocks).is_none_or(|end| end > BLOCKS) {
+        return check(LBA_OUT_OF_RANGE);
+    }
+    let len = blocks * BLOCK_LEN;
+    let plan = match direction {
+        Direction::In => DataPlan::InZeros { len },
+        Direction::Out => DataPlan::OutDropped { len },
+    };
+    (plan, Ending::Good)
 }
 
 const fn check(sense: Sense) -> (DataPlan, Ending) {

@@ -122,13 +122,7 @@ impl Uas {
         (OutReply::Accepted(task.exchange.take(target, data)), After::Nothing)
     }
 
-    pub(super) fn input(
-        &mut self,
-        target: &mut Target,
-        endpoint: Endpoint,
-        stream: u16,
-        buffer: &mut [u8],
-    ) -> (InReply, After) {
+    pub(super) fn input(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> (InReply, After) {
         if self.halted[slot(endpoint)] {
             return (InReply::Stall, After::Nothing);
         }
@@ -141,7 +135,7 @@ impl Uas {
             self.halted[slot(endpoint)] = true;
             return (InReply::Stall, After::Nothing);
         }
-        (task.exchange.fill(target, buffer, self.speed.max_packet()), After::Nothing)
+        (task.exchange.fill(buffer, self.speed.max_packet()), After::Nothing)
     }
 
     /// The task whose data moves on this stream now. With streams a task whose data has all been moved still answers,

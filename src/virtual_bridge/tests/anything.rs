@@ -80,6 +80,7 @@ proptest! {
         scenario in prop::sample::select(vec![
             "",
             "behind = { ssd = { bytes = 4096 } }",
+            "plain-responder = true",
             "state = \"boot-loader\"",
             "speed = \"high\"\nbehind = \"nothing\"",
             "timing = { erase-sector-ms = 1, program-page-us = 100, command-us = 10 }",

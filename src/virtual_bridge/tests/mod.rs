@@ -14,10 +14,12 @@ use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
 use crate::firmware::Image;
 use crate::practice;
 
-/// A unit with an SSD, which native code answers.
+/// A unit with an SSD, which its image drives.
 const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
-/// A unit whose image answers on the chip, and one that native code answers.
-const UNITS: [&str; 2] = ["", SSD];
+/// A unit that native code answers, as a disk that keeps nothing.
+const PLAIN: &str = "plain-responder = true\n";
+/// A unit whose image answers, on the chip, and one that native code answers.
+const UNITS: [&str; 2] = ["", PLAIN];
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use super::{BusEvent, VirtualBridge};
 use crate::firmware::Image;
-use crate::practice;
 use crate::scsi::ResetMode;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::nor::NorFlash;
@@ -193,13 +192,12 @@ impl VirtualBridge {
     pub(super) fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
-        let disk = self.native.disk().cloned();
-        if let Some(image) = image.as_ref().filter(|image| disk.is_none() || !practice::is_practice(image)) {
+        if let Some(image) = image.as_ref().filter(|_| !self.scenario.plain_responder) {
             let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
             let mut fabric = self.scenario.fabric();
-            if let Some(disk) = disk {
-                fabric.put_store(Box::new(disk));
+            if let Some(disk) = &self.disk {
+                fabric.put_store(Box::new(disk.clone()));
             }
             let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {

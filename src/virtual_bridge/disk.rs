@@ -1,0 +1,104 @@
+//! The blocks of the SSD behind a virtual bridge: in a file, or in memory.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::chip::{BlockStore, StoreFailed};
+
+/// Bytes in a logical block.
+const BLOCK_LEN: u64 = 512;
+
+#[derive(Debug)]
+enum Store {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+impl Store {
+    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => {
+                file.seek(SeekFrom::Start(at))?;
+                file.read_exact(buffer)
+            }
+            Self::Memory(bytes) => {
+                let start = at as usize;
+                let place = bytes.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+                buffer.copy_from_slice(place);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => {
+                file.seek(SeekFrom::Start(at))?;
+                file.write_all(data)
+            }
+            Self::Memory(bytes) => {
+                let start = at as usize;
+                let place = bytes.get_mut(start..start + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+                place.copy_from_slice(data);
+                Ok(())
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.sync_data(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}
+
+/// Blocks of 512 bytes. Its clones are the same blocks: the drive behind the chip has one while the chip runs.
+#[derive(Debug, Clone)]
+pub(super) struct Disk {
+    store: Arc<Mutex<Store>>,
+    bytes: u64,
+}
+
+impl Disk {
+    fn new(store: Store, bytes: u64) -> Self {
+        Self { store: Arc::new(Mutex::new(store)), bytes }
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks in memory.
+    pub(super) fn in_memory(bytes: u64) -> Self {
+        Self::new(Store::Memory(vec![0; bytes as usize]), bytes)
+    }
+
+    /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
+    /// behind the last block stays.
+    pub(super) fn in_file(file: File, bytes: u64) -> io::Result<Self> {
+        if file.metadata()?.len() < bytes {
+            file.set_len(bytes)?;
+        }
+        Ok(Self::new(Store::File(file), bytes))
+    }
+}
+
+impl BlockStore for Disk {
+    fn blocks(&self) -> u64 {
+        self.bytes / BLOCK_LEN
+    }
+
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        self.store().read(first * BLOCK_LEN, into).map_err(|_| StoreFailed)
+    }
+
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
+        self.store().write(first * BLOCK_LEN, data).map_err(|_| StoreFailed)
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        self.store().sync().map_err(|_| StoreFailed)
+    }
+}

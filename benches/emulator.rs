@@ -4,10 +4,10 @@
 
 use std::hint::black_box;
 
+use asmpatch::chip::{Data, boot};
 use asmpatch::firmware::Image;
-use asmpatch::mcu::{CodeSpace, FirmwareCpu, Machine, MemoryFlash, PlainMemory, Wire};
+use asmpatch::mcu::{CodeSpace, Machine, PlainMemory};
 use asmpatch::practice;
-use asmpatch::scsi::Cdb;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// MOV R6,#0; 1$: MOV R7,#0; 2$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; MOVX @DPTR,A; DJNZ R7,2$; DJNZ R6,1$; RET
@@ -30,16 +30,15 @@ fn commands(criterion: &mut Criterion) {
         let file = std::fs::read(path).expect("ASMPATCH_VENDOR_IMAGE names a readable file");
         ("240417", Image::parse(&file).expect("an image"))
     });
-    let cdb = Cdb::new(&[0xE4, 0xFF, 0x50, 0xF0, 0x00, 0x00]).expect("six bytes");
+    let cdb = [0xE4, 0xFF, 0x50, 0xF0, 0x00, 0x00];
     for (name, image) in vendor.into_iter().chain([("practice", practice::image())]) {
-        let mut unit = FirmwareCpu::new(&image, MemoryFlash::erased());
-        let mut data = Vec::new();
-        unit.begin(Wire::Uas, &cdb, &mut data).expect("E4 returns");
+        let mut unit = boot::booted(&image, 1).expect("it boots");
+        unit.command(&cdb, Data::None).expect("E4 is answered");
+        let before = unit.chip.instructions();
+        unit.command(&cdb, Data::None).expect("E4 is answered");
         let mut group = criterion.benchmark_group(format!("E4 of 255 bytes on {name}"));
-        group.throughput(Throughput::Elements(unit.instructions()));
-        group.bench_function("instructions", |bencher| {
-            bencher.iter(|| unit.begin(Wire::Uas, black_box(&cdb), &mut data));
-        });
+        group.throughput(Throughput::Elements(unit.chip.instructions() - before));
+        group.bench_function("instructions", |bencher| bencher.iter(|| unit.command(black_box(&cdb), Data::None)));
         group.finish();
     }
 }

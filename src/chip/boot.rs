@@ -8,7 +8,7 @@ mod open;
 use std::fmt;
 
 use super::core::{Chip, Outcome};
-use super::driver::{Data, Driver, Unanswered};
+use super::driver::{Data, Driver, Ending, Unanswered};
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
@@ -16,8 +16,7 @@ use crate::firmware::{
     interface_classes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
-use crate::scsi::uas::StatusIu;
-use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
+use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
 
 /// Where running firmware keeps its version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
@@ -59,6 +58,17 @@ pub enum Fault {
     },
     /// The answer was wrong.
     Wrong(String),
+}
+
+impl Fault {
+    /// Why a chip did not answer.
+    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
+        match why {
+            Unanswered::Stall => Self::Wrong("the request was stalled".into()),
+            Unanswered::Halted(endpoint) => Self::Wrong(format!("endpoint {endpoint:#04x} was halted")),
+            Unanswered::Silent(outcome) => Self::Hung { outcome, at: chip.at() },
+        }
+    }
 }
 
 impl fmt::Display for Fault {
@@ -167,7 +177,6 @@ struct Unit<'a> {
     driver: Driver<MemoryFlash>,
     wire: Wire,
     enumerated: Enumerated,
-    tag: u16,
     checks: &'a mut Vec<Check>,
 }
 
@@ -175,9 +184,9 @@ impl<'a> Unit<'a> {
     /// A chip with the image and two configuration blocks in its flash, booted and enumerated.
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
-        let driver = Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&blocks, image), Speed::Super));
+        let driver = powered_on(image, Speed::Super);
         let nothing = Enumerated { state: BridgeState::Vendor, usb_id: UsbId::STOCK, product: String::new() };
-        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, tag: 0, checks };
+        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
@@ -288,7 +297,7 @@ impl<'a> Unit<'a> {
             // The reset may come before the status.
             Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
                 Outcome::Reset => Ok("the CPU was reset".to_owned()),
-                other => Err(Fault::Hung { outcome: other, at: self.at() }),
+                other => Err(self.fault(Unanswered::Silent(other))),
             },
             Err(fault) => Err(fault),
         };
@@ -312,36 +321,17 @@ impl<'a> Unit<'a> {
 
     /// Runs a command; its data where it ended well.
     fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, Fault> {
-        if self.wire == Wire::BulkOnly {
-            let reply = self.driver.bulk_only(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
-            const PASSED: u8 = 0;
-            let good = reply.status == PASSED;
-            return if good { Ok(reply.data) } else { Err(Fault::Wrong(format!("CSW status {}", reply.status))) };
-        }
-        self.tag = self.tag % 30 + 1;
-        let out = match data {
-            Data::Out(data) => data,
-            Data::None | Data::In(_) => &[],
-        };
-        let reply = self.driver.uas(self.tag, cdb.as_slice(), out).map_err(|why| self.fault(why))?;
-        match StatusIu::parse(&reply.status) {
-            Ok(StatusIu::Sense { status: ScsiStatus::Good, .. }) => Ok(reply.data),
-            Ok(other) => Err(Fault::Wrong(format!("{other:?}"))),
-            Err(error) => Err(Fault::Wrong(error.to_string())),
+        let answer = self.driver.command(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
+        match answer.ending {
+            Ending::Good => Ok(answer.data),
+            Ending::Check(Some(sense)) => Err(Fault::Wrong(format!("CHECK CONDITION {sense}"))),
+            Ending::Check(None) => Err(Fault::Wrong("CHECK CONDITION without sense".into())),
+            Ending::Other(status) => Err(Fault::Wrong(format!("status {status:02x?}"))),
         }
     }
 
     fn fault(&self, why: Unanswered) -> Fault {
-        match why {
-            Unanswered::Stall => Fault::Wrong("the request was stalled".into()),
-            Unanswered::Halted(endpoint) => Fault::Wrong(format!("endpoint {endpoint:#04x} was halted")),
-            Unanswered::Silent(outcome) => Fault::Hung { outcome, at: self.at() },
-        }
-    }
-
-    fn at(&self) -> Option<CodeAddress> {
-        let pc = self.driver.chip.pc();
-        CodeAddress::fetched((pc >> 16) as u8, pc as u16)
+        Fault::of(why, &self.driver.chip)
     }
 
     fn note(&mut self, what: &'static str, outcome: Result<String, Fault>) -> Result<(), Failed> {
@@ -354,6 +344,27 @@ impl<'a> Unit<'a> {
 
 /// Both 64 KiB blocks of the first slot: what E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
+
+/// A unit that has just got its power, with `image` and two configuration blocks in its flash.
+pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+    Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&known_blocks(), image), speed))
+}
+
+/// The same, booted, enumerated and on this alternate: 0 is Bulk-Only, 1 UAS in the vendor's firmware.
+///
+/// # Errors
+/// Why it isn't.
+pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault> {
+    let mut unit = powered_on(image, Speed::Super);
+    let up = match unit.settle() {
+        Outcome::Parked => unit.enumerate().and_then(|()| unit.set_alternate(alternate)),
+        outcome => Err(Unanswered::Silent(outcome)),
+    };
+    match up {
+        Ok(()) => Ok(unit),
+        Err(why) => Err(Fault::of(why, &unit.chip)),
+    }
+}
 
 /// A flash with configuration blocks and an image in its first slot.
 pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {

@@ -4,24 +4,23 @@
 
 use std::hint::black_box;
 
-use asmpatch::chip::{Data, boot};
+use asmpatch::chip::{Chip, Data, Outcome, Speed, boot};
 use asmpatch::firmware::Image;
-use asmpatch::mcu::{CodeSpace, Machine, PlainMemory};
+use asmpatch::mcu::{CodeSpace, MemoryFlash};
 use asmpatch::practice;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// MOV R6,#0; 1$: MOV R7,#0; 2$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; MOVX @DPTR,A; DJNZ R7,2$; DJNZ R6,1$; RET
-const LOOP: [u8; 15] = [0x7E, 0, 0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0xF0, 0xDF, 0xF8, 0xDE, 0xF4, 0x22];
+/// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$
+const LOOP: [u8; 13] = [0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0x04, 0xF0, 0xDF, 0xF7, 0x80, 0xF3];
+/// Instructions a round.
+const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {
-    let mut body = vec![0; 0x17ED6];
-    body[..LOOP.len()].copy_from_slice(&LOOP);
-    let mut machine = Machine::new(CodeSpace::from_body(&body), PlainMemory);
-    let entry = "c:0x0000".parse().expect("an address in the common area");
-    let spent = machine.call(entry, u64::MAX).expect("the loop ends").instructions;
+    let mut chip = Chip::power_on(CodeSpace::from_body(&LOOP), MemoryFlash::erased(), Speed::Super);
+    assert_eq!(chip.run(ROUND), Outcome::Budget, "the loop does not end");
     let mut group = criterion.benchmark_group("instructions");
-    group.throughput(Throughput::Elements(spent));
-    group.bench_function("memory loop", |bencher| bencher.iter(|| machine.call(black_box(entry), u64::MAX)));
+    group.throughput(Throughput::Elements(ROUND));
+    group.bench_function("memory loop", |bencher| bencher.iter(|| chip.run(black_box(ROUND))));
     group.finish();
 }
 

@@ -9,12 +9,12 @@ mod chip_images;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use asmpatch::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Speed, Unanswered, checklist};
+use asmpatch::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot, checklist};
 use asmpatch::firmware::{CodeAddress, FlashAddress, Image};
 use asmpatch::mcu::{MemoryFlash, Observer, SpiFlash, Step};
 use asmpatch::scsi::runtime::INITIALISATION;
 use asmpatch::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
-use chip_images::{patched, powered_on, vendor};
+use chip_images::{patched, vendor};
 
 type Unit = Driver<MemoryFlash>;
 
@@ -37,10 +37,14 @@ fn unit(alternate: u8) -> Unit {
 }
 
 fn booted(image: &Image, alternate: u8) -> Unit {
-    let mut unit = powered_on(image, Speed::Super);
-    unit.enumerate().unwrap();
-    unit.set_alternate(alternate).unwrap();
-    assert_eq!(unit.command(&[0x12, 0, 0, 0, 36, 0], Data::In(36)).unwrap().data.len(), 36);
+    boot::booted(image, alternate).unwrap()
+}
+
+/// A unit that has had an E1, which changed nothing, and an erased flash now.
+fn with_e1(alternate: u8) -> Unit {
+    let mut unit = unit(alternate);
+    assert_eq!(run(&mut unit, &[0xE1, 0x50, 1], Data::Out(&[0xFF; 128])).0, Ending::Good);
+    *unit.chip.flash_mut() = MemoryFlash::erased();
     unit
 }
 
@@ -142,20 +146,34 @@ fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
         let mut unit = unit(BULK_ONLY);
         let before = unit.chip.flash().cells().to_vec();
         let block: Vec<u8> = (0..0x80).map(|at| at ^ 0x5A).collect();
-        assert_eq!(run(&mut unit, &[0xE1, mode, 1], Data::Out(&block)).0, Ending::Good);
-        // Without an erase, programming only clears bits.
-        let expected: Vec<u8> =
-            before[slot + 0x80..slot + 0x100].iter().zip(&block).map(|(old, new)| old & new).collect();
-        assert_eq!(unit.chip.flash().cells()[slot + 0x80..slot + 0x100], expected);
-        assert_eq!(unit.chip.flash().cells()[slot..slot + 0x80], before[slot..slot + 0x80]);
-
         assert_eq!(run(&mut unit, &[0xE1, mode, 0], Data::Out(&block)).0, Ending::Good);
         let cells = unit.chip.flash().cells();
         assert_eq!(cells[slot..slot + 0x80], block);
         assert!(cells[slot + 0x80..slot + SECOND_SLOT].iter().all(|cell| *cell == 0xFF), "both 64 KiB blocks");
         let other = SECOND_SLOT - slot;
         assert_eq!(cells[other..other + SECOND_SLOT], before[other..other + SECOND_SLOT], "the other slot stays");
+
+        // Without an erase, programming only clears bits.
+        for (data, left) in [(0xF5, 0xF5), (0x5F, 0x55)] {
+            assert_eq!(run(&mut unit, &[0xE1, mode, 1], Data::Out(&[data; 0x80])).0, Ending::Good);
+            let cells = unit.chip.flash().cells();
+            assert_eq!(cells[slot + 0x80..slot + 0x100], [left; 0x80]);
+            assert_eq!(cells[slot..slot + 0x80], block);
+        }
     }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_start_up_protects_the_flash_and_e1_of_block_0_takes_the_protection_away() {
+    const PROTECTION: u8 = 0x1C;
+    let mut unit = unit(BULK_ONLY);
+    assert_eq!(unit.chip.flash().status() & PROTECTION, PROTECTION);
+    let before = unit.chip.flash().cells().to_vec();
+    assert_eq!(run(&mut unit, &[0xE1, 0x50, 1], Data::Out(&[0; 0x80])).0, Ending::Good);
+    assert!(unit.chip.flash().cells() == before);
+    assert_eq!(run(&mut unit, &[0xE1, 0x50, 0], Data::Out(&[0; 0x80])).0, Ending::Good);
+    assert_eq!(unit.chip.flash().status() & PROTECTION, 0);
 }
 
 #[test]
@@ -191,8 +209,7 @@ fn e3_programs_both_parts_of_both_slots_and_erases_nothing() {
     for (mode, start, len) in
         [(0x50, 0x100, 0xFF00), (0xD0, 0x1_0000, 0x7FE0), (0x51, 0x2_0100, 0x401), (0xD1, 0x3_0000, 0x1_0000)]
     {
-        let mut unit = unit(BULK_ONLY);
-        *unit.chip.flash_mut() = MemoryFlash::erased();
+        let mut unit = with_e1(BULK_ONLY);
         unit.chip.flash_mut().program(FlashAddress(start as u32 + 5), &[0x0F]).unwrap();
         let mut expected: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
         let cdb = flash_length(mode, 0xE3, len as u32);
@@ -209,7 +226,7 @@ fn e3_programs_both_parts_of_both_slots_and_erases_nothing() {
 fn e3_takes_at_most_0xff00_bytes_of_part_1_and_0x10000_of_part_2() {
     for (mode, most) in [(0x50, 0xFF00), (0x51, 0xFF00), (0xD0, 0x1_0000), (0xD1, 0x1_0000)] {
         let data = vec![0xFF; most as usize];
-        let taken = run(&mut unit(UAS), &flash_length(mode, 0xE3, most), Data::Out(&data)).0;
+        let taken = run(&mut with_e1(UAS), &flash_length(mode, 0xE3, most), Data::Out(&data)).0;
         assert_eq!(taken, Ending::Good, "{mode:#04x}");
         assert_eq!(ending(&mut unit(UAS), &flash_length(mode, 0xE3, most + 1)), sense(5, 0x24));
     }
@@ -369,12 +386,12 @@ fn a_bank_switch_stub_returns_into_the_bank_that_called_it() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn without_the_start_up_s_program_length_e3_never_ends() {
+fn before_any_e1_has_set_its_program_length_e3_never_ends() {
     let mut unit = unit(BULK_ONLY);
-    unit.chip.poke(XdataAddress::main(0x0B21), &[0]);
+    assert_eq!(unit.chip.memory().main()[0x0B21], 0);
     unit.set_budget(1_000_000);
     let cdb = flash_length(0x50, 0xE3, 0x400);
-    assert!(matches!(unit.command(&cdb, Data::Out(&[0; 0x400])), Err(Unanswered::Silent(_))));
+    assert!(matches!(unit.command(&cdb, Data::Out(&[0; 0x400])), Err(Unanswered::Silent(Outcome::Budget))));
 }
 
 #[test]

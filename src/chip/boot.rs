@@ -16,7 +16,7 @@ use crate::firmware::{
     interface_classes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
-use crate::scsi::{Cdb, Command, ResetMode, XdataAddress};
+use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 
 /// Where running firmware keeps its version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
@@ -239,7 +239,7 @@ impl<'a> Unit<'a> {
     }
 
     fn vendor_firmware(&mut self) -> Result<(), Failed> {
-        let inquiry = self.data_in(Command::Inquiry { len: 36 }.cdb(), 36);
+        let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note(
             "answers INQUIRY",
             inquiry.and_then(|data| expect(data.len() == 36, || format!("{} bytes", data.len()))),
@@ -350,14 +350,19 @@ pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
     Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&known_blocks(), image), speed))
 }
 
-/// The same, booted, enumerated and on this alternate: 0 is Bulk-Only, 1 UAS in the vendor's firmware.
+/// The same, booted, enumerated, on this alternate (0 is Bulk-Only, 1 UAS in the vendor's firmware), and asked INQUIRY,
+/// as hosts do: 240417 brings up PCIe with its first command.
 ///
 /// # Errors
 /// Why it isn't.
 pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault> {
     let mut unit = powered_on(image, Speed::Super);
+    let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
     let up = match unit.settle() {
-        Outcome::Parked => unit.enumerate().and_then(|()| unit.set_alternate(alternate)),
+        Outcome::Parked => unit
+            .enumerate()
+            .and_then(|()| unit.set_alternate(alternate))
+            .and_then(|()| unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())).map(drop)),
         outcome => Err(Unanswered::Silent(outcome)),
     };
     match up {

@@ -103,7 +103,7 @@ struct List<'a> {
 type Unit = Driver<MemoryFlash>;
 
 impl List<'_> {
-    /// The image, booted and enumerated; `None` where it isn't, which is on the list then.
+    /// The image, booted and asked INQUIRY; `None` where it isn't, which is on the list then.
     fn unit(&mut self, alternate: u8) -> Option<Unit> {
         match booted(self.image, alternate) {
             Ok(unit) => Some(unit),

@@ -17,13 +17,13 @@ use self::report::{Access, Status};
 use super::input::{self, ImageFile};
 use super::{Context, print};
 use crate::chip::boot::{self, Fault};
-use crate::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, Watch};
+use crate::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
 use crate::cli::errors::Exit;
 use crate::digest::to_hex;
 use crate::failure::AnyFailure;
 use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use crate::scsi::bot::Direction;
-use crate::scsi::{Cdb, Command, INQUIRY_LEN, XdataAddress, XdataPage, opcode};
+use crate::scsi::{Cdb, XdataAddress, XdataPage, opcode};
 
 /// The most data-out that a command takes: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
@@ -191,7 +191,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     };
     let file = ImageFile::read(&args.file)?;
     let mut unit = boot::booted(&file.image, u8::from(args.transport == Transport::Uas))
-        .and_then(with_inquiry)
         .map_err(|fault| ExecError::Boot { path: args.file.clone(), fault })?;
     for preset in &args.xdata {
         unit.chip.poke(preset.at, &preset.bytes);
@@ -211,7 +210,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         errln!("{line}");
     }
     let (status, answer) = result?;
-    unit.chip.set_watch(None);
     let accesses: Vec<Access> = accesses.try_iter().collect();
     let report = ExecReport {
         cdb: cdb.to_string(),
@@ -232,15 +230,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         report::print(&report, &answer.data, &accesses);
     }
     Ok(Exit::Done)
-}
-
-/// A unit that has answered INQUIRY: 240417 brings up PCIe with its first command.
-fn with_inquiry(mut unit: Driver<MemoryFlash>) -> Result<Driver<MemoryFlash>, Fault> {
-    let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
-    match unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())) {
-        Ok(_) => Ok(unit),
-        Err(why) => Err(Fault::of(why, &unit.chip)),
-    }
 }
 
 /// What the registers were touched for, in order.
@@ -293,11 +282,12 @@ impl Args {
         {
             return Err(ExecError::DataOutLength { path: path.clone(), expected: len, found: out.len() }.into());
         }
+        // What comes after the status is the unit's own business.
         unit.set_runner(Chip::run);
+        unit.chip.set_watch(None);
         let (status, answer) = match answer {
             Ok(mut answer) => {
                 if answer.ending == Ending::Check(None) {
-                    unit.chip.set_watch(None);
                     answer.ending = Ending::Check(unit.request_sense().ok().flatten());
                 }
                 let status = match answer.ending {

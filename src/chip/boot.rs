@@ -12,10 +12,10 @@ use super::driver::{Data, Driver, Ending, Unanswered};
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId,
-    interface_classes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image,
+    InterfaceClass, Part, UsbId, interface_classes, known_blocks,
 };
-use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
+use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 
 /// Where running firmware keeps its version. Source: cyrozap's notes.
@@ -114,6 +114,8 @@ pub struct Enumerated {
     pub usb_id: UsbId,
     /// iProduct.
     pub product: String,
+    /// The classes of its interface's alternates.
+    pub classes: Vec<InterfaceClass>,
 }
 
 /// What an image did.
@@ -185,7 +187,12 @@ impl<'a> Unit<'a> {
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
         let driver = powered_on(image, Speed::Super);
-        let nothing = Enumerated { state: BridgeState::Vendor, usb_id: UsbId::STOCK, product: String::new() };
+        let nothing = Enumerated {
+            state: BridgeState::Vendor,
+            usb_id: UsbId::STOCK,
+            product: String::new(),
+            classes: Vec::new(),
+        };
         let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, checks };
         unit.enumerate().ok()?;
         Some(unit)
@@ -215,26 +222,14 @@ impl<'a> Unit<'a> {
             return Err(self.fault(Unanswered::Silent(settled)));
         }
         self.driver.enumerate().map_err(|why| self.fault(why))?;
-        let configuration = self.driver.descriptor(2, 0, 255).map_err(|why| self.fault(why))?;
-        let device = self.driver.descriptor(1, 0, 18).map_err(|why| self.fault(why))?;
-        let index = device.get(15).copied().unwrap_or(0);
-        let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
-        let usb_id = UsbId { vendor: id(8), product: id(10) };
-        let product = self.driver.descriptor(3, index, 255).map_err(|why| self.fault(why))?;
-        let units: Vec<u16> = product
-            .get(2..)
-            .unwrap_or_default()
-            .chunks_exact(2)
-            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-            .collect();
-        let product = String::from_utf16_lossy(&units);
-        let classes = interface_classes(&configuration);
-        match BridgeState::from_interface(&classes, &product) {
+        let found = described(&mut self.driver).map_err(|why| self.fault(why))?;
+        match found.state {
             BridgeState::BootLoader => Err(Fault::Wrong("it has no UAS alternate: only the boot loader is so".into())),
-            BridgeState::Vendor if !classes.contains(&BULK_ONLY_CLASS) => {
-                Err(Fault::Wrong(format!("its interface is neither mass storage nor vendor-specific: {classes:02x?}")))
-            }
-            state => Ok(Enumerated { state, usb_id, product }),
+            BridgeState::Vendor if !found.classes.contains(&BULK_ONLY_CLASS) => Err(Fault::Wrong(format!(
+                "its interface is neither mass storage nor vendor-specific: {:02x?}",
+                found.classes
+            ))),
+            _ => Ok(found),
         }
     }
 
@@ -369,6 +364,25 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault
         Ok(()) => Ok(unit),
         Err(why) => Err(Fault::of(why, &unit.chip)),
     }
+}
+
+/// What the descriptors of a unit say that is enumerated.
+///
+/// # Errors
+/// [`Unanswered`].
+pub fn described<F: SpiFlash + 'static>(unit: &mut Driver<F>) -> Result<Enumerated, Unanswered> {
+    let classes = interface_classes(&unit.descriptor(2, 0, 255)?);
+    let device = unit.descriptor(1, 0, 18)?;
+    let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
+    let usb_id = UsbId { vendor: id(8), product: id(10) };
+    let product = match device.get(15) {
+        Some(index) if *index != 0 => unit.descriptor(3, *index, 255)?,
+        _ => Vec::new(),
+    };
+    let units = product.get(2..).unwrap_or_default().chunks_exact(2);
+    let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let product = String::from_utf16_lossy(&units);
+    Ok(Enumerated { state: BridgeState::from_interface(&classes, &product), usb_id, product, classes })
 }
 
 /// A flash with configuration blocks and an image in its first slot.

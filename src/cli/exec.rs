@@ -144,9 +144,9 @@ enum ExecError {
     #[error("{}: the image does not boot as a SCSI device: {fault}", path.display())]
     #[diagnostic(code(asmpatch::exec::boot))]
     Boot { path: PathBuf, fault: Fault },
-    #[error("{}: no answer within {budget} instructions: {fault}", path.display())]
+    #[error("{}: no answer within {budget} instructions; the firmware is at {at}", path.display())]
     #[diagnostic(code(asmpatch::exec::budget))]
-    Budget { path: PathBuf, budget: u64, fault: Fault },
+    Budget { path: PathBuf, budget: u64, at: String },
     #[error("{}: {fault}", path.display())]
     #[diagnostic(code(asmpatch::exec::stopped))]
     Stopped { path: PathBuf, fault: Fault },
@@ -305,9 +305,9 @@ impl Args {
                 }
                 (Status::NoAnswer, Answer { data: Vec::new(), ending: Ending::Other(Vec::new()) })
             }
-            Err(why @ Unanswered::Silent(Outcome::Budget)) => {
-                let fault = Fault::of(why, &unit.chip);
-                return Err(ExecError::Budget { path: path(), budget: self.budget, fault }.into());
+            Err(Unanswered::Silent(Outcome::Budget)) => {
+                let at = super::run::place(unit.chip.pc());
+                return Err(ExecError::Budget { path: path(), budget: self.budget, at }.into());
             }
             Err(why) => return Err(ExecError::Stopped { path: path(), fault: Fault::of(why, &unit.chip) }.into()),
         };

@@ -19,11 +19,12 @@ use super::exec::{TRACE_KEPT, Transport};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{Context, print};
-use crate::chip::{Chip, Data, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered, boot};
+use crate::chip::boot::{self, Enumerated};
+use crate::chip::{Chip, Data, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
 use crate::cli::errors::Exit;
 use crate::digest::to_hex;
 use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, CodeAddress, interface_classes};
+use crate::firmware::{BridgeState, CodeAddress};
 use crate::mcu::{MemoryFlash, Observer, Step, Trace};
 use crate::profile::Timeline;
 use crate::scsi::{Cdb, XdataAddress};
@@ -242,16 +243,8 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
         outcome => return Err(Unanswered::Silent(outcome)),
     }
     driver.enumerate()?;
-    let device = driver.descriptor(1, 0, 18)?;
-    let configuration = driver.descriptor(2, 0, 255)?;
-    let product = match device.get(15) {
-        Some(index) if *index != 0 => driver.descriptor(3, *index, 255)?,
-        _ => Vec::new(),
-    };
-    let units = product.get(2..).unwrap_or_default().chunks_exact(2);
-    let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
-    let product = String::from_utf16_lossy(&units);
-    did.enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
+    let Enumerated { state, product, .. } = boot::described(driver)?;
+    did.enumerated = Some((state, product));
     if args.transport == Transport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }

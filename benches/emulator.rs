@@ -4,24 +4,23 @@
 
 use std::hint::black_box;
 
+use asmpatch::chip::{Chip, Data, Outcome, Speed, boot};
 use asmpatch::firmware::Image;
-use asmpatch::mcu::{CodeSpace, FirmwareCpu, Machine, MemoryFlash, PlainMemory, Wire};
+use asmpatch::mcu::{CodeSpace, MemoryFlash};
 use asmpatch::practice;
-use asmpatch::scsi::Cdb;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// MOV R6,#0; 1$: MOV R7,#0; 2$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; MOVX @DPTR,A; DJNZ R7,2$; DJNZ R6,1$; RET
-const LOOP: [u8; 15] = [0x7E, 0, 0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0xF0, 0xDF, 0xF8, 0xDE, 0xF4, 0x22];
+/// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$
+const LOOP: [u8; 13] = [0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0x04, 0xF0, 0xDF, 0xF7, 0x80, 0xF3];
+/// Instructions a round.
+const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {
-    let mut body = vec![0; 0x17ED6];
-    body[..LOOP.len()].copy_from_slice(&LOOP);
-    let mut machine = Machine::new(CodeSpace::from_body(&body), PlainMemory);
-    let entry = "c:0x0000".parse().expect("an address in the common area");
-    let spent = machine.call(entry, u64::MAX).expect("the loop ends").instructions;
+    let mut chip = Chip::power_on(CodeSpace::from_body(&LOOP), MemoryFlash::erased(), Speed::Super);
+    assert_eq!(chip.run(ROUND), Outcome::Budget, "the loop does not end");
     let mut group = criterion.benchmark_group("instructions");
-    group.throughput(Throughput::Elements(spent));
-    group.bench_function("memory loop", |bencher| bencher.iter(|| machine.call(black_box(entry), u64::MAX)));
+    group.throughput(Throughput::Elements(ROUND));
+    group.bench_function("memory loop", |bencher| bencher.iter(|| chip.run(black_box(ROUND))));
     group.finish();
 }
 
@@ -30,16 +29,15 @@ fn commands(criterion: &mut Criterion) {
         let file = std::fs::read(path).expect("ASMPATCH_VENDOR_IMAGE names a readable file");
         ("240417", Image::parse(&file).expect("an image"))
     });
-    let cdb = Cdb::new(&[0xE4, 0xFF, 0x50, 0xF0, 0x00, 0x00]).expect("six bytes");
+    let cdb = [0xE4, 0xFF, 0x50, 0xF0, 0x00, 0x00];
     for (name, image) in vendor.into_iter().chain([("practice", practice::image())]) {
-        let mut unit = FirmwareCpu::new(&image, MemoryFlash::erased());
-        let mut data = Vec::new();
-        unit.begin(Wire::Uas, &cdb, &mut data).expect("E4 returns");
+        let mut unit = boot::booted(&image, 1).expect("it boots");
+        unit.command(&cdb, Data::None).expect("E4 is answered");
+        let before = unit.chip.instructions();
+        unit.command(&cdb, Data::None).expect("E4 is answered");
         let mut group = criterion.benchmark_group(format!("E4 of 255 bytes on {name}"));
-        group.throughput(Throughput::Elements(unit.instructions()));
-        group.bench_function("instructions", |bencher| {
-            bencher.iter(|| unit.begin(Wire::Uas, black_box(&cdb), &mut data));
-        });
+        group.throughput(Throughput::Elements(unit.chip.instructions() - before));
+        group.bench_function("instructions", |bencher| bencher.iter(|| unit.command(black_box(&cdb), Data::None)));
         group.finish();
     }
 }

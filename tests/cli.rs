@@ -59,7 +59,9 @@ fn transcripts_show_what_the_program_prints() {
     // Its reset vector jumps to itself.
     let mut stuck = practice::image();
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
-    write(&cli.join("run.in/stuck.bin"), &stuck.to_file());
+    for folder in ["run.in", "execute.in"] {
+        write(&cli.join(folder).join("stuck.bin"), &stuck.to_file());
+    }
     // Units that are new, with the practice image of today.
     for folder in ["reset.in", "pcie.in"] {
         for unit in fs::read_dir(cli.join(folder)).unwrap() {

@@ -8,16 +8,15 @@ mod open;
 use std::fmt;
 
 use super::core::{Chip, Outcome};
-use super::driver::{Data, Driver, Unanswered};
+use super::driver::{Data, Driver, Ending, Unanswered};
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId,
-    interface_classes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image,
+    InterfaceClass, Part, UsbId, interface_classes, known_blocks,
 };
-use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash as _};
-use crate::scsi::uas::StatusIu;
-use crate::scsi::{Cdb, Command, ResetMode, ScsiStatus, XdataAddress};
+use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
+use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
@@ -59,6 +58,17 @@ pub enum Fault {
     },
     /// The image gave a wrong answer.
     Wrong(String),
+}
+
+impl Fault {
+    /// Why a chip did not answer.
+    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
+        match why {
+            Unanswered::Stall => Self::Wrong("the request was stalled".into()),
+            Unanswered::Halted(endpoint) => Self::Wrong(format!("endpoint {endpoint:#04x} was halted")),
+            Unanswered::Silent(outcome) => Self::Hung { outcome, at: chip.at() },
+        }
+    }
 }
 
 impl fmt::Display for Fault {
@@ -104,6 +114,8 @@ pub struct Enumerated {
     pub usb_id: UsbId,
     /// iProduct.
     pub product: String,
+    /// The classes of its interface's alternates.
+    pub classes: Vec<InterfaceClass>,
 }
 
 /// Result of booting an image and checking it.
@@ -167,7 +179,6 @@ struct Unit<'a> {
     driver: Driver<MemoryFlash>,
     wire: Wire,
     enumerated: Enumerated,
-    tag: u16,
     checks: &'a mut Vec<Check>,
 }
 
@@ -175,9 +186,14 @@ impl<'a> Unit<'a> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
-        let driver = Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&blocks, image), Speed::Super));
-        let nothing = Enumerated { state: BridgeState::Vendor, usb_id: UsbId::STOCK, product: String::new() };
-        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, tag: 0, checks };
+        let driver = powered_on(image, Speed::Super);
+        let nothing = Enumerated {
+            state: BridgeState::Vendor,
+            usb_id: UsbId::STOCK,
+            product: String::new(),
+            classes: Vec::new(),
+        };
+        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
@@ -206,31 +222,19 @@ impl<'a> Unit<'a> {
             return Err(self.fault(Unanswered::Silent(settled)));
         }
         self.driver.enumerate().map_err(|why| self.fault(why))?;
-        let configuration = self.driver.descriptor(2, 0, 255).map_err(|why| self.fault(why))?;
-        let device = self.driver.descriptor(1, 0, 18).map_err(|why| self.fault(why))?;
-        let index = device.get(15).copied().unwrap_or(0);
-        let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
-        let usb_id = UsbId { vendor: id(8), product: id(10) };
-        let product = self.driver.descriptor(3, index, 255).map_err(|why| self.fault(why))?;
-        let units: Vec<u16> = product
-            .get(2..)
-            .unwrap_or_default()
-            .chunks_exact(2)
-            .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-            .collect();
-        let product = String::from_utf16_lossy(&units);
-        let classes = interface_classes(&configuration);
-        match BridgeState::from_interface(&classes, &product) {
+        let found = described(&mut self.driver).map_err(|why| self.fault(why))?;
+        match found.state {
             BridgeState::BootLoader => Err(Fault::Wrong("it has no UAS alternate: only the boot loader is so".into())),
-            BridgeState::Vendor if !classes.contains(&BULK_ONLY_CLASS) => {
-                Err(Fault::Wrong(format!("its interface is neither mass storage nor vendor-specific: {classes:02x?}")))
-            }
-            state => Ok(Enumerated { state, usb_id, product }),
+            BridgeState::Vendor if !found.classes.contains(&BULK_ONLY_CLASS) => Err(Fault::Wrong(format!(
+                "its interface is neither mass storage nor vendor-specific: {:02x?}",
+                found.classes
+            ))),
+            _ => Ok(found),
         }
     }
 
     fn vendor_firmware(&mut self) -> Result<(), Failed> {
-        let inquiry = self.data_in(Command::Inquiry { len: 36 }.cdb(), 36);
+        let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note(
             "answers INQUIRY",
             inquiry.and_then(|data| expect(data.len() == 36, || format!("{} bytes", data.len()))),
@@ -288,7 +292,7 @@ impl<'a> Unit<'a> {
             // The reset may arrive before the status.
             Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
                 Outcome::Reset => Ok("the CPU was reset".to_owned()),
-                other => Err(Fault::Hung { outcome: other, at: self.at() }),
+                other => Err(self.fault(Unanswered::Silent(other))),
             },
             Err(fault) => Err(fault),
         };
@@ -312,36 +316,17 @@ impl<'a> Unit<'a> {
 
     /// Runs a command. Returns its data if it succeeded.
     fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, Fault> {
-        if self.wire == Wire::BulkOnly {
-            let reply = self.driver.bulk_only(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
-            const PASSED: u8 = 0;
-            let good = reply.status == PASSED;
-            return if good { Ok(reply.data) } else { Err(Fault::Wrong(format!("CSW status {}", reply.status))) };
-        }
-        self.tag = self.tag % 30 + 1;
-        let out = match data {
-            Data::Out(data) => data,
-            Data::None | Data::In(_) => &[],
-        };
-        let reply = self.driver.uas(self.tag, cdb.as_slice(), out).map_err(|why| self.fault(why))?;
-        match StatusIu::parse(&reply.status) {
-            Ok(StatusIu::Sense { status: ScsiStatus::Good, .. }) => Ok(reply.data),
-            Ok(other) => Err(Fault::Wrong(format!("{other:?}"))),
-            Err(error) => Err(Fault::Wrong(error.to_string())),
+        let answer = self.driver.command(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
+        match answer.ending {
+            Ending::Good => Ok(answer.data),
+            Ending::Check(Some(sense)) => Err(Fault::Wrong(format!("CHECK CONDITION {sense}"))),
+            Ending::Check(None) => Err(Fault::Wrong("CHECK CONDITION without sense".into())),
+            Ending::Other(status) => Err(Fault::Wrong(format!("status {status:02x?}"))),
         }
     }
 
     fn fault(&self, why: Unanswered) -> Fault {
-        match why {
-            Unanswered::Stall => Fault::Wrong("the request was stalled".into()),
-            Unanswered::Halted(endpoint) => Fault::Wrong(format!("endpoint {endpoint:#04x} was halted")),
-            Unanswered::Silent(outcome) => Fault::Hung { outcome, at: self.at() },
-        }
-    }
-
-    fn at(&self) -> Option<CodeAddress> {
-        let pc = self.driver.chip.pc();
-        CodeAddress::fetched((pc >> 16) as u8, pc as u16)
+        Fault::of(why, &self.driver.chip)
     }
 
     fn note(&mut self, what: &'static str, outcome: Result<String, Fault>) -> Result<(), Failed> {
@@ -354,6 +339,51 @@ impl<'a> Unit<'a> {
 
 /// Bytes of both 64 KiB blocks of the first slot, which E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
+
+/// A unit that has just got its power, with `image` and two configuration blocks in its flash.
+pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+    Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&known_blocks(), image), speed))
+}
+
+/// The same, booted, enumerated, on this alternate (0 is Bulk-Only, 1 UAS in the vendor's firmware), and asked INQUIRY,
+/// as hosts do: 240417 brings up PCIe with its first command.
+///
+/// # Errors
+/// Why it isn't.
+pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault> {
+    let mut unit = powered_on(image, Speed::Super);
+    let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
+    let up = match unit.settle() {
+        Outcome::Parked => unit
+            .enumerate()
+            .and_then(|()| unit.set_alternate(alternate))
+            .and_then(|()| unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())).map(drop)),
+        outcome => Err(Unanswered::Silent(outcome)),
+    };
+    match up {
+        Ok(()) => Ok(unit),
+        Err(why) => Err(Fault::of(why, &unit.chip)),
+    }
+}
+
+/// What the descriptors of a unit say that is enumerated.
+///
+/// # Errors
+/// [`Unanswered`].
+pub fn described<F: SpiFlash + 'static>(unit: &mut Driver<F>) -> Result<Enumerated, Unanswered> {
+    let classes = interface_classes(&unit.descriptor(2, 0, 255)?);
+    let device = unit.descriptor(1, 0, 18)?;
+    let id = |at: usize| device.get(at..at + 2).map_or(0, |pair| u16::from_le_bytes([pair[0], pair[1]]));
+    let usb_id = UsbId { vendor: id(8), product: id(10) };
+    let product = match device.get(15) {
+        Some(index) if *index != 0 => unit.descriptor(3, *index, 255)?,
+        _ => Vec::new(),
+    };
+    let units = product.get(2..).unwrap_or_default().chunks_exact(2);
+    let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
+    let product = String::from_utf16_lossy(&units);
+    Ok(Enumerated { state: BridgeState::from_interface(&classes, &product), usb_id, product, classes })
+}
 
 /// Builds a flash with configuration blocks and an image in its first slot.
 pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlash {

@@ -75,6 +75,11 @@ impl<F> Chip<F> {
     pub fn pc(&self) -> u32 {
         u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
     }
+
+    /// Where the CPU is; `None` outside code.
+    pub fn at(&self) -> Option<CodeAddress> {
+        CodeAddress::fetched(self.bus.sfrs.get(SFR_CODE_BANK) & 1, self.cpu.pc)
+    }
 }
 
 impl<F: SpiFlash> Chip<F> {
@@ -339,6 +344,14 @@ impl<F: SpiFlash> Chip<F> {
     /// Reads a byte of XDATA as the CPU would, without side effects.
     pub fn peek(&self, at: XdataAddress) -> u8 {
         self.bus.xdata.peek(at)
+    }
+
+    /// Writes bytes into XDATA as the CPU would, with no trace left. They wrap from 0xFFFF to 0x0000.
+    pub fn poke(&mut self, at: XdataAddress, bytes: &[u8]) {
+        for (offset, byte) in bytes.iter().enumerate() {
+            self.bus.xdata.poke(XdataAddress { addr: at.addr.wrapping_add(offset as u16), ..at }, *byte);
+        }
+        self.changed();
     }
 
     /// The SRAM.

@@ -7,11 +7,17 @@ use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
 use crate::mcu::SpiFlash;
-use crate::scsi::bot::CSW_LEN;
+use crate::scsi::bot::{CSW_LEN, Direction};
+use crate::scsi::uas::StatusIu;
+use crate::scsi::{Command, ScsiStatus, Sense};
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;
 const CSW_SIGNATURE: &[u8] = b"USBS";
+/// Tags that [`Driver::command`] uses over UAS, one after the other, from 1.
+const TAGS: u32 = 30;
+/// Bytes of fixed-format sense.
+const SENSE_LEN: u8 = 18;
 
 /// Reasons an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +41,17 @@ pub enum Data<'a> {
     Out(&'a [u8]),
 }
 
+impl<'a> Data<'a> {
+    /// What a CBW says of it, and what the host sends.
+    fn parts(self) -> (u32, Direction, &'a [u8]) {
+        match self {
+            Self::None => (0, Direction::Out, &[]),
+            Self::In(len) => (len as u32, Direction::In, &[]),
+            Self::Out(out) => (out.len() as u32, Direction::Out, out),
+        }
+    }
+}
+
 /// Answer to a Bulk-Only command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BulkOnlyReply {
@@ -55,6 +72,26 @@ pub struct UasReply {
     pub status: Vec<u8>,
 }
 
+/// How a SCSI command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// GOOD.
+    Good,
+    /// CHECK CONDITION, and why. A CSW does not say why: `None` until REQUEST SENSE tells.
+    Check(Option<Sense>),
+    /// Neither: the CSW's status byte, or the information unit.
+    Other(Vec<u8>),
+}
+
+/// The answer to a SCSI command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The data that came.
+    pub data: Vec<u8>,
+    /// How it ended.
+    pub ending: Ending,
+}
+
 /// Runs a chip for a number of instructions, as [`Chip::run`] does.
 pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> Outcome>;
 
@@ -65,12 +102,13 @@ pub struct Driver<F> {
     runner: Runner<F>,
     budget: u64,
     tag: u32,
+    is_uas: bool,
 }
 
 impl<F: SpiFlash + 'static> Driver<F> {
     /// Connects a host to this chip.
     pub fn new(chip: Chip<F>) -> Self {
-        Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0 }
+        Self { chip, runner: Box::new(Chip::run), budget: BUDGET, tag: 0, is_uas: false }
     }
 
     /// Sets the maximum number of instructions for an answer.
@@ -143,6 +181,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.control([0x00, 5, 7, 0, 0, 0, 0, 0], &[])?;
         self.descriptor(2, 0, 255)?;
         self.control([0x00, 9, 1, 0, 0, 0, 0, 0], &[])?;
+        self.is_uas = false;
         Ok(())
     }
 
@@ -151,7 +190,9 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// # Errors
     /// [`Unanswered`].
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), Unanswered> {
-        self.control([0x01, 0x0B, alternate, 0, 0, 0, 0, 0], &[]).map(drop)
+        self.control([0x01, 0x0B, alternate, 0, 0, 0, 0, 0], &[])?;
+        self.is_uas = alternate == 1;
+        Ok(())
     }
 
     /// Sends all of `data` to an endpoint, packet by packet.
@@ -198,29 +239,92 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.control([0x02, 1, 0, 0, endpoint, 0, 0, 0], &[]).map(drop)
     }
 
+    /// A command over the transport that the unit is on, with its sense.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn command(&mut self, cdb: &[u8], data: Data<'_>) -> Result<Answer, Unanswered> {
+        let (len, direction, out) = data.parts();
+        self.begin(cdb, len, direction)?;
+        let mut answer = self.finish(out)?;
+        if answer.ending == Ending::Check(None) {
+            answer.ending = Ending::Check(self.request_sense()?);
+        }
+        Ok(answer)
+    }
+
+    /// Sends a command over the transport that the unit is on, and no more. Over Bulk-Only the host says that it
+    /// means to move `len` bytes.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn begin(&mut self, cdb: &[u8], len: u32, direction: Direction) -> Result<(), Unanswered> {
+        if self.is_uas {
+            self.tag = self.tag % TAGS + 1;
+            return self.send_command(self.tag as u16, cdb);
+        }
+        self.send_cbw(cdb, len, direction)
+    }
+
+    fn send_cbw(&mut self, cdb: &[u8], len: u32, direction: Direction) -> Result<(), Unanswered> {
+        self.tag += 1;
+        let mut cbw = b"USBC".to_vec();
+        cbw.extend(self.tag.to_le_bytes());
+        cbw.extend(len.to_le_bytes());
+        cbw.extend([if direction == Direction::In { 0x80 } else { 0x00 }, 0, cdb.len() as u8]);
+        cbw.extend(cdb);
+        cbw.resize(31, 0);
+        self.send(DATA_OUT, 0, &cbw)
+    }
+
+    /// Moves the data of the command that [`Driver::begin`] sent until its status comes.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn finish(&mut self, out: &[u8]) -> Result<Answer, Unanswered> {
+        if !self.is_uas {
+            let BulkOnlyReply { data, status, .. } = self.finish_bulk_only(out)?;
+            let ending = match status {
+                0 => Ending::Good,
+                1 => Ending::Check(None),
+                other => Ending::Other(vec![other]),
+            };
+            return Ok(Answer { data, ending });
+        }
+        let UasReply { data, status } = self.finish_uas(self.tag as u16, out)?;
+        let ending = match StatusIu::parse(&status) {
+            Ok(StatusIu::Sense { status: ScsiStatus::Good, .. }) => Ending::Good,
+            Ok(StatusIu::Sense { status: ScsiStatus::CheckCondition, sense, .. }) => {
+                Ending::Check(Sense::parse(&sense))
+            }
+            _ => Ending::Other(status),
+        };
+        Ok(Answer { data, ending })
+    }
+
+    /// REQUEST SENSE.
+    ///
+    /// # Errors
+    /// [`Unanswered`].
+    pub fn request_sense(&mut self) -> Result<Option<Sense>, Unanswered> {
+        self.begin(Command::RequestSense { len: SENSE_LEN }.cdb().as_slice(), SENSE_LEN.into(), Direction::In)?;
+        Ok(Sense::parse(&self.finish(&[])?.data))
+    }
+
     /// Runs a command over Bulk-Only.
     ///
     /// # Errors
     /// [`Unanswered`].
     pub fn bulk_only(&mut self, cdb: &[u8], data: Data<'_>) -> Result<BulkOnlyReply, Unanswered> {
-        self.tag += 1;
-        let (len, flags) = match data {
-            Data::None => (0, 0),
-            Data::In(len) => (len, 0x80),
-            Data::Out(data) => (data.len(), 0),
-        };
-        let mut cbw = b"USBC".to_vec();
-        cbw.extend(self.tag.to_le_bytes());
-        cbw.extend((len as u32).to_le_bytes());
-        cbw.extend([flags, 0, cdb.len() as u8]);
-        cbw.extend(cdb);
-        cbw.resize(31, 0);
-        self.send(DATA_OUT, 0, &cbw)?;
+        let (len, direction, out) = data.parts();
+        self.send_cbw(cdb, len, direction)?;
+        self.finish_bulk_only(out)
+    }
+
+    fn finish_bulk_only(&mut self, out: &[u8]) -> Result<BulkOnlyReply, Unanswered> {
         let mut came = Vec::new();
         // The firmware may end the command before it has all of its data. The CSW says so.
-        if let Data::Out(data) = data
-            && let Err(Unanswered::Halted(endpoint)) = self.send(DATA_OUT, 0, data)
-        {
+        if let Err(Unanswered::Halted(endpoint)) = self.send(DATA_OUT, 0, out) {
             self.clear_halt(endpoint)?;
         }
         let tag = self.tag.to_le_bytes();

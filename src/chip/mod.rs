@@ -24,8 +24,8 @@
 
 pub mod boot;
 mod bulk;
+pub mod checklist;
 mod core;
-mod cost;
 mod dma;
 mod driver;
 mod engine;
@@ -57,9 +57,8 @@ mod watch;
 mod xdata;
 
 pub use core::{Chip, Outcome};
-pub use cost::instructions;
 pub use dma::DmaEvent;
-pub use driver::{BulkOnlyReply, Data, Driver, Runner, UasReply, Unanswered};
+pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
     Address, Answers, Bar, BlockStore, Completion, DeviceSpec, DriveSpec, Engine, Fabric, Function, HostMemory,

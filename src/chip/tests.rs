@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use super::{Chip, DATA_IN, DATA_OUT, InReply, OutReply, Outcome, Speed, UsbEvent, Watch, register_name};
-use crate::mcu::{AccessKind, CodeSpace, MemoryFlash};
-use crate::scsi::XdataAddress;
+use crate::firmware::CodeAddress;
+use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
+use crate::scsi::{XdataAddress, XdataPage};
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
 fn write(addr: u16, value: u8) -> Vec<u8> {
@@ -21,6 +22,16 @@ fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
     body.resize(0x200, 0);
     body.extend(main.concat());
     body.extend([0x80, 0xFE]);
+    Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
+}
+
+/// Code at these addresses, zeros elsewhere in all banks.
+fn banked(hunks: &[(&str, &[u8])]) -> Chip<MemoryFlash> {
+    let mut body = vec![0; 0x17ED6];
+    for (at, bytes) in hunks {
+        let at = at.parse::<CodeAddress>().unwrap().body_offset().0 as usize;
+        body[at..at + bytes.len()].copy_from_slice(bytes);
+    }
     Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
 }
 
@@ -196,4 +207,54 @@ fn a_chip_can_go_to_another_thread() {
     fn goes<T: Send + std::fmt::Debug>(_: &T) {}
     let chip = firmware(&[], &[]);
     goes(&chip);
+}
+
+#[test]
+fn sfr_0x96_selects_the_bank_that_is_fetched_from() {
+    // MOV 96h,#1; LCALL 0x8000; MOV DPTR,#0100; MOV A,R7; MOVX @DPTR,A; the same with bank 0 and the next address; SJMP $
+    let common = [
+        0x75, 0x96, 1, 0x12, 0x80, 0x00, 0x90, 0x01, 0x00, 0xEF, 0xF0, 0x75, 0x96, 0, 0x12, 0x80, 0x00, 0xA3, 0xEF,
+        0xF0, 0x80, 0xFE,
+    ];
+    // MOV R7,#value; RET
+    let mut chip =
+        banked(&[("c:0x0000", &common), ("b0:0x8000", &[0x7F, 0xB0, 0x22]), ("b1:0x8000", &[0x7F, 0xB1, 0x22])]);
+    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!([xdata(&chip, 0x0100), xdata(&chip, 0x0101)], [0xB1, 0xB0]);
+}
+
+#[test]
+fn sfr_0x93_selects_the_xdata_page_that_movx_reaches() {
+    // MOV DPTR,#1234; MOV 93h,#1; MOVX A,@DPTR; MOV 93h,#0; MOVX @DPTR,A; SJMP $
+    let mut chip = banked(&[("c:0x0000", &[0x90, 0x12, 0x34, 0x75, 0x93, 1, 0xE0, 0x75, 0x93, 0, 0xF0, 0x80, 0xFE])]);
+    chip.poke(XdataAddress { page: XdataPage::Other, addr: 0x1234 }, &[0x5A]);
+    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!(chip.memory().main()[0x1234], 0x5A);
+}
+
+#[test]
+fn movx_at_ri_takes_its_high_byte_from_p2() {
+    // MOV P2,#20; MOV R0,#34; MOVX A,@R0; MOV DPTR,#0100; MOVX @DPTR,A; SJMP $
+    let mut chip = banked(&[("c:0x0000", &[0x75, 0xA0, 0x20, 0x78, 0x34, 0xE2, 0x90, 0x01, 0x00, 0xF0, 0x80, 0xFE])]);
+    chip.poke(XdataAddress::main(0x2034), &[0x77]);
+    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!(xdata(&chip, 0x0100), 0x77);
+}
+
+#[test]
+fn what_is_poked_does_what_the_cpus_writes_do_and_wraps_at_the_end_of_the_page() {
+    let mut chip = firmware(&[], &[]);
+    chip.poke(XdataAddress::main(0xFFFF), &[1, 2]);
+    assert_eq!((chip.sram()[0xFFF], xdata(&chip, 0x0000)), (1, 2));
+}
+
+#[test]
+fn a_trace_keeps_the_last_instructions_with_the_registers_before_them() {
+    // MOV A,#11; INC A; INC A; SJMP $
+    let mut chip = banked(&[("c:0x0000", &[0x74, 0x11, 0x04, 0x04, 0x80, 0xFE])]);
+    let mut trace = Trace::last(2);
+    assert_eq!(chip.run_observed(100, &mut trace), Outcome::Halted);
+    let lines: Vec<_> = trace.lines().map(|line| (line.number, line.a)).collect();
+    assert_eq!(lines, [(2, 0x12), (3, 0x13)]);
+    assert_eq!(trace.lines().next().unwrap().instruction.as_string(), "INC A");
 }

@@ -124,6 +124,21 @@ impl<F: SpiFlash> Xdata<F> {
             }
         }
     }
+
+    /// Writes a byte as the CPU would, with no trace left.
+    pub(super) fn poke(&mut self, at: XdataAddress, value: u8) {
+        let page = if at.page == XdataPage::Main { 0 } else { PAGE };
+        let index = page + usize::from(at.addr);
+        match self.owners[index] {
+            Block::Ram | Block::Unknown => self.memory.set(index, value),
+            block => {
+                let peripherals = self.peripherals.get_mut();
+                let watch = peripherals.watch.take();
+                peripherals.write(block, index, value, 0, &mut self.memory);
+                peripherals.watch = watch;
+            }
+        }
+    }
 }
 
 /// The address that an index into both pages stands for.

@@ -1,37 +1,43 @@
 //! `asmpatch exec`.
 
+mod report;
+
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::mpsc::{Sender, channel};
 
 use clap::ValueEnum;
 use miette::Diagnostic;
-use serde::Serialize;
 use thiserror::Error;
 
-use super::input::{self, ImageFile, InFile};
-use super::table;
+pub(super) use self::report::ExecReport;
+use self::report::{Access, Status};
+use super::input::{self, ImageFile};
 use super::{Context, print};
-use crate::chip;
+use crate::chip::boot::{self, Fault};
+use crate::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
 use crate::cli::errors::Exit;
+use crate::digest::to_hex;
 use crate::failure::AnyFailure;
-use crate::firmware::FirmwareVersion;
-use crate::mcu::{self, Access, AccessKind, FirmwareCpu, MemoryFlash, Region, Reply, Trace, Wire};
+use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use crate::scsi::bot::Direction;
-use crate::scsi::{Cdb, Sense, XdataAddress, XdataPage, opcode};
+use crate::scsi::{Cdb, XdataAddress, XdataPage, opcode};
 
 /// The most data-out that a command takes: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
 /// Instructions that --trace keeps: all of a command that is not about the flash.
-const TRACE_KEPT: usize = 20_000;
-const BYTES_A_LINE: usize = 16;
+pub(super) const TRACE_KEPT: usize = 20_000;
+/// Instructions that each step of a command may take unless told otherwise: E2 of 64 KiB takes about 100,000.
+const BUDGET: u64 = 4_000_000;
 
 /// Execute a SCSI command on an image's own code.
 ///
-/// The image's dispatcher runs on an emulated 8051, as it would on the chip: with the SPI flash controller and an erased
-/// flash behind it, and as much of the USB controller as data needs. Shows the data, the status or the sense, the
-/// instructions spent and the registers touched. Those of E4 are counted on the whole chip where the image boots on it:
-/// from the command's arrival to its status, with all interrupts. Works with image 240417, the practice image, and what patches make of
-/// them.
+/// The image boots on the model of the chip with itself and two configuration blocks in its flash, is enumerated, answers
+/// INQUIRY, and gets the command as a host sends it. Shows the data, the status or the sense, the instructions from the
+/// command's arrival to its status, interrupts included, and the registers touched. Works with every image that boots as
+/// a SCSI device.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch exec fw.bin --cdb \"e4 04 50 f0 00 00\" --xdata 0xf000=01020304")]
 pub struct Args {
@@ -43,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "HEX")]
     cdb: HexBytes,
 
-    /// Bytes in XDATA beforehand; may be given more than once. A 24-bit address selects a page as E4 does: 0x51F000.
+    /// Write bytes into XDATA beforehand; may be given more than once. A 24-bit address selects a page as E4 does: 0x51F000.
     #[arg(long, value_name = "ADDR=HEX")]
     xdata: Vec<Preset>,
 
@@ -59,8 +65,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     host_length: Option<u32>,
 
-    /// Instructions that the command, and each packet of its data-out, may take.
-    #[arg(long, value_name = "N", default_value_t = mcu::DEFAULT_BUDGET)]
+    /// Instructions that the firmware may take until the next packet, or the status.
+    #[arg(long, value_name = "N", default_value_t = BUDGET)]
     budget: u64,
 
     /// Show each instruction, with the registers before it, on stderr.
@@ -73,7 +79,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Transport {
+pub(super) enum Transport {
     /// UAS.
     Uas,
     /// Bulk-Only.
@@ -135,9 +141,15 @@ enum ExecError {
     #[error("{}: {found} bytes of data-out, expected exactly {expected}", path.display())]
     #[diagnostic(code(asmpatch::exec::data_out_length))]
     DataOutLength { path: PathBuf, expected: u32, found: usize },
-    #[error("{}: nothing is known of the routines of version {version}", path.display())]
-    #[diagnostic(code(asmpatch::exec::unknown_image))]
-    UnknownImage { path: PathBuf, version: FirmwareVersion },
+    #[error("{}: the image does not boot as a SCSI device: {fault}", path.display())]
+    #[diagnostic(code(asmpatch::exec::boot))]
+    Boot { path: PathBuf, fault: Fault },
+    #[error("{}: no answer within {budget} instructions; the firmware is at {at}", path.display())]
+    #[diagnostic(code(asmpatch::exec::budget))]
+    Budget { path: PathBuf, budget: u64, at: String },
+    #[error("{}: {fault}", path.display())]
+    #[diagnostic(code(asmpatch::exec::stopped))]
+    Stopped { path: PathBuf, fault: Fault },
 }
 
 /// The lengths that an opcode's CDB may have: SPC-4's command groups, and for vendor commands all that their handlers
@@ -168,8 +180,7 @@ fn cdb_length_words(opcode: Option<u8>) -> String {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image or not known, a CDB or data-out of the wrong length, and code that hangs, leaves the image or
-/// breaks its stack.
+/// A file that is no image or does not boot, a CDB or data-out of the wrong length, and code that hangs.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let HexBytes(bytes) = &args.cdb;
     let opcode = bytes.first().copied();
@@ -179,80 +190,137 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         _ => return Err(ExecError::CdbLength { found: bytes.len(), opcode }.into()),
     };
     let file = ImageFile::read(&args.file)?;
-    if !mcu::conventions::are_kept_by(&file.image) {
-        return Err(ExecError::UnknownImage { path: args.file.clone(), version: file.image.version() }.into());
-    }
-    let mut unit = FirmwareCpu::new(&file.image, MemoryFlash::erased());
-    unit.set_budget(args.budget);
-    let xdata = unit.machine_mut().xdata_mut();
+    let mut unit = boot::booted(&file.image, u8::from(args.transport == Transport::Uas))
+        .map_err(|fault| ExecError::Boot { path: args.file.clone(), fault })?;
     for preset in &args.xdata {
-        xdata.memory_mut().load(preset.at, &preset.bytes);
+        unit.chip.poke(preset.at, &preset.bytes);
     }
-    xdata.record(|page, block| page == XdataPage::Main && Region::of(u16::from(block) << 8).is_register());
+    unit.settle();
+    unit.set_budget(args.budget);
 
-    let mut trace = Trace::last(if args.trace { TRACE_KEPT } else { 0 });
-    let result = execute(args, &mut unit, &cdb, &mut trace);
-    for line in trace.lines() {
+    let (sender, accesses) = channel();
+    unit.chip.set_watch(Some(Box::new(Accesses(sender))));
+    let begun = unit.chip.instructions();
+    let kept = if args.trace { TRACE_KEPT } else { 0 };
+    let recorder = Rc::new(RefCell::new(Recorder { begun, trace: Trace::last(kept), stack_high_water: 0 }));
+    let eyes = Rc::clone(&recorder);
+    unit.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
+    let result = args.execute(&mut unit, &cdb);
+    for line in recorder.borrow().trace.lines() {
         errln!("{line}");
     }
-    let (reply, data) = result?;
-    let accesses = unit.machine_mut().xdata_mut().take_accesses();
-    let mut report = ExecReport::new(&cdb, reply, &data, unit.instructions(), unit.stack_high_water(), &accesses);
-    if cdb.opcode() == opcode::XDATA_READ {
-        // A read of more than one packet goes on in interrupts, which the dispatcher alone does not show.
-        if let Some(instructions) = chip::instructions(&file.image, args.wire(&cdb), &cdb, args.budget) {
-            (report.instructions, report.counted) = (instructions, Counted::Chip);
-        }
-    }
+    let (status, answer) = result?;
+    let accesses: Vec<Access> = accesses.try_iter().collect();
+    let report = ExecReport {
+        cdb: cdb.to_string(),
+        sense: match answer.ending {
+            Ending::Check(Some(sense)) => Some(format!("{:x}/{:02x}/{:02x}", sense.key.0, sense.asc, sense.ascq)),
+            _ => None,
+        },
+        waits_at: if status == Status::NoAnswer { unit.chip.at().map(|at| at.to_string()) } else { None },
+        status,
+        data: to_hex(&answer.data, ""),
+        instructions: answer.instructions,
+        stack_high_water: recorder.borrow().stack_high_water,
+        registers: accesses.iter().map(Access::json).collect(),
+    };
     if args.json {
         print::json(&report);
     } else {
-        print(&report, &data, &accesses);
+        report::print(&report, &answer.data, &accesses);
     }
     Ok(Exit::Done)
 }
 
-fn execute(
-    args: &Args,
-    unit: &mut FirmwareCpu<MemoryFlash>,
-    cdb: &Cdb,
-    trace: &mut Trace,
-) -> Result<(Reply, Vec<u8>), AnyFailure> {
-    let in_file = || InFile::<mcu::RunError>::named(&args.file);
-    let mut data = Vec::new();
-    // An observer costs: without --trace nothing is observed.
-    let reply = if args.trace {
-        unit.begin_observed(args.wire(cdb), cdb, &mut data, trace)
-    } else {
-        unit.begin(args.wire(cdb), cdb, &mut data)
-    };
-    let reply = reply.map_err(in_file())?;
-    let Reply::DataOut(expected) = reply else { return Ok((reply, data)) };
-    let path = args.data_out.as_ref().ok_or(ExecError::NoDataOut { expected })?;
-    let out = input::read(path, MAX_DATA_OUT)?;
-    if out.len() != expected as usize {
-        return Err(ExecError::DataOutLength { path: path.clone(), expected, found: out.len() }.into());
+/// What the registers were touched for, in order.
+struct Accesses(Sender<Access>);
+
+impl Watch for Accesses {
+    fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, _pc: u32) {
+        // The flash buffer, the NVMe queues and the SRAM window hold data.
+        if at.page == XdataPage::Main && matches!(at.addr, 0x9000..=0x9FFF | 0xB200..=0xEFFF) {
+            // Whether anybody listens is all the same to the chip.
+            let _ = self.0.send(Access { kind, addr: at.addr, value });
+        }
     }
-    let reply = if args.trace { unit.give_observed(&out, trace) } else { unit.give(&out) };
-    Ok((reply.map_err(in_file())?, data))
+}
+
+/// Sees each instruction of the command.
+struct Recorder {
+    /// Instructions before it.
+    begun: u64,
+    trace: Trace,
+    stack_high_water: u8,
+}
+
+impl Observer for Recorder {
+    fn before(&mut self, step: &Step<'_>) {
+        self.stack_high_water = self.stack_high_water.max(step.cpu.sp());
+        self.trace.before(&Step { number: step.number - self.begun, ..*step });
+    }
+}
+
+/// What came of a command.
+struct Executed {
+    data: Vec<u8>,
+    ending: Ending,
+    instructions: u64,
 }
 
 impl Args {
-    fn wire(&self, cdb: &Cdb) -> Wire {
-        match self.transport {
-            Transport::Uas => Wire::Uas,
-            Transport::Bot => {
-                let direction = if matches!(
-                    cdb.opcode(),
-                    opcode::CONFIG_WRITE | opcode::FLASH_WRITE | opcode::WRITE_10 | opcode::WRITE_16
-                ) {
-                    Direction::Out
-                } else {
-                    Direction::In
-                };
-                Wire::BulkOnly { host_len: self.host_length.unwrap_or_else(|| natural_length(cdb)), direction }
-            }
+    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<(Status, Executed), AnyFailure> {
+        let path = || self.file.clone();
+        let (len, direction) = self.moves(cdb);
+        let out = self.data_out.as_ref().map(|path| input::read(path, MAX_DATA_OUT)).transpose()?;
+        let begun = unit.chip.instructions();
+        let answer =
+            unit.begin(cdb.as_slice(), len, direction).and_then(|()| unit.finish(out.as_deref().unwrap_or_default()));
+        let instructions = unit.chip.instructions() - begun;
+        let is_refused = answer.as_ref().is_ok_and(|answer| answer.ending != Ending::Good);
+        if let (Some(path), Some(out), Direction::Out, false) = (&self.data_out, &out, direction, is_refused)
+            && out.len() != len as usize
+        {
+            return Err(ExecError::DataOutLength { path: path.clone(), expected: len, found: out.len() }.into());
         }
+        // What comes after the status is the unit's own business.
+        unit.set_runner(Chip::run);
+        unit.chip.set_watch(None);
+        let (status, answer) = match answer {
+            Ok(mut answer) => {
+                if answer.ending == Ending::Check(None) {
+                    answer.ending = Ending::Check(unit.request_sense().ok().flatten());
+                }
+                let status = match answer.ending {
+                    Ending::Good if unit.settle() == Outcome::Reset => Status::GoodThenReset,
+                    Ending::Good if !unit.chip.is_on_bus() => Status::GoodThenOffBus,
+                    Ending::Good => Status::Good,
+                    Ending::Check(_) => Status::CheckCondition,
+                    Ending::Other(_) => Status::OtherStatus,
+                };
+                (status, answer)
+            }
+            Err(Unanswered::Silent(Outcome::Parked)) => {
+                if direction == Direction::Out && len > 0 && out.is_none() {
+                    return Err(ExecError::NoDataOut { expected: len }.into());
+                }
+                (Status::NoAnswer, Answer { data: Vec::new(), ending: Ending::Other(Vec::new()) })
+            }
+            Err(Unanswered::Silent(Outcome::Budget)) => {
+                let at = super::run::place(unit.chip.pc());
+                return Err(ExecError::Budget { path: path(), budget: self.budget, at }.into());
+            }
+            Err(why) => return Err(ExecError::Stopped { path: path(), fault: Fault::of(why, &unit.chip) }.into()),
+        };
+        Ok((status, Executed { data: answer.data, ending: answer.ending, instructions }))
+    }
+
+    /// The bytes that the host means to move, and whither.
+    fn moves(&self, cdb: &Cdb) -> (u32, Direction) {
+        let takes_data =
+            matches!(cdb.opcode(), opcode::CONFIG_WRITE | opcode::FLASH_WRITE | opcode::WRITE_10 | opcode::WRITE_16);
+        let host_length = self.host_length.filter(|_| self.transport == Transport::Bot);
+        let direction = if takes_data { Direction::Out } else { Direction::In };
+        (host_length.unwrap_or_else(|| natural_length(cdb)), direction)
     }
 }
 
@@ -270,159 +338,4 @@ fn natural_length(cdb: &Cdb) -> u32 {
         opcode::XDATA_READ => u32::from(u16::from_be_bytes([byte[5], byte[1]])),
         _ => 0,
     }
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct ExecReport {
-    /// The command: bytes in hexadecimal, with spaces between them.
-    cdb: String,
-    /// How it ended: `good`, `check-condition`, `good-then-reset`, `queued`, `waits-for-data`, `no-answer`.
-    status: &'static str,
-    /// With `check-condition`: key, ASC and ASCQ in hexadecimal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sense: Option<String>,
-    /// With `good-then-reset`: the state that the chip starts over in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset_state: Option<u8>,
-    /// With `no-answer`: the firmware's status byte, IDATA 0x6A.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status_byte: Option<u8>,
-    /// What it brought, in hexadecimal.
-    data: String,
-    /// Instructions executed.
-    instructions: u64,
-    /// Where they were counted.
-    counted: Counted,
-    /// The highest stack pointer.
-    stack_high_water: u8,
-    /// Each access to a register, in order.
-    registers: Vec<RegisterAccess>,
-}
-
-impl print::Document for ExecReport {}
-
-/// Where the instructions were counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-enum Counted {
-    /// In the routines that the command was given to.
-    Routines,
-    /// On the whole chip, from the command's arrival to its status.
-    Chip,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct RegisterAccess {
-    /// `read` or `write`.
-    kind: &'static str,
-    /// The XDATA address.
-    address: String,
-    /// The byte.
-    value: u8,
-}
-
-impl ExecReport {
-    fn new(cdb: &Cdb, reply: Reply, data: &[u8], instructions: u64, stack_high_water: u8, accesses: &[Access]) -> Self {
-        let sense = |sense: Sense| format!("{:x}/{:02x}/{:02x}", sense.key.0, sense.asc, sense.ascq);
-        let access = |access: &Access| RegisterAccess {
-            kind: kind_word(access.kind),
-            address: format!("0x{:04X}", access.at.addr),
-            value: access.value,
-        };
-        Self {
-            cdb: cdb.to_string(),
-            status: match reply {
-                Reply::DataIn | Reply::Good => "good",
-                Reply::Check(_) => "check-condition",
-                Reply::Reset(_) => "good-then-reset",
-                Reply::Queued(_) => "queued",
-                Reply::DataOut(_) => "waits-for-data",
-                Reply::Silent(_) => "no-answer",
-            },
-            sense: if let Reply::Check(found) = reply { Some(sense(found)) } else { None },
-            reset_state: if let Reply::Reset(state) = reply { Some(state) } else { None },
-            status_byte: if let Reply::Silent(byte) = reply { Some(byte) } else { None },
-            data: data.iter().map(|byte| format!("{byte:02x}")).collect(),
-            instructions,
-            counted: Counted::Routines,
-            stack_high_water,
-            registers: accesses.iter().map(access).collect(),
-        }
-    }
-
-    fn status_words(&self) -> String {
-        match (self.status, &self.sense, self.reset_state, self.status_byte) {
-            ("check-condition", Some(sense), ..) => format!("CHECK CONDITION, sense {sense}"),
-            ("good-then-reset", _, Some(state), _) => format!("GOOD, then the chip starts over (state {state:#04x})"),
-            ("queued", ..) => "none yet: queued as NVMe I/O, answered when its completion comes".to_owned(),
-            ("no-answer", _, _, Some(byte)) => format!("none: the firmware waits (IDATA 0x6A is {byte:#04x})"),
-            ("waits-for-data", ..) => "none yet: the firmware waits for more data".to_owned(),
-            _ => "GOOD".to_owned(),
-        }
-    }
-}
-
-fn kind_word(kind: AccessKind) -> &'static str {
-    match kind {
-        AccessKind::Read => "read",
-        AccessKind::Write => "write",
-    }
-}
-
-fn print(report: &ExecReport, data: &[u8], accesses: &[Access]) {
-    outln!("command       {}", report.cdb);
-    outln!("status        {}", report.status_words());
-    let span = if report.counted == Counted::Chip { " from the command's arrival to its status" } else { "" };
-    outln!("instructions  {}{span}", report.instructions);
-    if report.stack_high_water > 0 {
-        outln!("stack         up to 0x{:02X}", report.stack_high_water);
-    }
-    outln!("data          {} bytes", data.len());
-    for (line, bytes) in data.chunks(BYTES_A_LINE).enumerate() {
-        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        outln!("  {:04x}  {}", line * BYTES_A_LINE, hex.join(" "));
-    }
-    if !accesses.is_empty() {
-        table::print(&register_table(accesses));
-    }
-}
-
-/// One row for each register, in the order in which they were first touched.
-fn register_table(accesses: &[Access]) -> comfy_table::Table {
-    struct Row {
-        addr: u16,
-        reads: usize,
-        writes: usize,
-        last_write: Option<u8>,
-    }
-    let mut rows: Vec<Row> = Vec::new();
-    for access in accesses {
-        let addr = access.at.addr;
-        let index = rows.iter().position(|row| row.addr == addr).unwrap_or_else(|| {
-            rows.push(Row { addr, reads: 0, writes: 0, last_write: None });
-            rows.len() - 1
-        });
-        match access.kind {
-            AccessKind::Read => rows[index].reads += 1,
-            AccessKind::Write => {
-                rows[index].writes += 1;
-                rows[index].last_write = Some(access.value);
-            }
-        }
-    }
-    let mut table = table::new();
-    table.set_header(["register", "in", "reads", "writes", "last written"]);
-    for row in rows {
-        table.add_row([
-            format!("0x{:04X}", row.addr),
-            Region::of(row.addr).to_string(),
-            row.reads.to_string(),
-            row.writes.to_string(),
-            row.last_write.map_or_else(String::new, |byte| format!("{byte:02x}")),
-        ]);
-    }
-    table
 }

@@ -15,20 +15,19 @@ use self::author::AuthorArgs;
 use self::events::{Events, Recorder};
 pub(super) use self::report::RunReport;
 use self::report::{CommandReport, FunctionReport, RequestReport, show, unknown};
+use super::exec::{TRACE_KEPT, Transport};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{Context, print};
-use crate::chip::{Chip, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
+use crate::chip::boot::{self, Enumerated};
+use crate::chip::{Chip, Data, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
 use crate::cli::errors::Exit;
 use crate::digest::to_hex;
 use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, CodeAddress, FlashAddress, Part, interface_classes, known_blocks};
-use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash as _, Step, Trace};
+use crate::firmware::{BridgeState, CodeAddress};
+use crate::mcu::{MemoryFlash, Observer, Step, Trace};
 use crate::profile::Timeline;
 use crate::scsi::{Cdb, XdataAddress};
-
-/// Instructions that --trace keeps.
-const TRACE_KEPT: usize = 20_000;
 
 /// Boot an image on a model of the chip, and trace it.
 ///
@@ -104,14 +103,6 @@ pub struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Transport {
-    /// Bulk-Only.
-    Bot,
-    /// UAS.
-    Uas,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum SpeedArg {
     /// 5 Gbit/s.
     Super,
@@ -139,22 +130,14 @@ pub(super) enum Kind {
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
     let symbols = args.author.symbols(&args.file, &file.image)?;
-    let mut flash = MemoryFlash::erased();
-    for block in known_blocks() {
-        put(&mut flash, FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());
-    }
-    let bytes = file.image.to_file();
-    for part in Part::ALL {
-        put(&mut flash, part.flash_address(), part.of(&bytes));
-    }
     let speed = match args.speed {
         SpeedArg::Super => Speed::Super,
         SpeedArg::High => Speed::High,
     };
-    let mut chip = Chip::power_on(CodeSpace::new(&file.image), flash, speed);
+    let mut driver = boot::powered_on(&file.image, speed);
     if args.gpu {
         let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-        chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+        driver.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
     }
     let recording = args.pcap.start()?;
     let wire = recording.capture().map(|capture| capture.bus().attach());
@@ -168,11 +151,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     };
     let timeline = recorder.observers.timeline.as_ref().map(Timeline::watch);
     if wire.is_some() || timeline.is_some() || args.events.iter().any(|kind| *kind != Kind::Calls) {
-        chip.set_watch(Some(Box::new(Events::new(&args.events, wire, timeline))));
+        driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire, timeline))));
     }
     let is_observed = recorder.is_needed();
     let eyes = Rc::new(RefCell::new(recorder));
-    let mut driver = Driver::new(chip);
     driver.set_budget(args.budget);
     if is_observed {
         let eyes = Rc::clone(&eyes);
@@ -261,16 +243,8 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
         outcome => return Err(Unanswered::Silent(outcome)),
     }
     driver.enumerate()?;
-    let device = driver.descriptor(1, 0, 18)?;
-    let configuration = driver.descriptor(2, 0, 255)?;
-    let product = match device.get(15) {
-        Some(index) if *index != 0 => driver.descriptor(3, *index, 255)?,
-        _ => Vec::new(),
-    };
-    let units = product.get(2..).unwrap_or_default().chunks_exact(2);
-    let units: Vec<u16> = units.map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
-    let product = String::from_utf16_lossy(&units);
-    did.enumerated = Some((BridgeState::from_interface(&interface_classes(&configuration), &product), product));
+    let Enumerated { state, product, .. } = boot::described(driver)?;
+    did.enumerated = Some((state, product));
     if args.transport == Transport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }
@@ -312,7 +286,6 @@ fn command(
     tag: u16,
     cdb: &[u8],
 ) -> Result<(String, Vec<u8>), Unanswered> {
-    use crate::chip::Data;
     match args.transport {
         Transport::Bot => {
             let data = if args.data_in == 0 { Data::None } else { Data::In(args.data_in as usize) };
@@ -339,11 +312,6 @@ impl Observer for Recorder {
     fn wants_to_stop(&self) -> bool {
         self.hit.is_some()
     }
-}
-
-fn put(flash: &mut MemoryFlash, at: FlashAddress, bytes: &[u8]) {
-    // An erased flash takes any bytes, and never loses its power.
-    let _ = flash.program(at, bytes);
 }
 
 fn words(why: Unanswered) -> String {

@@ -5,8 +5,7 @@ use std::fmt;
 use super::open_image::OpenImage;
 use crate::chip::boot;
 use crate::digest::Sha256Digest;
-use crate::firmware::{BridgeState, FirmwareVersion, Image};
-use crate::mcu::conventions;
+use crate::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
 use crate::patch::{Expectations, Library, verify};
 use crate::practice;
 
@@ -120,9 +119,8 @@ impl Rewritable {
     pub fn of(image: &Image) -> Self {
         let report = boot::check(image);
         match (report.failure(), report.state()) {
-            // An image that keeps 240417's routines is known to boot on the model. If it does not boot, that is the
-            // image's fault.
-            (Some(_), None) if !conventions::are_kept_by(image) => Self::Unknown,
+            // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
+            (Some(_), None) if known_routines(image.version()).next().is_none() => Self::Unknown,
             (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
             (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Self::Yes,
             (None, _) => Self::Unknown,

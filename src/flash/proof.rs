@@ -12,9 +12,8 @@ use super::access::Access;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use crate::bridge::{Attached, CommandError};
+use crate::chip::{Data, Ending, boot};
 use crate::firmware::{BridgeState, FirmwareVersion, Image};
-use crate::mcu::{FirmwareCpu, MemoryFlash, Reply, Wire, conventions};
-use crate::scsi::bot::Direction;
 use crate::scsi::{Command, XdataAddress};
 
 /// Source of the test read: 256 bytes of RAM, which reading does not change. Without the extension of E4's length only
@@ -50,19 +49,8 @@ impl Behaviour {
 
     /// Behaviour of `image`, of the vendor's kind, by executing it.
     pub fn of_image(image: &Image) -> Self {
-        let long_e4 = || {
-            if !conventions::are_kept_by(image) {
-                return None;
-            }
-            let mut data = Vec::new();
-            let wire = Wire::BulkOnly { host_len: LONG_READ_LEN.into(), direction: Direction::In };
-            let mut cpu = FirmwareCpu::new(image, MemoryFlash::erased());
-            let reply = cpu
-                .begin(wire, &Command::XdataRead { from: LONG_READ_FROM, len: LONG_READ_LEN }.cdb(), &mut data)
-                .ok()?;
-            Some(reply == Reply::DataIn && data.len() == usize::from(LONG_READ_LEN))
-        };
-        Self { state: Some(BridgeState::Vendor), version: Some(image.version()), long_e4: long_e4(), build: None }
+        let (state, version) = (Some(BridgeState::Vendor), Some(image.version()));
+        Self { state, version, long_e4: long_e4(image), build: None }
     }
 
     /// Behaviour of the unit.
@@ -105,6 +93,14 @@ impl Behaviour {
             _ => None,
         }
     }
+}
+
+/// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.
+fn long_e4(image: &Image) -> Option<bool> {
+    let mut unit = boot::booted(image, 0).ok()?;
+    let cdb = Command::XdataRead { from: LONG_READ_FROM, len: LONG_READ_LEN }.cdb();
+    let answer = unit.command(cdb.as_slice(), Data::In(LONG_READ_LEN.into())).ok()?;
+    (answer.ending == Ending::Good).then(|| answer.data.len() == usize::from(LONG_READ_LEN))
 }
 
 impl fmt::Display for Behaviour {

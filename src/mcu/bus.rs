@@ -6,10 +6,13 @@ use super::code_space::CodeSpace;
 use super::sfr::Sfrs;
 
 /// The CPU core's memories.
-pub(crate) struct Bus<X> {
-    pub(crate) sfrs: Sfrs,
-    pub(crate) xdata: X,
-    pub(crate) code: CodeSpace,
+pub struct Bus<X> {
+    /// Special function registers.
+    pub sfrs: Sfrs,
+    /// XDATA.
+    pub xdata: X,
+    /// Code.
+    pub code: CodeSpace,
 }
 
 impl<X: MemoryMapper> CpuContext for Bus<X> {

@@ -2,7 +2,7 @@
 
 use i8051::{CpuView, ReadOnlyMemoryMapper};
 
-use crate::firmware::{Bank, BodyOffset, CodeAddress, Image};
+use crate::firmware::{Bank, BodyOffset, Image};
 
 const SPACE: usize = 0x1_0000;
 
@@ -12,8 +12,6 @@ const SPACE: usize = 0x1_0000;
 #[derive(Clone)]
 pub struct CodeSpace {
     bytes: Box<[u8; 2 * SPACE]>,
-    /// First address without code, for each bank.
-    ends: [u16; 2],
 }
 
 impl CodeSpace {
@@ -25,7 +23,6 @@ impl CodeSpace {
     /// The code of a body: common area, bank 0, bank 1. Bytes past the end of bank 1 are left out.
     pub fn from_body(body: &[u8]) -> Self {
         let mut bytes = Box::new([0; 2 * SPACE]);
-        let mut ends = [0; 2];
         for (offset, byte) in body.iter().enumerate() {
             let Some(at) = u32::try_from(offset).ok().and_then(|offset| BodyOffset(offset).code_address()) else {
                 break;
@@ -38,39 +35,14 @@ impl CodeSpace {
             };
             for half in halves {
                 bytes[half * SPACE + usize::from(addr)] = *byte;
-                ends[*half] = addr + 1;
             }
         }
-        Self { bytes, ends }
-    }
-
-    /// Replaces code, as a patch does. Bytes that would fall past the end of the bank are not written: `false` then.
-    #[must_use]
-    pub fn replace(&mut self, at: CodeAddress, new: &[u8]) -> bool {
-        let start = usize::from(at.addr());
-        let Some(end) = start.checked_add(new.len()) else { return false };
-        let (limit, halves): (usize, &[usize]) = match at.bank() {
-            Bank::Common => (0x8000, &[0, 1]),
-            Bank::Bank0 => (self.ends[0].into(), &[0]),
-            Bank::Bank1 => (self.ends[1].into(), &[1]),
-        };
-        if end > limit {
-            return false;
-        }
-        for half in halves {
-            self.bytes[half * SPACE + start..half * SPACE + end].copy_from_slice(new);
-        }
-        true
+        Self { bytes }
     }
 
     /// The byte that the CPU fetches at `addr` while SFR 0x96 holds `bank`; 0 where there is no code.
     pub fn byte(&self, bank: u8, addr: u16) -> u8 {
         self.bytes[usize::from(bank & 1) * SPACE + usize::from(addr)]
-    }
-
-    /// First address without code while SFR 0x96 holds `bank`.
-    pub fn end(&self, bank: u8) -> u16 {
-        self.ends[usize::from(bank & 1)]
     }
 }
 
@@ -88,7 +60,7 @@ impl ReadOnlyMemoryMapper for CodeSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::firmware::{BANK_LEN, BANK1_BODY_START};
+    use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress};
 
     #[test]
     fn every_byte_of_a_body_is_fetched_where_its_code_address_says() {
@@ -99,16 +71,6 @@ mod tests {
                 let expected = CodeAddress::fetched(selected, addr).map_or(0, |at| body[at.body_offset().0 as usize]);
                 assert_eq!(code.byte(selected, addr), expected, "bank {selected} address {addr:#06x}");
             }
-            assert_eq!(code.end(selected), 0xFF6B);
         }
-    }
-
-    #[test]
-    fn a_replacement_in_the_common_area_is_seen_from_both_banks() {
-        let mut code = CodeSpace::from_body(&[0; 0x17ED6]);
-        let at = CodeAddress::new(Bank::Common, 0x7FFE).unwrap();
-        assert!(code.replace(at, &[1, 2]));
-        assert_eq!((code.byte(0, 0x7FFF), code.byte(1, 0x7FFF)), (2, 2));
-        assert!(!code.replace(at, &[1, 2, 3]), "a hunk must not run out of its bank");
     }
 }

@@ -11,12 +11,19 @@ pub const SFR_XDATA_PAGE: u8 = 0x93;
 
 /// 128 registers that hold what was written. Reset state: zeros, ports all ones.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Sfrs {
+pub struct Sfrs {
     bytes: [u8; 128],
 }
 
+impl Default for Sfrs {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Sfrs {
-    pub(crate) fn new() -> Self {
+    /// As after a reset.
+    pub fn new() -> Self {
         let mut sfrs = Self { bytes: [0; 128] };
         for port in [0x80, 0x90, 0xA0, 0xB0] {
             sfrs.set(port, 0xFF);
@@ -24,13 +31,15 @@ impl Sfrs {
         sfrs
     }
 
+    /// A register.
     #[inline(always)]
-    pub(crate) fn get(&self, at: u8) -> u8 {
+    pub fn get(&self, at: u8) -> u8 {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)]
     }
 
+    /// Sets a register.
     #[inline(always)]
-    pub(crate) fn set(&mut self, at: u8, value: u8) {
+    pub fn set(&mut self, at: u8, value: u8) {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)] = value;
     }
 }

@@ -54,8 +54,11 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::chip::{Chip, Data, Driver, Ending, Speed};
     use crate::firmware::Bank;
-    use crate::mcu::{CodeSpace, Machine, PlainMemory};
+    use crate::mcu::{CodeSpace, MemoryFlash};
+    use crate::scsi::runtime::INITIALISATION;
+    use crate::scsi::{Sense, XdataAddress};
 
     /// What the sections for the practice image in `patches/*.toml` name.
     const SHA256: &str = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2";
@@ -114,84 +117,52 @@ mod tests {
         }
     }
 
-    /// Dispatches a CDB as the bulk transports' front ends do: opcode at 0x0002, CDB behind the context pointer.
-    fn dispatch(machine: &mut Machine<PlainMemory>, entry: &str, cdb: &[u8]) -> u8 {
-        let memory = machine.xdata_mut().memory_mut().main_mut();
-        memory[7..10].copy_from_slice(&[0x01, 0x20, 0x00]);
-        memory[0x200F..0x201F].fill(0);
-        memory[0x200F..0x200F + cdb.len()].copy_from_slice(cdb);
-        memory[0x0002] = cdb[0];
-        // Common code runs with bank 0 selected, and the bank-switch stubs return to the stub named here.
-        machine.idata_mut()[0x08] = 0x0A;
-        machine.call(entry.parse().unwrap(), 100_000).unwrap();
-        machine.idata()[0x6A]
-    }
-
-    /// What a GPU runtime writes before its first WRITE(16).
-    fn initialise(machine: &mut Machine<PlainMemory>) {
-        let memory = machine.xdata_mut().memory_mut().main_mut();
-        (memory[0x054B], memory[0x05A8], memory[0x05F8]) = (0x20, 0x02, 0x04);
-        memory[0x07E5] = 0;
-    }
-
-    fn machine() -> Machine<PlainMemory> {
-        Machine::new(CodeSpace::new(&image()), PlainMemory)
-    }
-
-    #[test]
-    fn e4_reads_xdata_into_the_data_buffer() {
-        let mut machine = machine();
-        machine.xdata_mut().memory_mut().main_mut()[0x3000..0x30FF].fill(0xA7);
-        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0xE4, 0xFF, 0x50, 0x30, 0x00, 0x00]), 1);
-        let memory = machine.xdata().memory().main();
-        assert_eq!(memory[0x9007..0x9009], [0x00, 0xFF]);
-        assert_eq!(memory[0x8000..0x80FF], [0xA7; 0xFF]);
-        assert_eq!(memory[0x80FF], 0);
-    }
-
-    #[test]
-    fn e5_writes_one_byte() {
-        let mut machine = machine();
-        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0xE5, 0x5A, 0x50, 0x41, 0x23, 0x00]), 5);
-        assert_eq!(machine.xdata().memory().main()[0x4123], 0x5A);
+    /// A unit with `image` and an erased flash.
+    fn unit(image: &Image, alternate: u8) -> Driver<MemoryFlash> {
+        let mut unit = Driver::new(Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), Speed::Super));
+        unit.enumerate().unwrap();
+        unit.set_alternate(alternate).unwrap();
+        unit
     }
 
     #[test]
     fn inquiry_names_the_practice_image() {
-        let mut machine = machine();
-        assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x12, 0, 0, 0, 36, 0]), 8);
-        assert_eq!(&machine.xdata().memory().main()[0x8008..0x8024], b"asmpatchpractice image  0100");
+        let answer = unit(&image(), 0).command(&[0x12, 0, 0, 0, 36, 0], Data::In(36)).unwrap();
+        assert_eq!(&answer.data[8..], b"asmpatchpractice image  0100");
     }
 
     #[test]
     fn a_wrong_mode_byte_leaves_sense_that_request_sense_reports() {
-        let mut machine = machine();
+        let mut unit = unit(&image(), 0);
         for (cdb, sense) in [
-            (&[0xE4, 1, 0x52, 0, 0, 0][..], [5, 0x24, 0]),
-            (&[0xE0, 0x52, 0, 0, 0, 0], [5, 0x24, 0]),
-            (&[0xE8, 0x52, 0, 0, 0, 0], [5, 0x20, 0]),
-            (&[0xC1, 0, 0, 0, 0, 0], [5, 0x20, 0]),
+            (&[0xE4, 1, 0x52, 0, 0, 0][..], Sense::INVALID_FIELD_IN_CDB),
+            (&[0xE0, 0x52, 0, 0, 0, 0], Sense::INVALID_FIELD_IN_CDB),
+            (&[0xE8, 0x52, 0, 0, 0, 0], Sense::INVALID_OPCODE),
+            (&[0xC1, 0, 0, 0, 0, 0], Sense::INVALID_OPCODE),
         ] {
-            assert_eq!(dispatch(&mut machine, "c:0x38D4", cdb), 5);
-            assert_eq!(dispatch(&mut machine, "c:0x38D4", &[0x03, 0, 0, 0, 18, 0]), 8);
-            let data = &machine.xdata().memory().main()[0x8000..0x8012];
-            assert_eq!([data[2], data[12], data[13]], sense, "{cdb:02x?}");
-            assert_eq!(crate::scsi::Sense::parse(data).unwrap().asc, sense[1]);
+            assert_eq!(unit.command(cdb, Data::None).unwrap().ending, Ending::Check(Some(sense)), "{cdb:02x?}");
         }
     }
 
     #[test]
-    fn queued_transfers_return_the_statuses_that_the_status_patch_is_about() {
-        let mut machine = machine();
-        let transfer = |opcode| [opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
-        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 5);
-        assert_eq!(machine.xdata().memory().main()[0x020D], 0x3A, "no medium, until a runtime says otherwise");
-        initialise(&mut machine);
-        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x88)), 9);
-        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 0x0A);
-        assert!(machine.code_mut().replace("c:0x2A0E".parse().unwrap(), &[5]));
-        assert_eq!(dispatch(&mut machine, "c:0x3CB8", &transfer(0x8A)), 5);
-        assert_eq!(machine.xdata().memory().main()[0x90A1], 1, "the host is answered at once");
+    fn queued_transfers_leave_the_statuses_that_the_status_patch_is_about() {
+        let mut patched = image();
+        assert!(patched.replace(CodeAddress::new(Bank::Common, 0x2A0E).unwrap().body_offset(), &[5]));
+        for (image, opcode, status) in
+            [(image(), 0x88, 9), (image(), 0x8A, 0x0A), (patched.clone(), 0x88, 9), (patched, 0x8A, 5)]
+        {
+            let mut unit = unit(&image, 1);
+            let transfer = [opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
+            let data = if opcode == 0x8A { Data::Out(&[0x5A; 512]) } else { Data::None };
+            let no_medium = Ending::Check(Some(Sense::MEDIUM_NOT_PRESENT));
+            assert_eq!(unit.command(&transfer, data).unwrap().ending, no_medium, "until a runtime says otherwise");
+            for (at, value) in INITIALISATION {
+                unit.chip.poke(XdataAddress::main(at), &[value]);
+            }
+            let answer = unit.command(&transfer, data);
+            assert_eq!(unit.chip.cpu().internal_ram[0x6A], status);
+            assert_eq!(answer.is_ok(), status == 5, "the host is answered at once, or never");
+        }
     }
 
     #[test]

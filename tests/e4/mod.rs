@@ -1,14 +1,16 @@
 //! E4 stock and extended, side by side on the emulated CPU: the same proofs for every image that the patch is for.
 
+#[path = "../machine/mod.rs"]
+pub mod machine;
 mod unit;
 
 use std::collections::BTreeSet;
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::Image;
-use asmpatch::mcu::STACK_START;
 use asmpatch::patch::{Library, PatchSet, Selection};
 use asmpatch::scsi::XdataPage;
+use machine::STACK_START;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unit::{After, E4, Unit};

@@ -1,8 +1,10 @@
 //! One image's CPU, which runs E4's handler and its packets, and a model of what they must give.
 
 use asmpatch::firmware::{CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, CodeSpace, Machine, Outcome, Registers, XdataMemory};
+use asmpatch::mcu::{AccessKind, XdataMemory};
 use asmpatch::scsi::XdataPage;
+
+use super::machine::{Machine, Outcome, Registers};
 
 /// Bit 1 SuperSpeed, bit 0 high speed.
 const LINK_SPEED: u16 = 0x9100;
@@ -32,15 +34,9 @@ impl Counting {
 }
 
 impl Registers for Counting {
-    fn hooks(&self, block: u8) -> bool {
-        (0x90..=0xEF).contains(&block)
-    }
-
     fn read(&mut self, addr: u16, stored: u8) -> u8 {
-        self.value(addr, stored)
+        if (0x9000..=0xEFFF).contains(&addr) { self.value(addr, stored) } else { stored }
     }
-
-    fn write(&mut self, _addr: u16, _value: u8, _memory: &mut XdataMemory) {}
 }
 
 /// An E4 as its parts.
@@ -98,9 +94,8 @@ pub struct Unit {
 
 impl Unit {
     pub fn new(image: &Image) -> Self {
-        let mut machine = Machine::new(CodeSpace::new(image), Counting::new());
-        machine.xdata_mut().record(|_, _| true);
-        let mut pristine = machine.xdata().memory().clone();
+        let machine = Machine::new(image, Counting::new());
+        let mut pristine = XdataMemory::new();
         for page in [XdataPage::Main, XdataPage::Other] {
             let seed = if page == XdataPage::Main { 0x9E37_79B9u32 } else { 0x85EB_CA6B };
             for (at, byte) in pristine.page_mut(page).iter_mut().enumerate() {
@@ -127,26 +122,26 @@ impl Unit {
 
     pub fn run_cdb(&mut self, cdb: &[u8; 16], uas: bool) -> After {
         let machine = &mut self.machine;
-        machine.xdata_mut().memory_mut().clone_from(&self.pristine);
-        *machine.xdata_mut().registers_mut() = Counting::new();
-        let memory = machine.xdata_mut().memory_mut().main_mut();
+        machine.memory().clone_from(&self.pristine);
+        *machine.registers() = Counting::new();
+        let memory = machine.memory().main_mut();
         memory[CONTEXT + 0x0F..CONTEXT + 0x1F].copy_from_slice(cdb);
         memory[0x9000] = u8::from(uas);
-        for (at, byte) in machine.idata_mut().iter_mut().enumerate() {
+        for (at, byte) in machine.idata().iter_mut().enumerate() {
             *byte = (at as u8).wrapping_mul(0x35) ^ 0xC3;
         }
         if let Some(length) = self.host_length {
-            machine.idata_mut()[0x6B..0x6F].copy_from_slice(&length.to_be_bytes());
+            machine.idata()[0x6B..0x6F].copy_from_slice(&length.to_be_bytes());
         }
-        machine.xdata_mut().take_accesses();
+        machine.take_accesses();
         self.call(self.entry)
     }
 
     pub fn call(&mut self, entry: CodeAddress) -> After {
         let machine = &mut self.machine;
-        let outcome = machine.call(entry, BUDGET).expect("E4 returns");
+        let outcome = machine.call(entry, BUDGET);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        for access in machine.xdata_mut().take_accesses() {
+        for access in machine.take_accesses() {
             match access.kind {
                 AccessKind::Read => reads.push((access.at.page, access.at.addr, access.value)),
                 AccessKind::Write => {
@@ -157,8 +152,8 @@ impl Unit {
         }
         After {
             outcome,
-            main: machine.xdata().memory().main().to_vec(),
-            other: machine.xdata().memory().page(XdataPage::Other).to_vec(),
+            main: machine.memory().main().to_vec(),
+            other: machine.memory().page(XdataPage::Other).to_vec(),
             idata: *machine.idata(),
             reads,
             writes,
@@ -170,12 +165,12 @@ impl Unit {
     pub fn run_long(&mut self, command: E4) -> Sent {
         let mut after = vec![self.run(command)];
         assert_eq!(after[0].outcome.r7, 8, "{command:?}: packet by packet");
-        self.machine.idata_mut()[STATUS] = 8;
+        self.machine.idata()[STATUS] = 8;
         // What arms the first packet: 0x01C5 over Bulk-Only, 0x4188 over UAS.
         self.call("c:0x5216".parse().unwrap());
         let mut packets = Vec::new();
         while self.machine.idata()[STATUS] == 8 {
-            let page = self.machine.xdata().memory().main();
+            let page = self.machine.memory().main();
             let length = usize::from(u16::from_be_bytes([page[0x9007], page[0x9008]]));
             packets.push(page[0x8000..0x8000 + length].to_vec());
             assert!(packets.len() <= 8, "{command:?}: eight packets of 512 bytes at most");

@@ -1,11 +1,12 @@
 //! The patch's code and the vendor's around it, called and read without a wire.
 
 use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, CodeSpace, Machine, PlainMemory, listing};
+use asmpatch::mcu::{AccessKind, listing};
 use asmpatch::symbols::Symbols;
 
 use super::chip_images::{patched, vendor};
 use super::chip_wire::pattern;
+use super::machine::{Machine, PlainMemory};
 use super::with;
 
 /// The routine for the next packet, with other commands' replies: all accesses in order, memory, IDATA, stack.
@@ -18,19 +19,17 @@ fn the_packets_of_all_other_replies_are_copied_as_before() {
             [(0x400u16, 0u16, 4096u16), (0x200, 0xE00, 1025), (0x40, 0x40, 96), (0x400, 0xC00, 1024)]
         {
             let ends = [patched(), with(&["read16-sram"])].map(|image| {
-                let mut machine = Machine::new(CodeSpace::new(&image), PlainMemory);
-                machine.xdata_mut().record(|_, _| true);
-                let page = machine.xdata_mut().memory_mut().main_mut();
+                let mut machine = Machine::new(&image, PlainMemory);
+                let page = machine.memory().main_mut();
                 page.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at));
                 page[0x0002] = opcode;
                 page[0x0AF9] = kind;
                 page[0x0AFA..0x0AFC].copy_from_slice(&packet.to_be_bytes());
                 page[0x0AFC..0x0AFE].copy_from_slice(&offset.to_be_bytes());
                 page[0x0AFE] = 2;
-                machine.idata_mut()[0x09..0x0D].copy_from_slice(&u32::from(left).to_be_bytes());
-                let outcome = machine.call(next_packet, 100_000).unwrap();
+                machine.idata()[0x09..0x0D].copy_from_slice(&u32::from(left).to_be_bytes());
+                let outcome = machine.call(next_packet, 100_000);
                 let accesses: Vec<_> = machine
-                    .xdata_mut()
                     .take_accesses()
                     .into_iter()
                     // Whether it is ours is all that is asked beside.
@@ -38,7 +37,7 @@ fn the_packets_of_all_other_replies_are_copied_as_before() {
                     .map(|access| format!("{access:?}"))
                     .collect();
                 let idata = machine.idata()[..0x6A].to_vec();
-                (outcome.r7, outcome.stack_high_water, idata, machine.xdata().memory().main().to_vec(), accesses)
+                (outcome.r7, outcome.stack_high_water, idata, machine.memory().main().to_vec(), accesses)
             });
             assert!(ends[0] == ends[1], "{opcode:#04x} {kind} {packet:#x} {offset:#x} {left}");
         }

@@ -8,6 +8,8 @@ mod chip_images;
 #[path = "../chip_wire/mod.rs"]
 mod chip_wire;
 mod code;
+#[path = "../machine/mod.rs"]
+mod machine;
 
 use asmpatch::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 use asmpatch::digest::Sha256Digest;

@@ -72,6 +72,11 @@ pub(super) const ENTRIES: &[Entry] = entries![
          `.org`), or name the site where it is";
     "asmpatch::elf::truncated", BadInput,
         "the file is cut off; build it again";
+    "asmpatch::exec::boot", BadInput,
+        "`asmpatch run FILE` shows how far the image comes";
+    "asmpatch::exec::budget", BadInput,
+        "on the chip the unit would hang here: usually the code waits for a register that nothing sets. `--trace` \
+         shows the loop, `--budget N` allows more";
     "asmpatch::exec::cdb_length", Usage,
         "the firmware would read the missing bytes from whatever the last command left there";
     "asmpatch::exec::data_out_length", BadInput,
@@ -79,8 +84,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
          in the CDB";
     "asmpatch::exec::no_data_out", Usage,
         "name a file of exactly that length with --data-out";
-    "asmpatch::exec::unknown_image", BadInput,
-        "commands can be executed on image 240417, on the practice image, and on patched versions of both";
+    "asmpatch::exec::stopped", BadInput,
+        "on the chip the unit would hang here until it is unplugged; `asmpatch disasm` shows the code at that address";
     "asmpatch::fetch::empty", BadInput,
         "the file was never written; fetch it again";
     "asmpatch::fetch::html", BadInput,
@@ -189,17 +194,6 @@ pub(super) const ENTRIES: &[Entry] = entries![
         "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value", BadInput,
         "with this value no download could succeed; correct it: docs/formats.md describes every key";
-    "asmpatch::mcu::budget", BadInput,
-        "on the chip the unit would hang here: usually the code waits for a register that nothing sets. `--trace` \
-         shows the loop, `--budget N` allows more";
-    "asmpatch::mcu::halted", BadInput,
-        "on the chip the unit would hang here until it is unplugged; `asmpatch disasm` shows the code at that address";
-    "asmpatch::mcu::outside_code", BadInput,
-        "no code is there: a return address was overwritten, or a jump is wrong";
-    "asmpatch::mcu::stack", BadInput,
-        "IDATA ends at 0xFF: on the chip the stack would overwrite the registers; look for calls without returns";
-    "asmpatch::mcu::stack_underflow", BadInput,
-        "a POP without a PUSH, or a routine of another calling convention";
     "asmpatch::patch::already_patched", BadInput,
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL";
     "asmpatch::patch::config_conflict", BadInput,

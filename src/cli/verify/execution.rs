@@ -2,9 +2,8 @@
 
 use serde::Serialize;
 
+use crate::chip::checklist::{self, Checked, Expected};
 use crate::cli::table;
-use crate::mcu::checklist::{self, Checked, Expected};
-use crate::mcu::{Reply, RunError};
 use crate::patch::Verification;
 
 const STATUS_PATCH: &str = "status-0x2a12";
@@ -76,7 +75,12 @@ impl Execution {
         let mut table = table::new();
         table.set_header(["command", "checks that", "expected", "found"]);
         for check in failed {
-            table.add_row([check.cdb.to_string(), check.what.to_owned(), words(&check.expected), found_words(check)]);
+            table.add_row([
+                check.cdb.to_string(),
+                check.what.to_owned(),
+                check.expected.to_string(),
+                found_words(check),
+            ]);
         }
         table::print(&table);
     }
@@ -86,7 +90,7 @@ impl Execution {
             what: check.what,
             cdb: check.cdb.to_string(),
             ok: check.holds(),
-            expected: words(&check.expected),
+            expected: check.expected.to_string(),
             found: found_words(check),
             instructions: check.instructions,
         };
@@ -96,21 +100,8 @@ impl Execution {
 
 fn found_words(check: &Checked) -> String {
     match &check.found {
-        Ok(reply) if !check.data_holds => format!("{} with other data", words(reply)),
-        Ok(reply) => words(reply),
-        Err(error @ RunError::Budget { .. }) => format!("no answer: {error}"),
-        Err(error) => error.to_string(),
-    }
-}
-
-fn words(reply: &Reply) -> String {
-    match reply {
-        Reply::DataIn => "data".to_owned(),
-        Reply::DataOut(len) => format!("waits for {len} bytes"),
-        Reply::Good => "GOOD".to_owned(),
-        Reply::Check(sense) => format!("CHECK CONDITION {sense}"),
-        Reply::Reset(state) => format!("GOOD, reset in state {state:#04x}"),
-        Reply::Queued(_) => "queued as NVMe I/O".to_owned(),
-        Reply::Silent(byte) => format!("no answer (status {byte:#04x})"),
+        Ok(reply) if !check.data_holds => format!("{reply} with other data"),
+        Ok(reply) => reply.to_string(),
+        Err(fault) => fault.to_string(),
     }
 }

@@ -295,7 +295,7 @@ impl Args {
                     Ending::Good if !unit.chip.is_on_bus() => Status::GoodThenOffBus,
                     Ending::Good => Status::Good,
                     Ending::Check(_) => Status::CheckCondition,
-                    Ending::Other(_) => Status::OtherStatus,
+                    Ending::Other(_) => Status::Other,
                 };
                 (status, answer)
             }

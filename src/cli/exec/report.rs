@@ -46,7 +46,7 @@ pub(super) enum Status {
     /// CHECK CONDITION.
     CheckCondition,
     /// Another status.
-    OtherStatus,
+    Other,
     /// GOOD, and then the CPU is reset.
     GoodThenReset,
     /// GOOD, and then the unit leaves the bus.
@@ -72,7 +72,7 @@ impl ExecReport {
             (Status::Good, ..) => "GOOD".to_owned(),
             (Status::CheckCondition, Some(sense), _) => format!("CHECK CONDITION, sense {sense}"),
             (Status::CheckCondition, None, _) => "CHECK CONDITION, no sense".to_owned(),
-            (Status::OtherStatus, ..) => "neither GOOD nor CHECK CONDITION".to_owned(),
+            (Status::Other, ..) => "neither GOOD nor CHECK CONDITION".to_owned(),
             (Status::GoodThenReset, ..) => "GOOD, then the CPU is reset".to_owned(),
             (Status::GoodThenOffBus, ..) => "GOOD, then the unit leaves the bus".to_owned(),
             (Status::NoAnswer, _, Some(at)) => format!("none: the firmware waits at {at}"),

@@ -216,4 +216,27 @@ $starts_over"
   unplug 7
 }
 
+# The trip of docs/firmware-authors.md, with the unit on a USB port. The rig has compiled the sample.
+firmware_written_in_c_is_wrapped_booted_profiled_and_flashed_and_answers() {
+  local port first
+  "$asmpatch" wrap "$images/sample.ihx" -o sample.bin
+  "$asmpatch" verify --boot sample.bin
+  "$asmpatch" run sample.bin --symbols "$images/sample.cdb" --control 'c0 a0 00 10 00 01 02 00' --profile sample.folded
+  grep -q 'crc_xdata;crc_byte' sample.folded
+  unit author "serial = \"AUTHOR000001\"
+$starts_over"
+  plug 6 author
+  until_true 20 is_bound 6 uas
+  port=$(port_path 6)
+  "$asmpatch" flash sample.bin --device "$port" --yes --unproven
+  until_true 20 grep -q 'custom sample' "$(device_of 6)/product"
+  [ "$(sum sample.bin)" = "$(host sum author flash.bin 256 "$(stat -c %s sample.bin)")" ]
+  # Its own request: a checksum of XDATA, which E5 changes.
+  first=$("$examples/control" "$port" read a0 2000 10 2)
+  "$examples/control" "$port" write e5 2000 00ab
+  [ "$(wc -w <<<"$first")" = 2 ]
+  [ "$("$examples/control" "$port" read a0 2000 10 2)" != "$first" ]
+  unplug 6
+}
+
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }

@@ -218,6 +218,7 @@ for case in \
   flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code \
   reset_brings_a_slow_unit_back_at_superspeed \
   two_units_are_flashed_at_once_and_each_keeps_its_serial_number \
+  firmware_written_in_c_is_wrapped_booted_profiled_and_flashed_and_answers \
   "${chip_cases[@]}" \
   "${client_cases[@]}" \
   "${open_cases[@]}" \

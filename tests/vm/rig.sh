@@ -11,13 +11,13 @@ cache=$vm/cache
 ports=8
 # Controllers with one port each, o0 and on: what measures many units at once boots with some.
 own_controllers=0
-packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils e2fsprogs fio python3 libusb-1.0-0)
+packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils e2fsprogs fio python3 libusb-1.0-0 sdcc)
 # Releases of a GPU runtime whose USB code drives units in the guest, and their wheels' SHA-256.
 declare -A runtimes=(
   [0.13.0]=1aad37a742ac5f0bd26d811b9b799fbb08088eaa2e7279ff53b19b8c934a9f1c
   [0.14.0]=d2a5bea33c637fdf105963632329876b3d3253d38295ac1ffd2ff81646d93be3
 )
-programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb mke2fs fio dpkg)
+programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb mke2fs fio dpkg sdcc)
 
 # In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
 base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
@@ -125,6 +125,8 @@ prepare_images() {
     "$asmpatch" patch "$images/stock.bin" --patch e4-length-16 -o "$images/extended.bin" >/dev/null
   fi
   if [ -n "${ASMPATCH_OPEN_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_IMAGE" "$images/open.bin"; fi
+  # As docs/firmware-authors.md compiles it.
+  (cd "$images" && sdcc -mmcs51 --debug --xram-loc 0x1000 --xram-size 0x1000 -Wl-bGSINIT0=0x0220 "$root/examples/firmware/sample.c")
 }
 
 # boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.

@@ -6,9 +6,10 @@
 
 use std::hint::black_box;
 
-use asmpatch::chip::{Chip, Data, Driver, Speed};
-use asmpatch::firmware::{Image, Part, known_blocks};
-use asmpatch::mcu::{CodeSpace, MemoryFlash};
+use asmpatch::chip::boot::powered_on;
+use asmpatch::chip::{Data, Driver, Speed};
+use asmpatch::firmware::Image;
+use asmpatch::mcu::MemoryFlash;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 
 const LEN: usize = 0xFF00;
@@ -18,22 +19,8 @@ fn image(variable: &str) -> Option<Image> {
     Some(Image::parse(&file).expect("an image"))
 }
 
-fn flash(image: &Image) -> MemoryFlash {
-    let mut flash = MemoryFlash::erased();
-    let cells = flash.cells_mut();
-    for (index, block) in known_blocks().iter().enumerate() {
-        cells[index * 128..(index + 1) * 128].copy_from_slice(block.bytes());
-    }
-    let file = image.to_file();
-    for part in Part::ALL {
-        let at = part.flash_address().0 as usize;
-        cells[at..at + part.of(&file).len()].copy_from_slice(part.of(&file));
-    }
-    flash
-}
-
-fn boot(image: &Image, code: &CodeSpace) -> Driver<MemoryFlash> {
-    let mut unit = Driver::new(Chip::power_on(code.clone(), flash(image), Speed::Super));
+fn boot(image: &Image) -> Driver<MemoryFlash> {
+    let mut unit = powered_on(image, Speed::Super);
     unit.enumerate().expect("it enumerates");
     unit
 }
@@ -46,9 +33,8 @@ fn write_part(unit: &mut Driver<MemoryFlash>, data: &[u8]) {
 
 fn vendor(criterion: &mut Criterion) {
     let Some(image) = image("ASMPATCH_VENDOR_IMAGE") else { return };
-    let code = CodeSpace::new(&image);
     let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
-    let mut unit = boot(&image, &code);
+    let mut unit = boot(&image);
     // E3 programs in units whose length only E1 sets (b0:0xE3A6): the second block, which erases nothing.
     let mut block = [0; 15];
     block[..3].copy_from_slice(&[0xE1, 0x50, 1]);
@@ -61,19 +47,18 @@ fn vendor(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(spent));
     group.bench_function("E3 of 65,280 bytes", |bencher| bencher.iter(|| write_part(&mut unit, black_box(&data))));
     group.finish();
-    reset(criterion, "240417 on the chip", &image, &code);
+    reset(criterion, "240417 on the chip", &image);
 }
 
 fn open(criterion: &mut Criterion) {
     let Some(image) = image("ASMPATCH_OPEN_IMAGE") else { return };
-    let code = CodeSpace::new(&image);
-    reset(criterion, "open firmware on the chip", &image, &code);
+    reset(criterion, "open firmware on the chip", &image);
 }
 
-fn reset(criterion: &mut Criterion, name: &str, image: &Image, code: &CodeSpace) {
+fn reset(criterion: &mut Criterion, name: &str, image: &Image) {
     let mut group = criterion.benchmark_group(name);
     group.bench_function("reset to configured", |bencher| {
-        bencher.iter_batched(|| (), |()| boot(image, code), BatchSize::LargeInput);
+        bencher.iter_batched(|| (), |()| boot(image), BatchSize::LargeInput);
     });
     group.finish();
 }

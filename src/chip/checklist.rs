@@ -8,7 +8,7 @@ use super::driver::{Answer, Data, Driver, Ending, Unanswered};
 use crate::firmware::{Image, known_routines};
 use crate::mcu::MemoryFlash;
 use crate::scsi::runtime::INITIALISATION;
-use crate::scsi::{Cdb, Command, Sense, opcode};
+use crate::scsi::{Cdb, Command, Sense};
 
 /// The interface's alternates.
 const BULK_ONLY: u8 = 0;
@@ -240,29 +240,25 @@ impl List<'_> {
         } else {
             ("WRITE(16) waits for NVMe", Reply::Silent)
         };
-        self.check_with(unit, what, &transfer(opcode::WRITE_16, 8), Data::Out(&data), expected, &[]);
+        let cdb = Command::Write16 { lba: 0, blocks: 8 }.cdb();
+        self.check_with(unit, what, cdb.as_slice(), Data::Out(&data), expected, &[]);
         Some(())
     }
 
     fn read(&mut self, read16_sram: bool) -> Option<()> {
         let unit = &mut self.initialised()?;
+        let read = |blocks| Command::Read16 { lba: 0, blocks }.cdb();
         if read16_sram {
             let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0x5A) as u8).collect();
             unit.chip.sram_mut()[..0x1000].copy_from_slice(&pattern);
-            self.check(unit, "READ(16) brings the SRAM", &transfer(opcode::READ_16, 8), Reply::Data, &pattern);
+            self.check(unit, "READ(16) brings the SRAM", read(8).as_slice(), Reply::Data, &pattern);
             let what = "READ(16) of 65 sectors is refused";
-            self.check(unit, what, &transfer(opcode::READ_16, 65), INVALID_FIELD, &[]);
+            self.check(unit, what, read(65).as_slice(), INVALID_FIELD, &[]);
         } else {
-            self.check(unit, "READ(16) waits for NVMe", &transfer(opcode::READ_16, 8), Reply::Silent, &[]);
+            self.check(unit, "READ(16) waits for NVMe", read(8).as_slice(), Reply::Silent, &[]);
         }
         Some(())
     }
-}
-
-fn transfer(opcode: u8, sectors: u8) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    (cdb[0], cdb[13]) = (opcode, sectors);
-    cdb
 }
 
 /// What an answer, and what the unit does after it, come to.

@@ -209,7 +209,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     for line in recorder.borrow().trace.lines() {
         errln!("{line}");
     }
-    let (status, answer) = result?;
+    let Executed { status, answer, instructions } = result?;
     let accesses: Vec<Access> = accesses.try_iter().collect();
     let report = ExecReport {
         cdb: cdb.to_string(),
@@ -220,7 +220,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         waits_at: if status == Status::NoAnswer { unit.chip.at().map(|at| at.to_string()) } else { None },
         status,
         data: to_hex(&answer.data, ""),
-        instructions: answer.instructions,
+        instructions,
         stack_high_water: recorder.borrow().stack_high_water,
         registers: accesses.iter().map(Access::json).collect(),
     };
@@ -262,13 +262,13 @@ impl Observer for Recorder {
 
 /// What came of a command.
 struct Executed {
-    data: Vec<u8>,
-    ending: Ending,
+    status: Status,
+    answer: Answer,
     instructions: u64,
 }
 
 impl Args {
-    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<(Status, Executed), AnyFailure> {
+    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<Executed, AnyFailure> {
         let path = || self.file.clone();
         let (len, direction) = self.moves(cdb);
         let out = self.data_out.as_ref().map(|path| input::read(path, MAX_DATA_OUT)).transpose()?;
@@ -311,7 +311,7 @@ impl Args {
             }
             Err(why) => return Err(ExecError::Stopped { path: path(), fault: Fault::of(why, &unit.chip) }.into()),
         };
-        Ok((status, Executed { data: answer.data, ending: answer.ending, instructions }))
+        Ok(Executed { status, answer, instructions })
     }
 
     /// The bytes that the host means to move, and whither.

@@ -4,9 +4,8 @@
 
 pub mod drive;
 
-use asmpatch::chip::{Chip, Driver, Speed};
-use asmpatch::firmware::{BodyOffset, Image, Part, known_blocks};
-use asmpatch::mcu::{CodeSpace, MemoryFlash};
+pub use asmpatch::chip::boot::powered_on;
+use asmpatch::firmware::{BodyOffset, Image};
 
 /// The file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {
@@ -38,25 +37,4 @@ pub fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
     cdb[6..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&sectors.to_be_bytes());
     cdb
-}
-
-/// The flash of a unit with this image, and the configuration blocks that the GPU runtime's tools write.
-pub fn flash_with(image: &Image) -> MemoryFlash {
-    let mut flash = MemoryFlash::erased();
-    let cells = flash.cells_mut();
-    for (index, block) in known_blocks().iter().enumerate() {
-        cells[index * 128..(index + 1) * 128].copy_from_slice(block.bytes());
-    }
-    let file = image.to_file();
-    for part in Part::ALL {
-        let bytes = part.of(&file);
-        let at = part.flash_address().0 as usize;
-        cells[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-    flash
-}
-
-/// A unit with this image that has just got its power.
-pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
-    Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(image), speed))
 }

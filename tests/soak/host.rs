@@ -35,8 +35,7 @@ pub struct Host<'a> {
 
 impl<'a> Host<'a> {
     pub fn new(image: &'a Image, life: &Life) -> Self {
-        let flash = chip_images::flash_with(image);
-        let chip = Chip::power_on(CodeSpace::new(image), flash, life.speed);
+        let chip = chip_images::powered_on(image, life.speed).chip;
         let mut host = Self {
             image,
             kind: life.kind,

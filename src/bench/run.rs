@@ -141,7 +141,7 @@ fn left_out(
         }
         // Executed: refused before the initialisation, and never answered after it.
         Path::Write16 if kind == TransportKind::BulkOnly => {
-            Some("over Bulk-Only the vendor's firmware never answers it without an SSD; see `--transport uas`")
+            Some("over Bulk-Only the vendor's firmware never answers it without an SSD; over UAS it does")
         }
         // Executed: without streams the status comes before WRITE READY, so the data never moves.
         Path::Write16 if kind == TransportKind::Uas => {

@@ -1,21 +1,25 @@
 //! `asmpatch doctor`.
 
+pub(super) mod diagnose;
 mod experiments;
 mod metrics;
+#[cfg(test)]
+mod tests;
 
 use std::fs;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use self::diagnose::{Diagnosis, diagnose};
 use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
-use crate::cli::errors::{self, Exit};
-use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, Finding, diagnose, examine};
+use crate::cli::errors::Exit;
+use crate::doctor::{DoctorOptions, DoctorReport, Finding, examine};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -117,7 +121,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let diagnosis = diagnose(&seen, &device, errors::help_by_code);
+    let diagnosis = diagnose(&seen, &device);
     metrics::add(metrics, &device, &seen, &diagnosis);
     if !args.json {
         show(&seen.unit, &diagnosis);

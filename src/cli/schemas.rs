@@ -168,7 +168,11 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("wrap", wrap::Json, "asmpatch wrap --json");
     let report = crate::doctor::REPORT_SCHEMA;
     check(
-        document::<crate::doctor::DoctorReport>("doctor-report", report, "The file of asmpatch doctor --report"),
+        document::<crate::doctor::DoctorReport<doctor::diagnose::Diagnosis>>(
+            "doctor-report",
+            report,
+            "The file of asmpatch doctor --report",
+        ),
         report,
     );
     assert!(stale.is_empty(), "SCHEMAS=overwrite cargo test --lib schemas, and read the difference: {stale:?}");

@@ -1,18 +1,13 @@
-//! Diagnosis of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
+//! Examination of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
 //!
-//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`diagnose()`] judges the result.
-//! [`DoctorReport`] adds the chip model's answers to the same questions. [`Experiment`]s run only if an owner asks for
+//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's answers to the same questions. [`Experiment`]s run only if an owner asks for
 //! them: they write, and may hang the unit.
 
-mod diagnose;
 mod examine;
 mod experiments;
 mod questions;
 mod report;
-#[cfg(test)]
-mod tests;
 
-pub use diagnose::{Diagnosis, Line, Verdict, diagnose};
 pub use examine::{DoctorOptions, Examination, PipeState, Problem, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
 pub use questions::{Exchange, Question};

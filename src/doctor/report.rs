@@ -3,7 +3,6 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::diagnose::Diagnosis;
 use super::examine::{Examination, PipeState, Problem, Timing};
 use super::experiments::Finding;
 use super::questions::Exchange;
@@ -20,10 +19,10 @@ const HASH_DIGITS: usize = 16;
 /// Minimum length of a serial number to replace. Shorter ones are part of too many words.
 const SHORTEST_SERIAL: usize = 4;
 
-/// The report.
+/// The report, with a diagnosis of type `D`.
 #[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DoctorReport {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "DoctorReport"))]
+pub struct DoctorReport<D> {
     /// [`SCHEMA`].
     schema: u32,
     tool: &'static str,
@@ -45,7 +44,7 @@ pub struct DoctorReport {
     /// Results of `--experiments`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     experiments: Vec<Finding>,
-    diagnosis: Diagnosis,
+    diagnosis: D,
 }
 
 #[derive(Debug, Serialize)]
@@ -70,9 +69,9 @@ pub fn hashed(serial: &str) -> String {
     format!("sha256:{digits}")
 }
 
-impl DoctorReport {
+impl<D: Serialize> DoctorReport<D> {
     /// Builds the report of an examination and of experiments. `kernel` is the system's version, if it is known.
-    pub fn new(seen: Examination, diagnosis: Diagnosis, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
+    pub fn new(seen: Examination, diagnosis: D, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel).collect::<Vec<_>>().join(" ");
         let (runs, runs_problem) = halves(seen.runs);

@@ -142,13 +142,10 @@ impl fmt::Display for Note {
             Self::OddBuses { at, buses: Buses { primary, secondary, subordinate } } => write!(
                 f,
                 "{at} has bus numbers that make no sense ({primary:02x}, {secondary:02x}-{subordinate:02x}): what is behind \
-                 it was not looked at; `asmpatch pcie reset` clears them"
+                 it was not looked at"
             ),
             Self::NoBusLeft { at } => {
-                write!(
-                    f,
-                    "no bus number is left for {at}: what is behind it was not looked at; `asmpatch pcie reset` frees them"
-                )
+                write!(f, "no bus number is left for {at}: what is behind it was not looked at")
             }
             Self::BusesNotKept { at } => {
                 write!(f, "{at} does not keep its bus numbers: what is behind it was not looked at")
@@ -157,7 +154,7 @@ impl fmt::Display for Note {
             Self::Capabilities { at, fault } => write!(f, "{at}: {fault}"),
             Self::OddBar { at, index } => write!(f, "{at}: BAR {index} has no size that makes sense"),
             Self::Closed { at } => {
-                write!(f, "{at} forwards no memory requests: `asmpatch pcie --assign` lays windows and BARs out anew")
+                write!(f, "{at} forwards no memory requests")
             }
             Self::NoRoom { at, index, size } => write!(f, "{at}: no room for the {size:#x} bytes of BAR {index}"),
             Self::Slow { at, link, can } => write!(

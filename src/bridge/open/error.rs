@@ -6,6 +6,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
+use super::queue::OpenRequest;
 
 /// Reasons a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
@@ -14,8 +15,8 @@ pub enum ControlError {
     #[error("no answer to {request} within {deadline:?}")]
     #[diagnostic(code(asmpatch::control::timeout))]
     Timeout {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
         /// The deadline that passed.
         deadline: Duration,
     },
@@ -23,8 +24,8 @@ pub enum ControlError {
     #[error("no bulk data moved for {request} within {deadline:?}{}", if *answers { ", though the unit answers control requests" } else { "" })]
     #[diagnostic(code(asmpatch::control::bulk_timeout))]
     BulkTimeout {
-        /// The request that the data belong to, in words.
-        request: String,
+        /// The request that the data belong to.
+        request: OpenRequest,
         /// The deadline that passed.
         deadline: Duration,
         /// Whether the unit still answered a control request.
@@ -34,22 +35,22 @@ pub enum ControlError {
     #[error("the unit disappeared during {request}")]
     #[diagnostic(code(asmpatch::control::disconnected))]
     Disconnected {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
     },
     /// The firmware stalls the request: it does not support it.
     #[error("the unit refused {request}")]
     #[diagnostic(code(asmpatch::control::stalled))]
     Stalled {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
     },
     /// The unit moved fewer bytes than requested.
     #[error("{request} moved {found} bytes, expected {expected}")]
     #[diagnostic(code(asmpatch::control::short))]
     Short {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
         /// Bytes requested.
         expected: usize,
         /// Bytes moved.
@@ -59,8 +60,8 @@ pub enum ControlError {
     #[error("the unit's answer to {request} makes no sense: {what}")]
     #[diagnostic(code(asmpatch::control::malformed))]
     Malformed {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
         /// What is wrong.
         what: String,
     },
@@ -78,7 +79,7 @@ pub enum ControlError {
     #[diagnostic(code(asmpatch::control::length))]
     Length {
         /// The request, in words.
-        request: String,
+        request: &'static str,
         /// The request's limit, in words.
         limit: &'static str,
         /// The requested value.
@@ -88,8 +89,8 @@ pub enum ControlError {
     #[error("{request}: {source}")]
     #[diagnostic(code(asmpatch::control::io))]
     Io {
-        /// The request, in words.
-        request: String,
+        /// The request.
+        request: OpenRequest,
         /// The pipe's error.
         source: PipeError,
     },
@@ -97,7 +98,7 @@ pub enum ControlError {
 
 impl ControlError {
     /// Builds the error of a control request that failed this way.
-    pub(super) fn of_request(request: String, source: PipeError, deadline: Duration) -> Self {
+    pub(super) fn of_request(request: OpenRequest, source: PipeError, deadline: Duration) -> Self {
         match source {
             PipeError::Stall => Self::Stalled { request },
             PipeError::Timeout => Self::Timeout { request, deadline },

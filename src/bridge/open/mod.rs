@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use command::{COMPLETION_LEN, OpenCommand, SECTOR_LEN, SLOT_LEN, SLOTS, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
-pub use queue::{MAX_DEPTH, OpenJob, OpenWorkload};
+pub use queue::{MAX_DEPTH, OpenJob, OpenRequest, OpenWorkload};
 pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 
 use tracing::info;
@@ -182,16 +182,15 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
     pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
-        let command = OpenCommand::ArmSram(transfer);
         let all = usize::from(SLOTS) * SLOT_LEN;
         let end = usize::from(transfer.first_slot) * SLOT_LEN + usize::from(transfer.sectors) * SECTOR_LEN;
         if transfer.sectors == 0 || end > all {
             let found = format!("{} sectors from slot {}", transfer.sectors, transfer.first_slot);
             let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
-            return Err(ControlError::Length { request: command.to_string(), limit, found });
+            return Err(ControlError::Length { request: "F2", limit, found });
         }
         self.wait_until_sram_is_idle()?;
-        self.request(command, &mut [])
+        self.request(OpenCommand::ArmSram(transfer), &mut [])
     }
 
     /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SECTOR_LEN`].
@@ -310,13 +309,13 @@ fn within_page(request: &str, from: XdataAddress, len: usize) -> Result<(), Cont
 }
 
 /// Number of dwords of a stream; `None` if it is empty.
-fn dwords(request: &str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
+fn dwords(request: &'static str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
     let dwords = u32::try_from(len / 4).ok().filter(|_| len.is_multiple_of(4) && address.is_multiple_of(4));
     match dwords {
         Some(dwords) => Ok(Some(dwords).filter(|dwords| *dwords > 0)),
         None => {
             let found = format!("{len} bytes at {address:#x}");
-            Err(ControlError::Length { request: request.to_owned(), limit: "whole dwords", found })
+            Err(ControlError::Length { request, limit: "whole dwords", found })
         }
     }
 }
@@ -325,6 +324,6 @@ fn dwords(request: &str, address: u64, len: usize) -> Result<Option<u32>, Contro
 fn sectors(len: usize) -> Result<u16, ControlError> {
     u16::try_from(len / SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SECTOR_LEN)).ok_or_else(|| {
         let found = format!("{len} bytes");
-        ControlError::Length { request: "F2".to_owned(), limit: "whole sectors of 512 bytes", found }
+        ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found }
     })
 }

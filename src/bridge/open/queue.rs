@@ -107,15 +107,34 @@ struct Flight {
     submitted: Option<Instant>,
 }
 
-/// A job in words. Bulk data is named after the last control request.
-struct Name(OpenJob, Option<OpenCommand>);
+/// The request that a transfer belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OpenRequest {
+    /// A control request, or the bulk data that it announced.
+    Command(OpenCommand),
+    /// Bulk data to the unit that no control request announced.
+    BulkOut,
+    /// Bulk data from the unit that no control request announced.
+    BulkIn,
+}
 
-impl fmt::Display for Name {
+impl OpenRequest {
+    /// The request of a job, given the last control request.
+    pub(super) fn of(job: OpenJob, armed_by: Option<OpenCommand>) -> Self {
+        match (job, armed_by) {
+            (OpenJob::Control(command), _) | (_, Some(command)) => Self::Command(command),
+            (OpenJob::BulkOut(_), None) => Self::BulkOut,
+            (OpenJob::BulkIn(_), None) => Self::BulkIn,
+        }
+    }
+}
+
+impl fmt::Display for OpenRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (OpenJob::Control(command), _) | (_, Some(command)) => command.fmt(f),
-            (OpenJob::BulkOut(_), None) => f.write_str("bulk data to the unit"),
-            (OpenJob::BulkIn(_), None) => f.write_str("bulk data from the unit"),
+        match self {
+            Self::Command(command) => command.fmt(f),
+            Self::BulkOut => f.write_str("bulk data to the unit"),
+            Self::BulkIn => f.write_str("bulk data from the unit"),
         }
     }
 }
@@ -263,19 +282,19 @@ impl Queue {
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
         if moved != job.len() {
             return Err(ControlError::Short {
-                request: Name(job, self.armed_by).to_string(),
+                request: OpenRequest::of(job, self.armed_by),
                 expected: job.len(),
                 found: moved,
             });
         }
         let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
-        log::moved(&Name(job, self.armed_by), job, data, elapsed);
+        log::moved(&OpenRequest::of(job, self.armed_by), job, data, elapsed);
         work.complete(job, data, elapsed)
     }
 
     /// Finds the error for a failed job, and cancels the transfers in flight.
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
-        let request = Name(job, self.armed_by).to_string();
+        let request = OpenRequest::of(job, self.armed_by);
         debug!("{request}: {source}");
         let deadline = job.deadline(timeout);
         self.take_back();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::BULK_LEN;
 use super::command::{COMPLETION_LEN, OpenCommand};
 use super::error::ControlError;
-use super::queue::{OpenJob, OpenWorkload};
+use super::queue::{OpenJob, OpenRequest, OpenWorkload};
 use super::tlp::{Completion, Tlp};
 use crate::scsi::XdataAddress;
 
@@ -123,7 +123,7 @@ impl OpenWorkload for Tlps<'_> {
                 let mut answer = [0; COMPLETION_LEN];
                 put(&mut answer, 0, data, job)?;
                 let completion = Completion::parse(&answer).ok_or_else(|| ControlError::Malformed {
-                    request: OpenCommand::Completion.to_string(),
+                    request: OpenRequest::Command(OpenCommand::Completion),
                     what: format!("{answer:02x?} ends in none of 00, 01 and ff"),
                 })?;
                 self.completions.push(Some(completion));
@@ -207,8 +207,7 @@ impl OpenWorkload for Bulk<'_> {
 fn put(buffer: &mut [u8], at: usize, data: &[u8], job: OpenJob) -> Result<(), ControlError> {
     let expected = buffer.len().saturating_sub(at);
     let Some(place) = buffer.get_mut(at..at + data.len()) else {
-        let request = format!("{job:?}");
-        return Err(ControlError::Short { request, expected, found: data.len() });
+        return Err(ControlError::Short { request: OpenRequest::of(job, None), expected, found: data.len() });
     };
     place.copy_from_slice(data);
     Ok(())

@@ -1,6 +1,7 @@
 //! `doctor --prometheus`: docs/monitoring.md.
 
-use crate::doctor::{Diagnosis, Examination, Line, Verdict};
+use super::diagnose::{Diagnosis, Line, Verdict};
+use crate::doctor::Examination;
 use crate::prometheus::{Exposition, Sample};
 
 /// Adds what the page says of the unit at `device`.

@@ -281,6 +281,11 @@ mod tests {
         actions.into_iter().filter_map(|a| a.command).collect()
     }
 
+    /// A command with its words quoted as this system's shells quote them.
+    fn quoted(command: &str) -> String {
+        if cfg!(windows) { command.replace('\'', "\"") } else { command.to_owned() }
+    }
+
     #[test]
     fn a_unit_without_firmware_is_finished_or_restored_from_its_own_backup() {
         assert_eq!(
@@ -289,10 +294,11 @@ mod tests {
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2.3 --no-backup",
                 "asmpatch restore b --device 1-2.3 --no-backup",
             ]
+            .map(quoted)
         );
         assert_eq!(
             commands(Left::BootLoader, &flash(), None),
-            ["asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup"]
+            [quoted("asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup")]
         );
     }
 
@@ -309,6 +315,7 @@ mod tests {
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2 --unproven --no-backup",
                 "asmpatch restore b --device 1-2 --unproven --other-line --no-backup",
             ]
+            .map(quoted)
         );
         // A backup whose firmware could never be replaced again is not offered.
         assert_eq!(words(&Carried { back: None, ..carried }).len(), 1);
@@ -317,13 +324,13 @@ mod tests {
     #[test]
     fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
         let origin = Origin::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
-        let set = "asmpatch config set 'product=GPU dock' --device 1-2.3";
+        let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b")),
-            ["asmpatch restore b --device 1-2.3 --no-backup", set]
+            ["asmpatch restore b --device 1-2.3 --no-backup", &set]
         );
         // Without one there is no command that could name the firmware.
-        assert_eq!(commands(Left::BootLoader, &origin, None), [set]);
+        assert_eq!(commands(Left::BootLoader, &origin, None), [set.as_str()]);
         assert_eq!(commands(Left::Untouched, &origin, None), [set]);
     }
 
@@ -358,7 +365,7 @@ mod tests {
     #[test]
     fn a_virtual_unit_is_listed_by_its_name() {
         let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, false);
-        assert_eq!(actions[1].command.as_deref(), Some("asmpatch list --device 'virtual:my unit'"));
+        assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 
     #[cfg(unix)]

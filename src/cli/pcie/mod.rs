@@ -12,6 +12,7 @@ use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
+pub use self::show::in_words;
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
 use crate::cli::errors::Exit;

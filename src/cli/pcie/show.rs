@@ -104,6 +104,17 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
     dwords.iter().flat_map(|dword| dword.to_le_bytes()).collect()
 }
 
+/// A note in words, with the command that helps.
+pub fn in_words(note: &Note) -> String {
+    let help = match note {
+        Note::OddBuses { .. } => "; `asmpatch pcie reset` clears them",
+        Note::NoBusLeft { .. } => "; `asmpatch pcie reset` frees them",
+        Note::Closed { .. } => ": `asmpatch pcie --assign` lays windows and BARs out anew",
+        _ => "",
+    };
+    format!("{note}{help}")
+}
+
 impl Shown<'_, '_, '_> {
     pub(super) fn json(&self) -> impl print::Document {
         let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
@@ -120,7 +131,7 @@ impl Shown<'_, '_, '_> {
             link: self.survey.link,
             functions: functions.collect(),
             changes: &self.survey.changes,
-            notes: self.survey.notes.iter().map(|note| NoteJson { note, text: note.to_string() }).collect(),
+            notes: self.survey.notes.iter().map(|note| NoteJson { note, text: in_words(note) }).collect(),
         }
     }
 
@@ -141,7 +152,7 @@ impl Shown<'_, '_, '_> {
             line(format!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000));
         }
         changes.iter().for_each(|change| line(format!("  assigned: {}", changed(change))));
-        notes.iter().for_each(|note| line(format!("  note: {note}")));
+        notes.iter().for_each(|note| line(format!("  note: {}", in_words(note))));
         line(String::new());
         line(tree::draw(self.survey, &|index| self.name(&functions[index])).trim_end().to_owned());
         for (index, function) in functions.iter().enumerate() {

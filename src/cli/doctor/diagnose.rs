@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::examine::{Examination, PipeState, Problem};
 use crate::bridge::{Behind, Speed};
+use crate::cli::errors;
+use crate::cli::pcie;
+use crate::doctor::{Examination, PipeState, Problem};
 use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId, is_runtime_product};
 use crate::flash::firmware_kind::Runs;
@@ -87,12 +89,9 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Looks up the advice for an error by its code.
-pub type Help = fn(&str) -> Option<&'static str>;
-
 /// Diagnoses a unit. `device` is its port, as in `--device`.
-pub fn diagnose(seen: &Examination, device: &str, help: Help) -> Diagnosis {
-    let mut page = Page { device: shell::word(device), help, lines: Vec::new() };
+pub fn diagnose(seen: &Examination, device: &str) -> Diagnosis {
+    let mut page = Page { device: shell::word(device), lines: Vec::new() };
     page.usb(seen.unit.speed, seen.unit.state);
     page.access(seen);
     let runtime = page.firmware(seen);
@@ -119,7 +118,6 @@ const BENCH: &str = "bench";
 
 struct Page {
     device: String,
-    help: Help,
     lines: Vec<Line>,
 }
 
@@ -134,7 +132,7 @@ impl Page {
 
     fn problem(&mut self, topic: &'static str, verdict: Verdict, problem: &Problem) {
         let found = problem.message.shown().to_string();
-        let advice = (self.help)(&problem.code).map(str::to_owned);
+        let advice = errors::help_by_code(&problem.code).map(str::to_owned);
         self.lines.push(Line { topic, verdict, found, advice });
     }
 
@@ -341,7 +339,7 @@ impl Page {
         };
         let gpus: Vec<String> = tree.functions.iter().filter(|function| is_gpu(function)).map(words).collect();
         for note in &tree.notes {
-            self.line(GPU, Verdict::Note, note.to_string());
+            self.line(GPU, Verdict::Note, pcie::in_words(note));
         }
         if gpus.is_empty() {
             let others: Vec<String> = tree.functions.iter().map(words).collect();

@@ -1,8 +1,9 @@
 //! Diagnoses of units in memory.
 
-use super::*;
+use super::diagnose::{Diagnosis, Line, Verdict, diagnose};
 use crate::bridge::Port as _;
 use crate::digest::Sha256Digest;
+use crate::doctor::{DoctorOptions, DoctorReport, Examination, examine, hashed};
 use crate::firmware::Image;
 use crate::interrupt::Interrupt;
 use crate::patch::{Library, PatchSet, Selection};
@@ -27,7 +28,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
-    diagnose(&examined(scenario, image, options), "virtual:u", |_| Some("the help"))
+    diagnose(&examined(scenario, image, options), "virtual:u")
 }
 
 fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a Line {
@@ -116,7 +117,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
             assert_eq!(Some(&exchange.unit), exchange.model.as_ref(), "{}", exchange.question);
         }
         let serial = seen.unit.serial.clone();
-        let page = diagnose(&seen, "virtual:u", |_| Some("the help"));
+        let page = diagnose(&seen, "virtual:u");
         let report = DoctorReport::new(seen, page, Vec::new(), Some("6.1"));
         let text = report.to_json(serial.as_deref(), "virtual:u");
         assert!(!text.contains("SECRET77"), "{text}");

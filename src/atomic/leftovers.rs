@@ -14,7 +14,7 @@ use crate::file;
 /// Prefix of every temporary name. Six random letters and digits follow at the end.
 const PREFIX: &str = ".asmpatch-";
 const RANDOM_LEN: usize = 6;
-/// What stands between prefix and random characters in a folder's name.
+/// The part between prefix and random characters in a folder's name.
 const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
 
 /// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.

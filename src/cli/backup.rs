@@ -49,8 +49,8 @@ pub struct Args {
 /// The option that says where backups go.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BackupPlace {
-    /// Where the backup's folder goes; by default what ASMPATCH_BACKUP_DIR or the configuration file
-    /// names, or asmpatch/backups in the platform's data folder.
+    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR or the configuration file
+    /// names, or in asmpatch/backups in the platform's data folder.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
 }

@@ -15,7 +15,7 @@ use crate::mcu::{self, Line};
 /// Disassemble an image's code.
 ///
 /// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines; with --symbols,
-/// those of your firmware's. SDCC's assembler accepts the instructions.
+/// also those of your firmware. SDCC's assembler accepts the instructions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map"

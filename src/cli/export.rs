@@ -13,8 +13,8 @@ use crate::firmware::known_routines;
 
 /// Write an image as an ELF file, for readelf, objdump and disassemblers.
 ///
-/// The common area and both banks are sections, the known routines are symbols. Bank 1 stands at 0x18000, as SDCC
-/// writes banked addresses: the bank's number in bits 16 to 23.
+/// The common area and both banks are sections, the known routines are symbols. Bank 1 is at 0x18000, as SDCC writes
+/// banked addresses: the bank's number in bits 16 to 23.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch export stock.bin --elf stock.elf")]
 pub struct Args {

@@ -46,8 +46,8 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, and then
-    /// what a write sends; may be given more than once.
+    /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, followed
+    /// by the data of a write; may be given more than once.
     #[arg(long, value_name = "HEX")]
     control: Vec<ControlRequest>,
 

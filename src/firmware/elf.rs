@@ -1,8 +1,8 @@
 //! Writes an image as an ELF file, for `readelf`, `objdump` and disassemblers.
 //!
 //! The two banks share their CPU addresses, and ELF has no banks. The file follows SDCC's convention for banked code:
-//! bits 16 to 23 of the address hold the bank's number, so bank 1 begins at 0x18000. The common area and bank 0 stand
-//! where the CPU sees them.
+//! bits 16 to 23 of the address hold the bank's number, so bank 1 begins at 0x18000. The common area and bank 0 keep
+//! their CPU addresses.
 
 use object::Endianness;
 use object::elf::{

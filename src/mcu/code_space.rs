@@ -8,7 +8,7 @@ const SPACE: usize = 0x1_0000;
 
 /// An image's body, laid out so that a fetch is one index: `bank << 16 | address`.
 ///
-/// The common area stands in both halves, because a fetch below 0x8000 does not depend on the bank.
+/// Both halves contain the common area, because a fetch below 0x8000 does not depend on the bank.
 #[derive(Clone)]
 pub struct CodeSpace {
     bytes: Box<[u8; 2 * SPACE]>,

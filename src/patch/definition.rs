@@ -198,7 +198,7 @@ pub enum DefinitionError {
         expect: usize,
         /// How many bytes it writes.
         new: usize,
-        /// A remark where the bytes are the same.
+        /// A remark if the bytes are the same.
         same: &'static str,
     },
     /// The hunk does not change the instruction that it names.

@@ -280,7 +280,7 @@ fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Res
 }
 
 fn now() -> Duration {
-    // A clock stands before 1970 only on a machine without one.
+    // Only a machine without a clock thinks that it is before 1970.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

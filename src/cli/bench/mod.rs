@@ -26,21 +26,22 @@ use crate::{atomic, interrupt};
 
 /// Measure a bridge, after proving that its data are right.
 ///
-/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands a second,
-/// latency percentiles. A path that does not answer is timed out, the unit recovered, and its row says so.
+/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands per
+/// second, latency percentiles. If a path does not answer, it is timed out, the unit is recovered, and the path's row
+/// says so.
 ///
-/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes
-/// them (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an
-/// SSD could be behind the bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it in the
-/// end. On the open firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer;
-/// bus numbers and BARs get addresses where they have none.
+/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes them
+/// (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an SSD could be behind the
+/// bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it at the end. On the open
+/// firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer; missing bus
+/// numbers and BAR addresses are assigned.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
-    /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; of the vendor's firmware e4-4096, write16,
-    /// e5-dma, read16; of the open firmware f0-write, f0-read, f2-out.
+    /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
+    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 
@@ -198,7 +199,7 @@ impl Args {
             repetitions: self.repetitions,
             timeout: self.timeout,
         };
-        // Each run uses another pattern. A clock that stands before 1970 always gives the same one.
+        // Each run uses another pattern, unless the clock is before 1970.
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         BenchPlan {
             paths: paths.into_iter().collect(),

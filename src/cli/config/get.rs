@@ -18,7 +18,7 @@ use crate::interrupt;
 
 /// Show the fields of a unit's configuration.
 ///
-/// Reads configuration block 0 and writes nothing. A unit in its boot loader gives none.
+/// Reads configuration block 0 and writes nothing. A unit in its boot loader can't return it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config get\n  asmpatch config get serial --device 3-1.2")]
 pub struct Args {

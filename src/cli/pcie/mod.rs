@@ -92,7 +92,7 @@ struct ReadArgs {
     unit: UnitArgs,
 }
 
-/// Write memory on the PCIe side. Nothing tells whether a device took it.
+/// Write memory on the PCIe side. Nothing confirms that a device took it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
 struct WriteArgs {

@@ -1,4 +1,4 @@
-//! Files that appear whole or not at all.
+//! Atomic file writes: a file appears complete or not at all.
 
 mod leftovers;
 
@@ -13,7 +13,7 @@ pub use self::leftovers::StagedFolder;
 use crate::escape::Escape as _;
 use crate::file;
 
-/// Why a file could not be written. Whatever had its name before is still there, unchanged.
+/// A file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot write {}: {doing}", path.shown())]
 #[diagnostic(code(asmpatch::file::write))]
@@ -22,16 +22,15 @@ pub struct AtomicWriteError {
     pub path: PathBuf,
     /// The step that failed.
     pub doing: &'static str,
-    /// Why.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Writes a file: a temporary file in the same folder, its bytes on the disk, then the name, then the folder.
+/// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///
-/// After a crash at any point the name holds either the old bytes or all of the new ones. An existing file is
-/// replaced: whether it may be is the caller's question. A link, a device, a pipe or a folder never is. What killed runs
-/// left in the folder is removed.
-///
+/// After a crash at any point the name holds either the old bytes or all of the new ones. Replaces an existing file, so
+/// the caller must check that it may. Never replaces a link, a device, a pipe or a folder. Also removes what killed
+/// runs left in the folder.
 /// # Errors
 /// [`AtomicWriteError`], with the step that failed; the temporary file is removed.
 #[cfg(any(feature = "fetch", test))]
@@ -39,7 +38,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), AtomicWriteError> {
     write_all(&[(path, bytes)])
 }
 
-/// Writes files that belong together: none gets its name before the bytes of all are on the disk.
+/// Writes files that belong together: no file gets its name before the bytes of all are on disk.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -49,7 +48,7 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     for (path, bytes) in files {
         staged.push((path, stage(path, bytes)?));
     }
-    // Synchronised only when all are written: a journalling file system then commits them together.
+    // Sync only after all are written, so that a journalling file system commits them together.
     for (path, file) in &staged {
         file.as_file().sync_all().map_err(failed(path, "bringing the bytes to the disk"))?;
     }
@@ -67,7 +66,7 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     Ok(())
 }
 
-/// Writes a file that is not there yet, like [`write()`]. A file that another process has made meanwhile stays as it is.
+/// Writes a file that does not exist yet, like [`write()`]. Keeps a file that another process creates in the meantime.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -87,7 +86,7 @@ fn failed(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> AtomicW
     move |source| AtomicWriteError { path: path.to_path_buf(), doing, source }
 }
 
-/// A temporary file with these bytes, beside the file that it will be.
+/// Creates a temporary file with these bytes, in the folder of its final path.
 fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, AtomicWriteError> {
     match file::irregular(path) {
         None => {}
@@ -105,7 +104,8 @@ fn stage(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, AtomicWriteError> {
     Ok(file)
 }
 
-/// An empty parent is the current folder, which the system does not open under an empty name.
+/// Returns a path's folder. An empty parent means the current folder, which the system does not open under an empty
+/// name.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -115,7 +115,7 @@ pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
-// Elsewhere a folder can't be opened as a file, and the rename is as durable as the system makes it.
+// On other systems a folder can't be opened as a file, and the rename is as durable as the system makes it.
 #[cfg(not(unix))]
 pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())

@@ -1,7 +1,7 @@
-//! The USB IDs that ASM2464PD units are known by: those in the binary, those in the user's folders, those of one run.
+//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run.
 //!
-//! Vendor commands go to nothing else: a device whose ID is not here is not opened. The ID tells who made a unit, and
-//! not what runs on it.
+//! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
+//! what runs on it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// The device files in the binary: name for messages, text.
+/// The embedded device files: name for messages, text.
 const EMBEDDED: [(&str, &str); 3] = [
     ("devices/asmedia.toml", include_str!("../devices/asmedia.toml")),
     ("devices/owc.toml", include_str!("../devices/owc.toml")),
     ("devices/tinygrad.toml", include_str!("../devices/tinygrad.toml")),
 ];
 
-/// The longest product or maker, in characters: they are shown on one line.
+/// The longest product or maker name, in characters: it is shown on one line.
 const MAX_NAME: usize = 48;
 /// The longest notes or source, in characters.
 const MAX_TEXT: usize = 500;
 
-/// What is known of one USB ID.
+/// An entry for one USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -37,7 +37,7 @@ pub struct KnownDevice {
     /// What a user should know about it.
     #[serde(default)]
     pub notes: String,
-    /// Where that is known from.
+    /// Where these facts come from.
     pub source: String,
 }
 
@@ -47,23 +47,23 @@ struct DeviceFile {
     device: Vec<KnownDevice>,
 }
 
-/// The USB IDs that are taken for ASM2464PD units.
+/// The USB IDs that count as ASM2464PD units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Devices {
-    /// Each with the file that has it.
+    /// Each entry with the name of its file.
     known: BTreeMap<UsbId, (String, KnownDevice)>,
-    /// Those that the user names for this run.
+    /// IDs that the user names for this run.
     named: BTreeSet<UsbId>,
 }
 
-/// Why a device file can't be used.
+/// Reasons a device file can't be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum DevicesError {
-    /// TOML that is no device file.
+    /// The TOML is no device file.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
-    /// Two entries for one ID.
+    /// Two entries have the same ID.
     #[error("{second}: the USB ID {id} is in {first} already")]
     #[diagnostic(code(asmpatch::devices::duplicate))]
     Duplicate {
@@ -74,7 +74,7 @@ pub enum DevicesError {
         /// The file that repeats it.
         second: String,
     },
-    /// A text that can't be shown on its line.
+    /// A text is empty or too long for its line.
     #[error("{origin}: {id}: `{key}` has {found} characters, expected {} to {max}", u8::from(*is_needed))]
     #[diagnostic(code(asmpatch::devices::length))]
     Length {
@@ -88,13 +88,13 @@ pub enum DevicesError {
         found: usize,
         /// Whether it can't be empty.
         is_needed: bool,
-        /// The most that it may have.
+        /// The most characters that are allowed.
         max: usize,
     },
 }
 
 impl Devices {
-    /// The devices in the binary.
+    /// Loads the embedded device files.
     ///
     /// # Errors
     /// None in a binary that passed its tests.
@@ -123,28 +123,28 @@ impl Devices {
         Ok(())
     }
 
-    /// Takes devices with this ID for units too.
+    /// Also treats devices with this ID as units.
     pub fn name(&mut self, id: UsbId) {
         self.named.insert(id);
     }
 
-    /// Whether a device with this ID is taken for a unit.
+    /// Whether a device with this ID counts as a unit.
     pub fn contains(&self, id: UsbId) -> bool {
         self.known.contains_key(&id) || self.named.contains(&id)
     }
 
-    /// What is known of this ID; `None` for one that only the user has named.
+    /// Returns the entry for this ID; `None` for an ID that only the user has named.
     pub fn get(&self, id: UsbId) -> Option<&KnownDevice> {
         self.known.get(&id).map(|(_, device)| device)
     }
 
-    /// Every ID that is taken for a unit's, in ascending order.
+    /// Returns every ID that counts as a unit's, in ascending order.
     pub fn ids(&self) -> impl Iterator<Item = UsbId> {
         let ids: BTreeSet<UsbId> = self.known.keys().chain(&self.named).copied().collect();
         ids.into_iter()
     }
 
-    /// What is known, by ID.
+    /// Returns the entries, by ID.
     pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
         self.known.values().map(|(_, device)| device)
     }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(ids, published);
         let devices = Devices::embedded().unwrap();
         assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));
-        // Another ID of the same chip maker's.
+        // Another ID of the same chip maker.
         assert!(!devices.contains("174C:2466".parse().unwrap()));
         assert_eq!(devices.get("1E91:DE79".parse().unwrap()).unwrap().product, "Express 1M2");
     }

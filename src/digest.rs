@@ -1,4 +1,4 @@
-//! Digests as types, written in hexadecimal.
+//! SHA-256 and MD5 digests, written in hexadecimal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,43 +8,43 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-/// A SHA-256: what tells images apart.
+/// A SHA-256, which identifies an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sha256Digest(pub [u8; 32]);
 
-/// An MD5. Vendors and older tools publish it; it identifies a download, it does not protect it.
+/// An MD5. Vendors and older tools publish it. It identifies a download, but does not protect it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Md5Digest(pub [u8; 16]);
 
 impl Sha256Digest {
-    /// The digest of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 }
 
 impl Md5Digest {
-    /// The digest of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Md5::digest(bytes).into())
     }
 }
 
-/// Why text is no digest, or no hexadecimal bytes at all.
+/// Reasons text is no digest, or no hexadecimal bytes at all.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseHexError {
-    /// A byte is two digits.
+    /// The number of digits is odd, but a byte has two.
     #[error("odd number of hexadecimal digits: {0}")]
     OddLength(usize),
-    /// The wrong number of bytes.
+    /// The text has the wrong number of digits.
     #[error("{found} hexadecimal digits, expected {expected}")]
     Length {
-        /// The digits that are there.
+        /// How many digits were found.
         found: usize,
-        /// The digits of a whole digest.
+        /// How many digits a digest has.
         expected: usize,
     },
-    /// Something else than a digit.
+    /// A character is not a hexadecimal digit.
     #[error("'{found}' at position {at} is no hexadecimal digit")]
     NotHex {
         /// The character.
@@ -59,7 +59,7 @@ fn parse<const N: usize>(text: &str) -> Result<[u8; N], ParseHexError> {
     <[u8; N]>::try_from(bytes).map_err(|_| ParseHexError::Length { found: text.len(), expected: 2 * N })
 }
 
-/// The bytes that hexadecimal digits stand for, in either case.
+/// Parses hexadecimal bytes, in upper or lower case.
 ///
 /// # Errors
 /// [`ParseHexError::NotHex`] and [`ParseHexError::OddLength`].
@@ -74,7 +74,7 @@ pub fn parse_hex(text: &str) -> Result<Vec<u8>, ParseHexError> {
     Ok(text.as_bytes().chunks_exact(2).map(|pair| value(pair[0]) << 4 | value(pair[1])).collect())
 }
 
-/// Bytes as hexadecimal digits, with `between` between two bytes: nothing, or a space.
+/// Formats bytes as hexadecimal digits, with `between` between two bytes: nothing, or a space.
 pub fn to_hex(bytes: &[u8], between: &str) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(between)
 }

@@ -1,20 +1,20 @@
-//! Text from outside, shown so that it can't pass for anything else: USB strings, names in archives, manifests, receipts,
-//! backups, file names, servers' answers.
+//! Escapes text from outside before it is shown, so that it can't be mistaken for anything else: USB strings, names in
+//! archives, manifests, receipts, backups, file names, servers' answers.
 //!
-//! What could forge a line, move the cursor, hide text or turn it around is shown by its code: control characters (C0,
-//! DEL, C1), line and paragraph separators, bidirectional controls, and characters without a width (Unicode general
-//! categories Cc, Zl, Zp, and the Cf that text can do without).
+//! Characters that could forge a line, move the cursor, hide text or change its direction are shown by their code:
+//! control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls, and characters without a
+//! width (Unicode general categories Cc, Zl, Zp, and the Cf characters that text can do without).
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 
-/// Whether a character can change how the text around it is seen.
+/// Whether a character can change how the text around it looks.
 pub fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
             // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
             '\u{AD}' | '\u{61C}' | '\u{180E}'
-            // Zero-width characters and marks of direction; separators, embeddings and overrides.
+            // Zero-width characters and directional marks; separators, embeddings and overrides.
             | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}'
             // Invisible operators, isolates, deprecated controls.
             | '\u{2060}'..='\u{206F}'
@@ -22,9 +22,9 @@ pub fn is_harmful(c: char) -> bool {
             | '\u{FEFF}' | '\u{FFF9}'..='\u{FFFB}' | '\u{E0000}'..='\u{E007F}')
 }
 
-/// Text from outside that is to be shown on a line of ours.
+/// Text from outside that is shown within one of asmpatch's own lines.
 pub trait Escape {
-    /// The text on one line, with what is harmful in it by its code, as in `\u{1b}`; a byte that is no UTF-8 as in `\xff`.
+    /// Returns the text on one line, with harmful characters as `\u{1b}` and bytes that are not UTF-8 as `\xff`.
     fn shown(&self) -> Shown<'_>;
 }
 
@@ -61,7 +61,7 @@ fn escape_into(out: &mut impl fmt::Write, text: &str, keep: impl Fn(char) -> boo
     Ok(())
 }
 
-/// Text of several lines, such as an error that quotes its input: line ends and tabs stay.
+/// Escapes text of several lines, such as an error that quotes its input. Keeps line ends and tabs.
 pub fn lines(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     // Writing into a String can't fail.
@@ -69,8 +69,8 @@ pub fn lines(text: &str) -> String {
     escaped
 }
 
-/// Text that is printed as a whole. Beside what [`lines`] keeps, the sequences stay that set colours and weights (SGR),
-/// which the styles of our own need.
+/// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
+/// (SGR), because asmpatch's own styles need them.
 pub fn printed(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut rest = text;
@@ -89,18 +89,19 @@ pub fn printed(text: &str) -> String {
     escaped
 }
 
-/// The length of the SGR sequence that `text` begins with (ECMA-48, 8.3.117): ESC, `[`, numbers and semicolons, `m`.
+/// Returns the length of the SGR sequence at the start of `text` (ECMA-48, 8.3.117): ESC, `[`, numbers and semicolons,
+/// `m`.
 fn sgr_len(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("\x1b[")?;
     let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
     rest[numbers..].starts_with('m').then_some(2 + numbers + 1)
 }
 
-/// JSON, with what is harmful in its strings as `\u` escapes: to a parser it is the same document.
+/// Escapes harmful characters in a JSON document's strings with `\u`. To a parser it is the same document.
 pub fn json(document: &str) -> String {
     let mut escaped = String::with_capacity(document.len());
     for c in document.chars() {
-        // Outside of strings JSON has line ends, in them it can't.
+        // JSON has line ends outside strings, but never inside them.
         if is_harmful(c) && c != '\n' {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 let _ = write!(escaped, "\\u{unit:04x}");
@@ -112,7 +113,7 @@ pub fn json(document: &str) -> String {
     escaped
 }
 
-/// A TOML basic string, with its quotes, that a parser reads back as `text`.
+/// Formats a TOML basic string, with quotes, that a parser reads back as `text`.
 pub fn toml(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len() + 2);
     escaped.push('"');

@@ -1,4 +1,5 @@
-//! Any error in a box, and panics as errors. Every error of the library is a [`Diagnostic`] with a stable code.
+//! The boxed error of any operation, and panics as errors. Every error of the library is a [`Diagnostic`] with a stable
+//! code.
 
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
@@ -6,16 +7,16 @@ use std::panic::{self, AssertUnwindSafe};
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// A bug in asmpatch: a panic, kept to the unit on which it happened.
+/// A bug in asmpatch: a panic that stopped the work on one unit only.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 #[error("a bug in asmpatch stopped the work on this unit: {message}")]
 #[diagnostic(code(asmpatch::bug))]
 pub struct Panicked {
-    /// What the panic says.
+    /// The panic's message.
     pub message: String,
 }
 
-/// Runs `work`; a panic in it becomes an error. The panic hook has printed where it happened.
+/// Runs `work` and turns a panic in it into an error. The panic hook has already printed where it happened.
 ///
 /// # Errors
 /// [`Panicked`].
@@ -27,11 +28,11 @@ pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     })
 }
 
-/// Any error of this library, boxed: what happened and where, with a stable [`Diagnostic::code`].
+/// Any error of this library, boxed. It says what happened and where, and has a stable [`Diagnostic::code`].
 pub struct AnyFailure(Box<dyn Diagnostic + Send + Sync>);
 
 impl AnyFailure {
-    /// The error.
+    /// Returns the error.
     pub fn diagnostic(&self) -> &(dyn Diagnostic + 'static) {
         &*self.0
     }

@@ -1,5 +1,5 @@
-//! Files that somebody else may have put there: never read without a limit, never opened through a link, and never waited
-//! for past Ctrl-C.
+//! Reads and opens files that somebody else may have put there: with a size limit, never through a link, and
+//! interruptible by Ctrl-C.
 
 use std::fs::{self, File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::interrupt::Interrupt;
 
-/// How often Ctrl-C is looked for while a pipe gives nothing.
+/// How often to check for Ctrl-C while waiting for a pipe.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Reads what the user named, of at most `max` bytes. A pipe or a device will do, and is given up at Ctrl-C.
+/// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device; Ctrl-C ends the wait.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::Interrupted`] for Ctrl-C.
+/// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::Interrupted`] on Ctrl-C.
 pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec<u8>> {
     let metadata = fs::metadata(path)?;
     if metadata.is_dir() {
@@ -25,7 +25,7 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
     if metadata.is_file() {
         return take(File::open(path)?, max);
     }
-    // Opening a pipe waits for its writer, and a signal ends neither that nor a read: another thread does both.
+    // Opening a pipe waits for its writer, and a signal ends neither that nor a read. Another thread does both.
     let (sender, done) = mpsc::channel();
     let path = path.to_owned();
     thread::Builder::new().spawn(move || sender.send(File::open(path).and_then(|file| take(file, max))))?;
@@ -39,10 +39,10 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
     }
 }
 
-/// Reads a file that belongs to something of ours, such as a backup or a folder of patches, of at most `max` bytes.
+/// Reads a file of at most `max` bytes that is part of asmpatch's own data, such as a backup or a folder of patches.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] for what is no regular file.
+/// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -52,10 +52,10 @@ pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     take(file, max)
 }
 
-/// [`read_regular`] as text.
+/// Reads a file like [`read_regular`] and returns its text.
 ///
 /// # Errors
-/// As [`read_regular`]; [`io::ErrorKind::InvalidData`] where it is not UTF-8.
+/// As for [`read_regular`]; [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_regular_text(path: &Path, max: usize) -> io::Result<String> {
     String::from_utf8(read_regular(path, max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
@@ -71,12 +71,12 @@ fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
         return Err(too_large(&format!("it has {} bytes", metadata.len())));
     }
     let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
-    // Devices and pipes have no length to ask for, and a file may grow.
+    // Devices and pipes have no length to check in advance, and a file may grow.
     file.take(max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
 }
 
-/// Asserts that the binary holds every TOML file of a folder of the repository, and nothing else.
+/// Asserts that the binary embeds every TOML file of a folder in the repository, and nothing else.
 #[cfg(test)]
 pub(crate) fn assert_embedded(folder: &str, embedded: &[(&str, &str)]) {
     let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
@@ -87,19 +87,19 @@ pub(crate) fn assert_embedded(folder: &str, embedded: &[(&str, &str)]) {
     }
 }
 
-/// Opens a file for reading and writing that belongs to something of ours, and makes it where there is none. Its owner
-/// may read and write it, whatever the umask. Nothing is cut off.
+/// Opens one of asmpatch's own files for reading and writing, and creates it if it is missing. The owner can read and
+/// write it, whatever the umask. Does not truncate it.
 ///
 /// # Errors
-/// The system's, and where it is a link, a device, a pipe or a folder.
+/// The system's error; also fails if it is a link, a device, a pipe or a folder.
 pub fn open_own(path: &Path) -> io::Result<File> {
     own(path, |options, path| options.open(path))
 }
 
-/// [`open_own`] and [`hold`].
+/// Opens a file like [`open_own`] and holds it like [`hold`].
 ///
 /// # Errors
-/// Theirs.
+/// As for both.
 pub fn hold_own(path: &Path) -> io::Result<File> {
     own(path, hold)
 }
@@ -110,7 +110,8 @@ fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Re
     let made = open(options.clone().create_new(true), path);
     let file = match made {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // The kind is asked first for a message that names it; opening does not follow a link that comes later.
+            // Check the kind first for a message that names it. If a link appears after that, opening does not follow
+            // it.
             if let Some(kind) = irregular(path) {
                 return Err(not_regular(kind));
             }
@@ -128,11 +129,11 @@ fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Re
     Ok(file)
 }
 
-/// Opens a file that nobody else holds, and holds it as long as it is open: against every other process, and every other
-/// handle of this one. Anybody may read it.
+/// Opens a file that nobody else holds, and holds it while it is open, against every other process and every other
+/// handle of this process. Everybody may still read it.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::WouldBlock`] where somebody else holds the file.
+/// The system's error; [`io::ErrorKind::WouldBlock`] if somebody else holds the file.
 #[cfg(not(windows))]
 pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
@@ -140,27 +141,27 @@ pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that nobody else holds, and holds it as long as it is open: against every other process, and every other
-/// handle of this one. Anybody may read it.
+/// Opens a file that nobody else holds, and holds it while it is open, against every other process and every other
+/// handle of this process. Everybody may still read it.
 ///
 /// # Errors
-/// The system's; [`io::ErrorKind::WouldBlock`] where somebody else holds the file.
+/// The system's error; [`io::ErrorKind::WouldBlock`] if somebody else holds the file.
 #[cfg(windows)]
 pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
     use std::os::windows::fs::OpenOptionsExt;
     const FILE_SHARE_READ: u32 = 1;
     const FILE_SHARE_DELETE: u32 = 4;
     const ERROR_SHARING_VIOLATION: i32 = 32;
-    // Windows' locks would keep readers out; what an open file shares does not.
+    // A Windows lock would keep readers out. A share mode does not.
     options.clone().share_mode(FILE_SHARE_READ | FILE_SHARE_DELETE).open(path).map_err(|error| {
         if error.raw_os_error() == Some(ERROR_SHARING_VIOLATION) { io::ErrorKind::WouldBlock.into() } else { error }
     })
 }
 
-/// Makes a folder and those above it. The owner may use each that is made, whatever the umask.
+/// Creates a folder and its missing parents. The owner can use each new folder, whatever the umask.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());
@@ -170,13 +171,14 @@ pub fn make_folder(path: &Path) -> io::Result<()> {
     }
     match fs::create_dir(path) {
         Ok(()) => owner_may_use(path),
-        // Another process was faster.
+        // Another process has just created it.
         Err(_) if path.is_dir() => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// What stands at `path` where it is neither a regular file nor nothing: a link, a device, a pipe, a folder.
+/// Describes what exists at `path` if it is not a regular file: a link, a device, a pipe, a folder. `None` for a
+/// regular file or nothing.
 pub fn irregular(path: &Path) -> Option<&'static str> {
     let kind = path.symlink_metadata().ok()?.file_type();
     (!kind.is_file()).then(|| name(kind))
@@ -218,7 +220,7 @@ fn name(kind: FileType) -> &'static str {
     }
 }
 
-/// Opening a pipe or a device does not wait for its other side.
+/// Makes opening a pipe or a device return without waiting for the other side.
 fn do_not_wait(options: &mut OpenOptions) {
     flags(options, Flags::DoNotWait);
 }
@@ -242,14 +244,14 @@ fn flags(options: &mut OpenOptions, flags: Flags) {
     });
 }
 
-// The types are asked for before opening there.
+// Here the file's type is checked before it is opened.
 #[cfg(not(unix))]
 fn flags(_options: &mut OpenOptions, _flags: Flags) {}
 
-/// Adds these bits to the mode of a file that is new.
+/// Adds these bits to the mode of a new file.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 #[cfg(unix)]
 pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -257,7 +259,7 @@ pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
     if mode & bits == bits { Ok(()) } else { file.set_permissions(fs::Permissions::from_mode(mode & 0o7777 | bits)) }
 }
 
-/// Elsewhere no umask takes the owner's rights.
+/// Does nothing: on this system no umask takes the owner's rights.
 ///
 /// # Errors
 /// None.
@@ -266,10 +268,10 @@ pub fn owner_may(_file: &File, _bits: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets the owner of a folder that is new use it.
+/// Lets the owner of a new folder use it.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 #[cfg(unix)]
 pub fn owner_may_use(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -281,7 +283,7 @@ pub fn owner_may_use(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Elsewhere no umask takes the owner's rights.
+/// Does nothing: on this system no umask takes the owner's rights.
 ///
 /// # Errors
 /// None.
@@ -290,11 +292,11 @@ pub fn owner_may_use(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The `.toml` files in a folder, in the order of their names: the system's order must not decide which of two equal ids
-/// is the second.
+/// Lists the `.toml` files in a folder, sorted by name, so that the system's order does not decide which of two equal
+/// ids counts as the second.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn toml_files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths =
         fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()?;

@@ -1,4 +1,4 @@
-//! Ctrl-C: a flag that long operations look at, so that each stops where it is safe.
+//! Ctrl-C: a flag that long operations check, so that each stops at a safe point.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,17 +10,17 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
-/// The message after the first Ctrl-C.
+/// Prints the message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();
-/// What a process that is ended by a second Ctrl-C still does.
+/// Runs before a second Ctrl-C ends the process.
 static LAST: OnceLock<fn()> = OnceLock::new();
 
-/// The exit status of a process that a second Ctrl-C ends: 128 and SIGINT's number, as shells have it.
+/// The exit status after a second Ctrl-C: 128 plus SIGINT's number, as in shells.
 const INTERRUPTED: i32 = 130;
-/// How long that may take: a host controller that hangs must not keep the process.
+/// How long [`LAST`] may take: a hanging host controller must not keep the process alive.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Stopped by Ctrl-C.
+/// The error of an operation that Ctrl-C stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 #[error("stopped by Ctrl-C")]
 #[diagnostic(code(asmpatch::interrupted))]
@@ -28,13 +28,13 @@ pub struct Interrupted;
 
 /// A view of the flag.
 ///
-/// The library takes it as an argument, so that a program without a signal handler, or a test, can stop an operation
-/// in the same way.
+/// The library takes it as an argument, so that a program without a signal handler, or a test, can stop an operation in
+/// the same way.
 #[derive(Debug, Clone, Copy)]
 pub struct Interrupt<'a>(&'a AtomicBool);
 
 impl<'a> Interrupt<'a> {
-    /// Watches a flag of the caller's.
+    /// Watches a flag of the caller's own.
     pub const fn watching(flag: &'a AtomicBool) -> Self {
         Self(flag)
     }
@@ -44,7 +44,7 @@ impl<'a> Interrupt<'a> {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Fails when it is time to stop.
+    /// Returns an error if it is time to stop.
     ///
     /// # Errors
     /// [`Interrupted`].
@@ -54,38 +54,38 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Interrupt<'static> {
-    /// Watches the process's flag, which is only ever set where [`install`] was called: elsewhere Ctrl-C ends the process.
+    /// Watches the process's flag, which is only set after [`install`] was called: without it, Ctrl-C ends the process.
     pub fn of_process() -> Self {
         Self(&REQUESTED)
     }
 
-    /// Never asks to stop.
+    /// Returns a view that never asks to stop.
     pub fn never() -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self(&NEVER)
     }
 }
 
-/// Prints what the first Ctrl-C does, and that a second one would do harm. It runs on
-/// a thread of its own, and the first that is said stays.
+/// Sets the function that reports the first Ctrl-C, and that a second one would do harm. It runs on a separate thread.
+/// Later calls have no effect.
 pub fn on_request(tell: fn()) {
     let _ = FIRST.set(tell);
 }
 
-/// Says what a second Ctrl-C still does before it ends the process, as nothing is unwound then. It runs on a thread of
-/// its own, and the first that is said stays.
+/// Sets what runs after a second Ctrl-C, before the process ends without unwinding. It runs on a separate thread. Later
+/// calls have no effect.
 pub fn before_forced_exit(work: fn()) {
     let _ = LAST.set(work);
 }
 
-/// Makes Ctrl-C, SIGTERM and SIGHUP set the process's flag, and gives a view of it. The second one ends the process
-/// at once with status 130, for an operation that does not come to its next safe place.
+/// Makes Ctrl-C, SIGTERM and SIGHUP set the process's flag, and returns a view of it. The second one ends the process
+/// at once with status 130, in case an operation does not reach its next safe point.
 ///
-/// Only commands that run long install it: the others simply end at the first one.
+/// Only commands that run long install it: other commands end at the first Ctrl-C.
 pub fn install() -> Interrupt<'static> {
     static INSTALLED: OnceLock<()> = OnceLock::new();
     INSTALLED.get_or_init(|| {
-        // Where no handler can be set Ctrl-C ends the process at once, as it would without us.
+        // If no handler can be set, Ctrl-C ends the process at once, as it would anyway.
         let _ = ctrlc::set_handler(|| {
             if REQUESTED.swap(true, Ordering::Relaxed) {
                 if let Some(work) = LAST.get() {
@@ -101,12 +101,12 @@ pub fn install() -> Interrupt<'static> {
     Interrupt(&REQUESTED)
 }
 
-/// Work on a thread of its own, so that a terminal that takes no text, or a panic, does not end the handler.
+/// Work on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
 struct Aside(Receiver<()>);
 
 fn aside(work: fn()) -> Aside {
     let (done, ended) = mpsc::channel();
-    // Without a thread the work is left out, and its end is not waited for.
+    // If the thread can't be started, the work is skipped and nobody waits for it.
     let _ = thread::Builder::new().spawn(move || {
         work();
         let _ = done.send(());

@@ -1,10 +1,10 @@
 //! Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 //!
-//! The modules follow the data's trip: an image comes in ([`fetch`]), is understood ([`firmware`]), changed
-//! ([`patch`]), proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`]
-//! under it, measured ([`mod@bench`]) and diagnosed ([`doctor`]). [`pcap`] records what moves over a virtual bridge's wire.
+//! The modules follow an image on its way: it comes in ([`fetch`]), is understood ([`firmware`]), changed ([`patch`]),
+//! proven ([`mcu`], [`chip`]), written ([`flash`]) through a [`bridge`] with [`usb`] or a [`virtual_bridge`] under it,
+//! measured ([`mod@bench`]) and diagnosed ([`doctor`]). [`pcap`] records a virtual bridge's USB traffic.
 //!
-//! The program `asmpatch` is the feature `cli`, which is on by default. With `default-features = false` you get the library
+//! The feature `cli`, on by default, is the program `asmpatch`. With `default-features = false` you get the library
 //! without a command line and without a network; the feature `fetch` adds downloads.
 //!
 //! # Examples
@@ -24,7 +24,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Flash a unit: plan, write, read back, restart, and see what runs. The unit is virtual here; `unit::port` gives a real one.
+//! Flash a unit: plan, write, read back, restart, and see what runs. The unit here is virtual; `unit::port` opens a
+//! real one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -54,7 +55,7 @@
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 //!
-//! Read XDATA: the version of the firmware that runs.
+//! Read XDATA: the version of the running firmware.
 //!
 //! ```
 //! use asmpatch::bridge::Port;

@@ -1,8 +1,8 @@
-//! How work tells where it is. The library never prints.
+//! Progress reports. The library never prints.
 
-/// Is told of the events of one kind of work. A closure that takes them is one.
+/// Receives the events of one kind of work. A closure that takes the event implements it.
 pub trait Progress<E> {
-    /// Something happened.
+    /// Receives an event.
     fn event(&mut self, event: E);
 }
 
@@ -12,7 +12,7 @@ impl<E, F: FnMut(E) + ?Sized> Progress<E> for F {
     }
 }
 
-/// Tells nobody.
+/// Ignores the events.
 impl<E> Progress<E> for () {
     fn event(&mut self, _event: E) {}
 }

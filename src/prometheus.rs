@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::escape::Escape as _;
 
-/// A document: one gauge after the other.
+/// A document: a series of gauges.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exposition {
     text: String,
@@ -20,12 +20,12 @@ pub struct Sample<'a> {
 }
 
 impl<'a> Sample<'a> {
-    /// A value without labels.
+    /// Creates a value without labels.
     pub const fn new(value: f64) -> Self {
         Self { labels: Vec::new(), value }
     }
 
-    /// The same with one label more.
+    /// Adds a label.
     #[must_use]
     pub fn with(mut self, label: &'static str, value: &'a str) -> Self {
         self.labels.push((label, value));
@@ -40,11 +40,11 @@ impl From<bool> for Sample<'_> {
 }
 
 impl Exposition {
-    /// What every document of ours begins with.
+    /// What every document that asmpatch writes begins with.
     pub const START: &'static str = "# HELP asmpatch_";
 
-    /// Adds a gauge: its name, which must not be in the document yet and begins with `asmpatch_`, what it tells, its values.
-    /// Without values it is left out.
+    /// Adds a gauge: its name, its help text and its values. The name begins with `asmpatch_` and must not be in the
+    /// document yet. Without values the gauge is left out.
     pub fn gauge<'a>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample<'a>>) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
@@ -60,7 +60,7 @@ impl Exposition {
         }
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -70,7 +70,7 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }
 
-/// A label's value may come from a device: what would move a terminal's cursor is shown as its code first.
+/// Quotes a label's value. It may come from a device, so anything that would move a terminal's cursor is escaped first.
 fn quoted(value: &str) -> String {
     escaped(&value.shown().to_string()).replace('"', "\\\"")
 }

@@ -1,4 +1,4 @@
-//! Schemas of types that write themselves into JSON by hand, for `schemas/`.
+//! JSON Schemas for types that serialise themselves by hand, for `schemas/`.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use crate::mcu::{Keys, Line};
 use crate::patch::ConfigEdits;
 use crate::pcie::Bdf;
 
-/// A type that is printed as text of a certain form.
+/// Implements the schema of a type that is printed as text of a certain form.
 macro_rules! text {
     ($type:ident, $pattern:literal, $description:literal) => {
         impl JsonSchema for $type {

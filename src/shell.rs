@@ -1,4 +1,4 @@
-//! Words of a command that is printed for the user to run: whatever is in them, a shell passes them on whole.
+//! Quotes the words of a command that is printed for the user to run, so that a shell passes them on unchanged.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -6,12 +6,13 @@ use std::path::Path;
 
 use crate::escape::{Escape as _, is_harmful};
 
-/// A word as the user's shell takes it: a POSIX shell, or cmd and PowerShell on Windows.
+/// Quotes a word for the user's shell: a POSIX shell, or cmd and PowerShell on Windows.
 pub fn word(word: impl AsRef<OsStr>) -> String {
     if cfg!(windows) { windows_word(word.as_ref()) } else { posix_word(word.as_ref()) }
 }
 
-/// What can't be printed as it is stands in `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh have long had it).
+/// Quotes a word for a POSIX shell. Unprintable characters go into `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh
+/// have long had it).
 fn posix_word(word: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     match word.to_str() {
@@ -21,8 +22,8 @@ fn posix_word(word: &OsStr) -> String {
     }
 }
 
-/// Both shells take double quotes. PowerShell alone can quote what has a meaning to one of them between those. What can't be
-/// printed as it is stands there by its code: neither shell has a way to write it.
+/// Quotes a word for cmd and PowerShell. Both accept double quotes; only PowerShell can quote characters that have a
+/// meaning to one of them inside those. Unprintable characters are shown by their code: neither shell can write them.
 fn windows_word(word: &OsStr) -> String {
     let text = word.shown().to_string();
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || r"-_./:=+\".contains(c)) {
@@ -31,17 +32,17 @@ fn windows_word(word: &OsStr) -> String {
     if text.contains(['$', '`', '%', '"']) {
         return format!("'{}'", text.replace('\'', "''"));
     }
-    // The last backslashes would take the closing quote for a character (CommandLineToArgvW).
+    // A trailing backslash would escape the closing quote (CommandLineToArgvW).
     let end = &text[text.trim_end_matches('\\').len()..];
     format!("\"{text}{end}\"")
 }
 
-/// A path as an argument: it never begins like an option.
+/// Quotes a path as an argument that never begins like an option.
 pub fn path(path: impl AsRef<Path>) -> String {
     word(argument(path.as_ref()))
 }
 
-/// A path that a command does not take for an option.
+/// Returns a path in a form that a command does not take for an option.
 pub fn argument(path: &Path) -> OsString {
     if path.as_os_str().as_encoded_bytes().starts_with(b"-") {
         Path::new(".").join(path).into_os_string()
@@ -56,7 +57,7 @@ fn dollar_quoted(word: &OsStr) -> String {
         for c in chunk.valid().chars() {
             match c {
                 '\'' | '\\' => quoted.extend(['\\', c]),
-                // Three octal digits: unlike hexadecimal ones they end where they should in every shell.
+                // Three octal digits: unlike hexadecimal ones, they end where they should in every shell.
                 c if is_harmful(c) => octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
                 c => quoted.push(c),
             }

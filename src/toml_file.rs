@@ -1,4 +1,4 @@
-//! TOML that people write: what is wrong with it is shown at its place.
+//! Parses TOML files that people write, and shows errors at their place.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::escape::{self, Escape as _};
 
-/// TOML that does not parse, or not into what is expected: unknown keys, wrong types, bad values.
+/// TOML that does not parse, or does not fit the expected type: unknown keys, wrong types, bad values.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{origin}: {message}")]
 #[diagnostic(code(asmpatch::toml::invalid))]
@@ -31,19 +31,19 @@ pub fn parse<T: DeserializeOwned>(origin: &str, text: &str) -> Result<T, Box<Tom
             origin: origin.to_owned(),
             message: error.message().to_owned(),
             at: error.span().map(|span| shown_span(text, span)),
-            // What is quoted below the message comes from the file, which may be anybody's.
+            // The text quoted below the message comes from the file, which may be anybody's.
             text: NamedSource::new(origin.shown().to_string(), escape::lines(text)),
         })
     })
 }
 
-/// The place in the text as it is shown, with what is harmful in it escaped.
+/// Returns the span in the text as it is shown, with harmful characters escaped.
 fn shown_span(text: &str, span: Range<usize>) -> SourceSpan {
     let shown_len = |part: Range<usize>| escape::lines(text.get(part).unwrap_or_default()).len();
     (shown_len(0..span.start), shown_len(span)).into()
 }
 
-/// What is wrong with a TOML, in one line with its line number.
+/// Describes what is wrong with TOML, in one line with the line number.
 pub fn reason(text: &str, error: &toml::de::Error) -> String {
     match error.span().and_then(|span| text.get(..span.start)) {
         Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),

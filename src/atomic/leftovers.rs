@@ -1,7 +1,7 @@
-//! Temporary files and folders that don't outlive the run that needs them for longer than until the next run.
+//! Temporary files and folders, and the removal of those that killed runs left.
 //!
-//! Each is locked as long as its process lives. What has such a name, belongs to the same user and is not locked was left
-//! by a process that was killed, and is removed by the next one that works in the same folder.
+//! Each is locked while its process lives. The next run that works in the same folder removes files that have such a
+//! name, belong to the same user and are not locked.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,13 +11,13 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::file;
 
-/// What every temporary name of ours begins with; six random letters and digits end it.
+/// Prefix of every temporary name. Six random letters and digits follow at the end.
 const PREFIX: &str = ".asmpatch-";
 const RANDOM_LEN: usize = 6;
-/// Between prefix and random letters, for folders.
+/// The part between prefix and random characters in a folder's name.
 const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
 
-/// A new file, locked, in a folder that has been tidied. The umask says who may use it, but the owner always may.
+/// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
 pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     loop {
         let mut builder = tempfile::Builder::new();
@@ -35,14 +35,14 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
 #[cfg(unix)]
 fn ordinary(builder: &mut tempfile::Builder<'_, '_>) {
     use std::os::unix::fs::PermissionsExt;
-    // tempfile's own default is 0600; what the user asked for is an ordinary file, under their umask.
+    // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
     builder.permissions(fs::Permissions::from_mode(0o666));
 }
 
 #[cfg(not(unix))]
 fn ordinary(_builder: &mut tempfile::Builder<'_, '_>) {}
 
-/// A folder that is filled under a temporary name, locked; dropping it removes it.
+/// A locked folder that is filled under a temporary name. Dropping it removes it.
 #[derive(Debug)]
 pub struct StagedFolder {
     folder: TempDir,
@@ -50,18 +50,18 @@ pub struct StagedFolder {
 }
 
 impl StagedFolder {
-    /// A new folder for a backup in `parent`, which has been tidied.
+    /// Creates a folder for a backup in `parent`, and removes leftovers there.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn for_backup(parent: &Path) -> io::Result<Self> {
         Self::new(parent, FOLDER_KINDS[0])
     }
 
-    /// A new folder for a demonstration among the system's temporary files.
+    /// Creates a folder for a demonstration among the system's temporary files.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     #[cfg(feature = "cli")]
     pub fn for_demo() -> io::Result<Self> {
         Self::new(&std::env::temp_dir(), FOLDER_KINDS[1])
@@ -73,10 +73,10 @@ impl StagedFolder {
                 .prefix(&format!("{PREFIX}{kind}"))
                 .rand_bytes(RANDOM_LEN)
                 .tempdir_in(parent)?;
-            // Only Unix opens folders.
+            // Only Unix can open folders.
             let open = || if cfg!(unix) { File::open(folder.path()).map(Some) } else { Ok(None) };
             let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {
-                // Taken for a leftover before it could be locked.
+                // Another process removed it as a leftover before it was locked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
@@ -89,28 +89,28 @@ impl StagedFolder {
         }
     }
 
-    /// Where it is.
+    /// Returns the temporary path.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Gives the folder its name, for good.
+    /// Renames the folder to its final name.
     ///
     /// # Errors
-    /// The system's; the folder is then removed.
+    /// The system's error; the folder is then removed.
     pub fn persist(self, name: &Path) -> io::Result<()> {
         fs::rename(self.folder.path(), name)?;
-        // It is no longer under its temporary name: there is nothing left to remove.
+        // The folder no longer has its temporary name, so there is nothing left to remove.
         let _ = self.folder.keep();
         Ok(())
     }
 }
 
-/// Locks a new file or folder. `false` where another process took it for a leftover before it was locked.
+/// Locks a new file or folder. Returns `false` if another process removed it as a leftover before it was locked.
 #[cfg(unix)]
 fn stays(new: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
-    // A file system without locks has no process that finds it unlocked either.
+    // On a file system without locks, no process can find it unlocked either.
     let _ = new.lock();
     new.metadata().map_or(true, |metadata| metadata.nlink() > 0)
 }
@@ -120,7 +120,7 @@ fn stays(_new: &File) -> bool {
     true
 }
 
-/// Removes what killed runs of the user who owns `own` left in a folder. What can't be removed stays.
+/// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed.
 #[cfg(unix)]
 fn remove_in(folder: &Path, own: &File) {
     use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -145,7 +145,7 @@ fn remove_in(folder: &Path, own: &File) {
 #[cfg(not(unix))]
 fn remove_in(_folder: &Path, _own: &File) {}
 
-/// Whether a temporary name of ours is a folder's; `None` for any other name.
+/// Whether a temporary name is a folder's; `None` for a name without our form.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
 fn is_folder_of_ours(name: &str) -> Option<bool> {
     let rest = name.strip_prefix(PREFIX)?;

@@ -1,4 +1,4 @@
-//! `asmpatch backup`.
+//! The `asmpatch backup` command: saves a unit's configuration blocks and firmware.
 
 use std::env;
 use std::ffi::OsString;
@@ -30,8 +30,8 @@ use crate::progress::Progress as _;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch backup\n  asmpatch backup --device 3-1.2 -o before")]
 pub struct Args {
-    /// The folder to make; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. One that is there is never
-    /// overwritten.
+    /// Create the backup in this folder; by default asmpatch-backup-SERIAL-DIGEST, where all backups go. Never
+    /// overwrites an existing folder.
     #[arg(short, long, value_name = "DIR", conflicts_with = "backup_dir")]
     output: Option<PathBuf>,
 
@@ -46,17 +46,17 @@ pub struct Args {
     json: bool,
 }
 
-/// Where the folders of backups go.
+/// The option that says where backups go.
 #[derive(Debug, Clone, clap::Args)]
 pub struct BackupPlace {
-    /// Where the backup's folder goes; by default what ASMPATCH_BACKUP_DIR or the configuration file
-    /// names, or asmpatch/backups in the platform's data folder.
+    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR or the configuration file
+    /// names, or in asmpatch/backups in the platform's data folder.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
 }
 
 impl BackupPlace {
-    /// The option, to name it again; `None` where it was not given.
+    /// Returns the option as given, for printing the command again; `None` if it was not given.
     pub fn option(&self) -> Option<OsString> {
         let folder = self.backup_dir.as_ref()?;
         let mut option = OsString::from("--backup-dir=");
@@ -64,10 +64,10 @@ impl BackupPlace {
         Some(option)
     }
 
-    /// The folder: what the option names, else the environment, the configuration file, or the one of this system's user.
+    /// Returns the backup folder: from the option, the environment, the configuration file, or the platform's default.
     ///
     /// # Errors
-    /// Where the system names no data folder.
+    /// [`NoBackupPlace`] if the system names no data folder.
     pub fn folder(&self, context: &Context) -> Result<PathBuf, NoBackupPlace> {
         if let Some(folder) = &self.backup_dir {
             return Ok(folder.clone());
@@ -89,7 +89,7 @@ impl BackupPlace {
 #[diagnostic(code(asmpatch::backup::no_place))]
 pub struct NoBackupPlace(String);
 
-/// The firmware in a backup does not hold.
+/// The firmware in a backup fails the chip's checks.
 #[derive(Debug, Error, Diagnostic)]
 #[error("what the unit gives as its firmware would not start: {source}")]
 #[diagnostic(code(asmpatch::backup::unusable))]
@@ -102,7 +102,7 @@ struct NotRestorable {
 pub(super) struct Json {
     /// The backup's folder.
     folder: PathBuf,
-    /// Whether the folder was made; `false` where a backup of the same content was there.
+    /// Whether this run created the folder; `false` if a backup with the same content was already there.
     new: bool,
     /// The unit's port, as `--device` takes it.
     device: String,
@@ -110,7 +110,7 @@ pub(super) struct Json {
     usb_id: String,
     /// Its serial number.
     serial: String,
-    /// What version it says it runs, where it can say.
+    /// The version that it reports, if it can report one.
     firmware_version: Option<String>,
     /// Whether its firmware passes the chip's checks, so that the backup can be restored.
     firmware_holds: bool,
@@ -121,7 +121,7 @@ impl print::Document for Json {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, a unit that gives nothing, a folder that can't be written.
+/// Fails if no unit is found, the unit can't be read, or the folder can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;

@@ -1,4 +1,4 @@
-//! `asmpatch bridge`.
+//! The `asmpatch bridge` command: serves virtual bridges over usbredir and cycles their power.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
 struct ReplugArgs {
-    /// The folder of the unit that `asmpatch bridge serve` serves.
+    /// The folder of a unit that `asmpatch bridge serve` serves.
     #[arg(long, value_name = "virtual:DIR")]
     device: UnitFolder,
 }
@@ -60,7 +60,7 @@ struct ServeArgs {
     #[arg(long, value_name = "unix:PATH", required = true)]
     listen: Vec<Address>,
 
-    /// The unit's folder, made where it does not exist.
+    /// The unit's folder, created if missing.
     #[arg(long, value_name = "virtual:DIR", required = true)]
     device: Vec<UnitFolder>,
 
@@ -72,7 +72,7 @@ struct ServeArgs {
     once: bool,
 }
 
-/// `virtual:DIR`.
+/// A `virtual:DIR` argument.
 #[derive(Debug, Clone)]
 struct UnitFolder(PathBuf);
 
@@ -87,7 +87,7 @@ impl FromStr for UnitFolder {
     }
 }
 
-/// The number of sockets and the number of units differ.
+/// The numbers of sockets and units differ.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
 #[diagnostic(code(asmpatch::serve::pairs))]
@@ -99,8 +99,8 @@ struct PairError {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where a unit can't be opened, replugged, or a socket can't be listened on. What goes wrong with a guest is reported, and the next
-/// one is waited for.
+/// Fails if a unit can't be opened or replugged, or if a socket can't be listened on. A failure with one guest is
+/// reported, and the server waits for the next guest.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
         Command::Serve(args) => serve_units(args, context),
@@ -122,14 +122,14 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     let mut served = Vec::new();
     for (address, UnitFolder(dir)) in args.listen.iter().zip(&args.device) {
         let unit = VirtualBridge::open(dir, Some(&practice_image))?;
-        // Each unit on a bus of its own, numbered from 1 in the order given.
+        // Each unit gets its own bus, numbered from 1 in the order given.
         let bus = recording.capture().map(Capture::bus);
         served.push((unit, Listener::bind(address)?, bus));
         if !context.is_quiet() {
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
-    // Each unit works on a thread of its own, so that one that erases its flash keeps no other waiting.
+    // Each unit has its own thread, so that one that erases its flash does not delay the others.
     thread::scope(|scope| {
         let serving: Vec<_> = served
             .iter_mut()

@@ -1,4 +1,4 @@
-//! `asmpatch completions`.
+//! The `asmpatch completions` command: prints or writes a shell's completion script.
 
 use std::io;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ struct FolderError {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the folder can't be made or written to.
+/// Fails if the folder can't be created or written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::command(), "asmpatch", &mut script);

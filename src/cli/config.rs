@@ -1,4 +1,4 @@
-//! `asmpatch config`.
+//! The `asmpatch config` command: reads and changes one unit's configuration.
 
 pub(super) mod get;
 mod set;
@@ -28,7 +28,7 @@ enum Command {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// As for the command below it.
+/// Fails as the subcommand below it does.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
         Command::Get(args) => get::run(args),
@@ -36,24 +36,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-/// Why a unit's configuration can't be read or changed.
+/// Reasons a unit's configuration can't be read or changed.
 #[derive(Debug, Error, Diagnostic)]
 enum ConfigError {
-    /// It gives no block.
+    /// The unit returns no such block.
     #[error("{device}: the unit gives no configuration block {}: it runs its {state}", index.number())]
     #[diagnostic(code(asmpatch::config::no_block))]
     NoBlock { device: String, index: BlockIndex, state: BridgeState },
-    /// A block that the chip ignores.
+    /// The block is damaged, so the chip ignores it.
     #[error("{device}: {cause}")]
     #[diagnostic(forward(cause))]
     Damaged { device: String, cause: ConfigBlockError },
-    /// Its flash holds no firmware that could be written again with the block.
+    /// The flash holds no valid firmware to write again together with the block.
     #[error("{device}: the unit's flash holds no firmware that passes the chip's checks")]
     #[diagnostic(code(asmpatch::config::no_firmware))]
     NoFirmware { device: String },
 }
 
-/// A unit's block, its frame checked.
+/// Returns a unit's block, after checking its frame.
 fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, ConfigError> {
     let device = || device.to_owned();
     let bytes =

@@ -1,4 +1,4 @@
-//! What every subcommand knows of its surroundings: colours, quiet, and how to report a failure.
+//! The settings that every subcommand shares: colours, quiet, and how to report a failure.
 
 use std::fmt::{self, Display, Formatter};
 use std::io::IsTerminal;
@@ -35,7 +35,7 @@ impl Display for ColorChoice {
     }
 }
 
-/// The surroundings of one run.
+/// The settings of one run that every subcommand needs.
 #[derive(Debug)]
 pub struct Context {
     quiet: bool,
@@ -63,12 +63,12 @@ pub struct ErrorJson {
     message: String,
     /// What to do.
     help: Option<String>,
-    /// The unit's port, where it is one unit's.
+    /// The port of the unit that failed, if the error is about one unit.
     unit: Option<String>,
 }
 
 impl ErrorJson {
-    /// Code, message with its causes, help.
+    /// Takes code, message with causes, and help from a diagnostic.
     pub fn of(diagnostic: &dyn Diagnostic) -> Self {
         let text = |part: Option<Box<dyn Display + '_>>| part.map(|part| part.to_string());
         Self {
@@ -79,20 +79,20 @@ impl ErrorJson {
         }
     }
 
-    /// The same of one unit.
+    /// Adds the unit's port.
     pub fn at(self, device: &str) -> Self {
         Self { unit: Some(device.to_owned()), ..self }
     }
 
-    /// The same with other help.
+    /// Replaces the help.
     pub fn helped(self, help: Option<Box<dyn Display + '_>>) -> Self {
         Self { help: help.map(|help| help.to_string()), ..self }
     }
 }
 
 impl Context {
-    /// Settles the colour choice for the whole process: everything is printed through `anstream`. `json` is whether the
-    /// result is printed as JSON, `settings` what the configuration file says.
+    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `json` says whether the
+    /// result is printed as JSON, `settings` is the configuration file.
     pub fn new(color: ColorChoice, quiet: bool, json: bool, settings: Settings) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
@@ -103,23 +103,23 @@ impl Context {
         Self { quiet, json, settings }
     }
 
-    /// What the configuration file says.
+    /// Returns the configuration file's settings.
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether to draw progress: not when asked to be quiet, and not into a pipe.
+    /// Whether to draw progress: not with `--quiet`, and not into a pipe.
     pub fn shows_progress(&self) -> bool {
         !self.quiet && std::io::stderr().is_terminal()
     }
 
-    /// Whether only results and errors are to be printed.
+    /// Whether to print only results and errors.
     pub fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// Reports the failure that ends the command: as the JSON document where one is wanted and none is printed yet, else
-    /// in words.
+    /// Reports the failure that ends the command: as the JSON document if one is wanted and none is printed yet,
+    /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
             return self.report(failure);
@@ -132,12 +132,12 @@ impl Context {
         self.report_diagnostic(failure.diagnostic());
     }
 
-    /// The same for a failure that does not end the command.
+    /// Prints a failure that does not end the command, in the same form.
     pub fn report_diagnostic(&self, diagnostic: &dyn Diagnostic) {
         let harmless = Harmless::new(diagnostic);
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-        // Writing into a String cannot fail; a Display that does is a bug, and the plain message serves then.
+        // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
         if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, &harmless).is_err() {
             text = harmless.to_string();
         }
@@ -145,7 +145,7 @@ impl Context {
     }
 }
 
-/// The message and those of its causes, from the outermost on.
+/// Joins the message and those of its causes, outermost first.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

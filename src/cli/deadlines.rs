@@ -1,9 +1,9 @@
-//! How long a run waits for units and people.
+//! How long a run waits for units and for the user.
 
 use std::env;
 use std::time::Duration;
 
-/// For tests alone: divides every deadline by this whole number, so that thousands of lost units are waited for in
+/// Divides every deadline by this whole number. For tests only, so that waiting for thousands of lost units takes
 /// minutes.
 const SHORTEN: &str = "ASMPATCH_TEST_SHORTEN_DEADLINES";
 
@@ -17,7 +17,7 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// The deadlines, shortened where a test asks for that.
+    /// Returns the deadlines, shortened if a test asks for it.
     pub fn of_this_run() -> Self {
         let divisor = env::var(SHORTEN).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
         Self { come_back: Duration::from_secs(15), replug: Duration::from_secs(120) }.shortened(divisor)

@@ -1,4 +1,4 @@
-//! `asmpatch demo`.
+//! The `asmpatch demo` command: shows the whole trip on a virtual bridge.
 
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where any step fails.
+/// Fails if any step fails.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let setup = |source| DemoError::Setup { doing: "make the demo's folder", source };
     let temporary;
@@ -134,7 +134,7 @@ fn patches(set: &PatchSet<'_>, patched: &Patched) {
 
 fn verified(verified: &Verified) {
     done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
-    // What follows a comma is detail.
+    // Drop the detail after the comma.
     let reason = verified.refused_because.split(',').next().unwrap_or_default();
     done(&format!("a copy with one changed bit is refused: {reason}"));
 }
@@ -148,7 +148,7 @@ fn flashed(plan: &plan::FlashPlan, report: &flash_run::FlashReport) {
     }
 }
 
-/// The folder in front of the backup's: long, and gone when the demo ends.
+/// Returns the backup's folder without the path to it, which is long and gone when the demo ends.
 fn folder_of(report: &flash_run::FlashReport) -> String {
     let parent = report.backup.as_deref().and_then(Path::parent).and_then(Path::parent);
     parent.map_or_else(String::new, |folder| format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR))
@@ -215,7 +215,7 @@ fn next(kept: Option<&Path>) {
     outln!("A stopped flash can be finished or undone: docs/recovery.md");
 }
 
-/// Enough of a digest to recognise it.
+/// Shortens a digest to a recognisable length.
 fn short(digest: &str) -> String {
     format!("{}…", digest.get(..16).unwrap_or(digest))
 }

@@ -1,4 +1,4 @@
-//! The options that choose a unit: the same for every command that talks to one.
+//! The options that select a unit, shared by every command that talks to one.
 
 use clap::builder::PossibleValue;
 
@@ -25,7 +25,7 @@ impl clap::ValueEnum for TransportChoice {
     }
 }
 
-/// Which unit, for commands that open its port themselves.
+/// Selects a unit, for commands that open its port themselves.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
@@ -41,10 +41,11 @@ pub struct PortArgs {
 }
 
 impl PortArgs {
-    /// Opens the unit's port, and the capture of its traffic where one is asked for, which has to outlive it.
+    /// Opens the unit's port and starts the capture of its traffic if one is requested. The capture must outlive the
+    /// port.
     ///
     /// # Errors
-    /// [`unit::OpenError`], device files that are wrong, a capture that can't be written.
+    /// [`unit::OpenError`]; also fails if a device file is wrong or the capture can't be written.
     pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
         let recording = self.pcap.start()?;
         let port = unit::port(&self.ids.load()?, self.device.as_ref(), recording.capture())?;
@@ -52,7 +53,7 @@ impl PortArgs {
     }
 }
 
-/// Which unit, and how to speak to it.
+/// Selects a unit and its transport.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
@@ -75,10 +76,11 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// Chooses the unit; `capture` records a virtual one. From here on Ctrl-C is a request, so that the unit is always given back.
+    /// Selects the unit; `capture` records a virtual one. From here on Ctrl-C only sets a flag, so that the unit is
+    /// always released.
     ///
     /// # Errors
-    /// [`unit::OpenError`], and device files that are wrong.
+    /// [`unit::OpenError`]; also fails if a device file is wrong.
     pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
         interrupt::install();
         Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)

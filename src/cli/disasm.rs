@@ -1,4 +1,4 @@
-//! `asmpatch disasm`.
+//! The `asmpatch disasm` command: disassembles an image's code.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::mcu::{self, Line};
 /// Disassemble an image's code.
 ///
 /// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines; with --symbols,
-/// those of your firmware's. SDCC's assembler accepts the instructions.
+/// also those of your firmware. SDCC's assembler accepts the instructions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map"
@@ -28,7 +28,7 @@ pub struct Args {
     #[arg(value_name = "ADDRESS")]
     at: CodeAddress,
 
-    /// How many lines.
+    /// Number of lines.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 32)]
     count: usize,
 
@@ -59,7 +59,7 @@ impl print::Document for DisasmReport<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the file can't be read or is no image.
+/// Fails if the file can't be read or is no image.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let image = ImageFile::read(&args.file)?.image;
     let names = Names::read(&args.symbols, &image)?;

@@ -1,4 +1,4 @@
-//! `asmpatch doctor`.
+//! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
 pub(super) mod diagnose;
 mod experiments;
@@ -30,9 +30,9 @@ use crate::unit::{self, Selector};
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
-/// USB speed, permissions, firmware, PCIe link, supply, GPU, and a short bench, a line each with what to do. Reads only, but
-/// for bus numbers that it gives to PCIe bridges that have none; they last as long as the power. Ends with status 0 only
-/// where a GPU runtime could start.
+/// Checks USB speed, permissions, firmware, PCIe link, supply, GPU, and a short bench: a line each, with what to do.
+/// Reads only, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
+/// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
@@ -52,17 +52,17 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
-    /// Replace FILE where it exists.
+    /// Replace FILE if it exists.
     #[arg(long, requires = "report")]
     force: bool,
 
-    /// Also run experiments on the SRAM's DMA, for the vendor's patched firmware with a GPU behind it: what only silicon can
-    /// tell. Each says what it asks and what could happen, up to a hang until the power goes, and asks first. The unit is
-    /// restarted afterwards.
+    /// Also run experiments on the SRAM's DMA, to learn what only silicon can tell. They need the vendor's patched
+    /// firmware and a GPU behind it. Each says what it tests and what could happen, up to a hang until the power goes,
+    /// and asks first. The unit is restarted afterwards.
     #[arg(long)]
     experiments: bool,
 
-    /// Run the experiments without a question.
+    /// Run the experiments without asking.
     #[arg(long, requires = "experiments")]
     yes: bool,
 
@@ -97,8 +97,8 @@ impl print::Document for Json<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, several and no choice, a report or metrics that can't be written, Ctrl-C. What is wrong with the unit is on the
-/// page.
+/// Fails if no unit is found, several are found and none is selected, a report or metrics can't be written, or on
+/// Ctrl-C. Problems of the unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let named = args.device.as_ref().map(ToString::to_string).unwrap_or_default();
     args.prometheus.record("doctor", &named, context, |metrics| examined(args, metrics))

@@ -1,4 +1,4 @@
-//! `asmpatch download`.
+//! The `asmpatch download` command: downloads an image and verifies it.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ use crate::firmware::FirmwareVersion;
 use crate::interrupt;
 use crate::progress::Progress;
 
-/// For how long a server may be silent, in seconds.
+/// Allowed values of `--timeout`, in seconds.
 pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
 
 /// Download a vendor image and verify it.
@@ -76,7 +76,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What a manifest says of an image.
+/// An image as its manifest describes it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct ImageJson<'a> {
@@ -88,7 +88,7 @@ struct ImageJson<'a> {
     chip: &'a str,
     /// Bytes.
     size: u64,
-    /// Its MD5, where the manifest has it.
+    /// Its MD5, if the manifest has it.
     md5: Option<Md5Digest>,
     /// Its SHA-256.
     sha256: Sha256Digest,
@@ -113,7 +113,7 @@ pub(super) struct DownloadReport<'a> {
     origin: &'static str,
     /// The file or address.
     from: Option<String>,
-    /// Where in it the image was.
+    /// Where in that file the image was found.
     place: Option<&'a str>,
 }
 
@@ -122,7 +122,7 @@ impl print::Document for DownloadReport<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// An unknown image, bad manifests, everything that can go wrong between a server and the disk, an OUT that is there.
+/// Fails if the image is unknown, a manifest is wrong, the transfer or the disk fails, or OUT exists.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let known = Manifests::load(&args.manifest_dir)?;
     if args.list {
@@ -167,7 +167,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 pub(super) struct KnownJson<'a> {
     #[serde(flatten)]
     image: ImageJson<'a>,
-    /// The number of places that it is fetched from.
+    /// How many mirrors the manifest lists.
     mirrors: usize,
     /// What the manifest says about it.
     notes: Option<&'a str>,
@@ -195,7 +195,7 @@ fn list(known: &Manifests, json: bool) {
 }
 
 fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
-    // Asked before the file is opened: reading a pipe would wait for its writer.
+    // Checked before the file is opened, because reading a pipe would wait for its writer.
     output::refuse_irregular(path)?;
     match file::read_regular(path, bytes.len()) {
         Ok(there) if there == bytes => return Ok(()),
@@ -226,7 +226,7 @@ fn summary(manifest: &Manifest, origin: &Origin) -> String {
     format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())
 }
 
-/// A transfer as a bar on stderr, or nothing at all.
+/// Shows a transfer as a bar on stderr, or not at all.
 struct Bar<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
@@ -280,7 +280,7 @@ impl Progress<FetchEvent<'_>> for Bar<'_> {
     }
 }
 
-/// The host in an address: all of it would not fit on a line beside the bar.
+/// Returns the host in an address: the whole address would not fit beside the bar.
 fn host(url: &str) -> &str {
     url.split_once("://").map_or(url, |(_, rest)| rest.split('/').next().unwrap_or(rest))
 }

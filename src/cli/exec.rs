@@ -1,4 +1,4 @@
-//! `asmpatch exec`.
+//! The `asmpatch exec` command: executes a SCSI command on an image's own code.
 
 mod report;
 
@@ -25,11 +25,11 @@ use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use crate::scsi::bot::Direction;
 use crate::scsi::{Cdb, XdataAddress, XdataPage, opcode};
 
-/// The most data-out that a command takes: E3 of part 2.
+/// The longest data-out of any command: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
-/// Instructions that --trace keeps: all of a command that is not about the flash.
+/// Instructions that `--trace` keeps: enough for every command except those on the flash.
 pub(super) const TRACE_KEPT: usize = 20_000;
-/// Instructions that each step of a command may take unless told otherwise: E2 of 64 KiB takes about 100,000.
+/// Default number of instructions for each step of a command. E2 of 64 KiB takes about 100,000.
 const BUDGET: u64 = 4_000_000;
 
 /// Execute a SCSI command on an image's own code.
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR=HEX")]
     xdata: Vec<Preset>,
 
-    /// What the host sends, for a command with data-out.
+    /// A file with the data that the host sends, for a command with data-out.
     #[arg(long, value_name = "FILE")]
     data_out: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Transport::Uas)]
     transport: Transport,
 
-    /// With --transport bot: the bytes that the host says it expects to move; by default what the CDB says.
+    /// With --transport bot: how many bytes the host says it expects to move; by default what the CDB says.
     #[arg(long, value_name = "N")]
     host_length: Option<u32>,
 
@@ -152,8 +152,8 @@ enum ExecError {
     Stopped { path: PathBuf, fault: Fault },
 }
 
-/// The lengths that an opcode's CDB may have: SPC-4's command groups, and for vendor commands all that their handlers
-/// read.
+/// Returns the allowed lengths of an opcode's CDB: SPC-4's command groups, and for vendor commands everything that
+/// their handlers read.
 fn cdb_lengths(opcode: u8) -> std::ops::RangeInclusive<usize> {
     match opcode {
         0x00..=0x1F => 6..=6,
@@ -180,7 +180,7 @@ fn cdb_length_words(opcode: Option<u8>) -> String {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image or does not boot, a CDB or data-out of the wrong length, and code that hangs.
+/// Fails if the file is no image or does not boot, the CDB or data-out has the wrong length, or the code hangs.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let HexBytes(bytes) = &args.cdb;
     let opcode = bytes.first().copied();
@@ -232,22 +232,22 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// What the registers were touched for, in order.
+/// Collects the accesses to registers, in order.
 struct Accesses(Sender<Access>);
 
 impl Watch for Accesses {
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, _pc: u32) {
-        // The flash buffer, the NVMe queues and the SRAM window hold data.
+        // Skip the flash buffer, the NVMe queues and the SRAM window: they hold data.
         if at.page == XdataPage::Main && matches!(at.addr, 0x9000..=0x9FFF | 0xB200..=0xEFFF) {
-            // Whether anybody listens is all the same to the chip.
+            // The chip does not care whether anybody listens.
             let _ = self.0.send(Access { kind, addr: at.addr, value });
         }
     }
 }
 
-/// Sees each instruction of the command.
+/// Observes each instruction of the command.
 struct Recorder {
-    /// Instructions before it.
+    /// Number of instructions before the command.
     begun: u64,
     trace: Trace,
     stack_high_water: u8,
@@ -260,7 +260,7 @@ impl Observer for Recorder {
     }
 }
 
-/// What came of a command.
+/// The result of a command.
 struct Executed {
     status: Status,
     answer: Answer,
@@ -282,7 +282,7 @@ impl Args {
         {
             return Err(ExecError::DataOutLength { path: path.clone(), expected: len, found: out.len() }.into());
         }
-        // What comes after the status is the unit's own business.
+        // What happens after the status no longer belongs to the command.
         unit.set_runner(Chip::run);
         unit.chip.set_watch(None);
         let (status, answer) = match answer {
@@ -314,7 +314,7 @@ impl Args {
         Ok(Executed { status, answer, instructions })
     }
 
-    /// The bytes that the host means to move, and whither.
+    /// Returns how many bytes the host expects to move, and in which direction.
     fn moves(&self, cdb: &Cdb) -> (u32, Direction) {
         let takes_data =
             matches!(cdb.opcode(), opcode::CONFIG_WRITE | opcode::FLASH_WRITE | opcode::WRITE_10 | opcode::WRITE_16);
@@ -324,7 +324,7 @@ impl Args {
     }
 }
 
-/// The bytes that a host expects of a command, from its CDB.
+/// Returns how many bytes a host expects from a command, by its CDB.
 fn natural_length(cdb: &Cdb) -> u32 {
     let byte = cdb.padded();
     let blocks = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low])) * 512;

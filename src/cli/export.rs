@@ -1,4 +1,4 @@
-//! `asmpatch export`.
+//! The `asmpatch export` command: writes an image as an ELF file.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ use crate::firmware::known_routines;
 
 /// Write an image as an ELF file, for readelf, objdump and disassemblers.
 ///
-/// The common area and both banks are sections, the known routines are symbols. Bank 1 stands at 0x18000, as SDCC
-/// writes banked addresses: the bank's number in bits 16 to 23.
+/// The common area and both banks are sections, the known routines are symbols. Bank 1 is at 0x18000, as SDCC writes
+/// banked addresses: the bank's number in bits 16 to 23.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch export stock.bin --elf stock.elf")]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "OUT")]
     elf: PathBuf,
 
-    /// Replace OUT where it exists.
+    /// Replace OUT if it exists.
     #[arg(long)]
     force: bool,
 }
@@ -33,7 +33,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image, an OUT that is there or can't be written.
+/// Fails if the file is no image, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     output::check(&args.elf, &args.file, args.force)?;

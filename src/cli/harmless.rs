@@ -1,4 +1,4 @@
-//! A failure as it can be shown: whatever text from outside is in its messages, each of them stays one line.
+//! A failure that is safe to show: text from outside can't break its messages into several lines.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,8 @@ use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
 use super::errors;
 use crate::escape::{self, Escape as _};
 
-/// A diagnostic with harmless messages. Codes are ours; quoted source is escaped where it is read ([`crate::toml_file`]).
+/// A diagnostic with escaped messages. Codes are ours; quoted source is escaped where it is read
+/// ([`crate::toml_file`]).
 #[derive(Debug)]
 pub struct Harmless<'a> {
     original: &'a dyn Diagnostic,
@@ -23,11 +24,11 @@ struct Cause {
     cause: Option<Box<Cause>>,
 }
 
-/// Chains of causes are not longer; one that leads in a circle would be.
+/// The longest chain of causes that is followed. A longer one would be a loop.
 const MAX_CAUSES: usize = 32;
 
 impl<'a> Harmless<'a> {
-    /// The same diagnostic, with everything in it that is shown made harmless.
+    /// Copies a diagnostic and escapes everything in it that is shown.
     pub fn new(original: &'a dyn Diagnostic) -> Self {
         let related = original.related().into_iter().flatten().map(Self::new).collect();
         let cause = Cause::of(original.source(), MAX_CAUSES);

@@ -1,4 +1,4 @@
-//! `asmpatch info`.
+//! The `asmpatch info` command: describes an image.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Identified};
 
-/// Zero runs shorter than this are data as often as room.
+/// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;
 
 /// Describe an image: container, version, base image, patches, map.
@@ -53,9 +53,9 @@ pub(super) struct Json<'a> {
     /// What open firmware enumerates as.
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenJson>,
-    /// The patches in it; nothing where the image is unknown.
+    /// The patches in it; nothing if the image is unknown.
     patches: Option<Vec<PatchJson<'a>>>,
-    /// Its areas, in the order of the file.
+    /// Its areas, in file order.
     map: Vec<AreaJson>,
 }
 
@@ -94,7 +94,7 @@ struct FreeJson {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that can't be read, or whose container does not hold.
+/// Fails if the file can't be read, or if its container is invalid.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     let library = args.patches.load(&Manifests::load(&[])?)?;

@@ -1,4 +1,4 @@
-//! Files that the user names: read whole, never more than they may have, with errors that name the file.
+//! Files that the user names: read whole, up to a limit, with errors that name the file.
 
 use std::fs;
 use std::io;
@@ -12,50 +12,50 @@ use crate::file;
 use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// No text that asmpatch reads is longer, in bytes.
+/// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
 
-/// Why a file can't be read.
+/// Reasons a file can't be read.
 #[derive(Debug, Error, Diagnostic)]
 pub enum InputError {
-    /// The system says no.
+    /// The system refuses.
     #[error("cannot read {}", path.display())]
     #[diagnostic(code(asmpatch::file::read))]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// A folder.
+    /// The path is a folder.
     #[error("{} is a folder, expected a file", path.display())]
     #[diagnostic(code(asmpatch::file::folder))]
     Folder {
         /// The folder.
         path: PathBuf,
     },
-    /// More bytes than such a file can have.
+    /// The file has more bytes than such a file can have.
     #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "more bytes than it may".to_owned(), |found| format!("{found} bytes")))]
     #[diagnostic(code(asmpatch::file::oversized))]
     Oversized {
         /// The file.
         path: PathBuf,
-        /// Its length, where the system tells it beforehand.
+        /// Its length, if the system tells it in advance.
         found: Option<u64>,
-        /// The most that is read.
+        /// The most bytes that are read.
         max: usize,
     },
-    /// Ctrl-C while a pipe gave nothing.
+    /// Ctrl-C while waiting for a pipe.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(Interrupted),
-    /// Bytes that are no text.
+    /// The file is not UTF-8.
     #[error("{} is not UTF-8: the byte at offset {offset:#x} starts no character", path.display())]
     #[diagnostic(code(asmpatch::file::not_text))]
     NotText {
         /// The file.
         path: PathBuf,
-        /// The first byte that is none.
+        /// Offset of the first byte that is not UTF-8.
         offset: usize,
     },
 }
@@ -72,15 +72,14 @@ pub struct InFile<E: Diagnostic + 'static> {
 }
 
 impl<E: Diagnostic + 'static> InFile<E> {
-    /// Names the file in an error: for `map_err`.
+    /// Returns a function that adds the file's name to an error, for `map_err`.
     pub fn named(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();
         move |cause| Self { path, cause }
     }
 }
 
-/// Reads a file of at most `max` bytes. A larger one is refused before it is read; a pipe that gives nothing is given up
-/// at Ctrl-C.
+/// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
 ///
 /// # Errors
 /// [`InputError`].
@@ -97,7 +96,7 @@ pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
     })
 }
 
-/// Reads a text file, such as a receipt: at most a mebibyte.
+/// Reads a text file, such as a receipt, of at most 1 MiB.
 ///
 /// # Errors
 /// [`InputError`].
@@ -107,7 +106,7 @@ pub fn read_text(path: &Path) -> Result<String, InputError> {
         .map_err(|error| InputError::NotText { path: path.to_owned(), offset: error.utf8_error().valid_up_to() })
 }
 
-/// Reads every `.toml` file in a folder, in the order of their names: each at most a mebibyte, and a regular file.
+/// Reads every `.toml` file in a folder, sorted by name. Each must be a regular file of at most 1 MiB.
 ///
 /// # Errors
 /// [`InputError`].
@@ -123,7 +122,7 @@ pub fn read_toml_files(folder: &Path) -> Result<Vec<(PathBuf, String)>, InputErr
         .collect()
 }
 
-/// A firmware image as the user named it.
+/// A firmware image that the user named.
 #[derive(Debug)]
 pub struct ImageFile {
     /// Its length in bytes.

@@ -1,4 +1,4 @@
-//! What is known of images, patches and units: the arguments that add to it, and the loading.
+//! Known images, patches and units: the options that add to them, and the loading.
 
 use std::env;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ use crate::firmware::UsbId;
 use crate::patch::Library;
 use crate::shell;
 
-/// Where more patches are, beside those in the binary.
+/// The option that adds patches to the embedded ones.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct PatchDirs {
     /// Add the patches in this folder, one .toml file each. Repeatable.
@@ -22,15 +22,15 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
-    /// The folders, as given.
+    /// Returns the folders as given.
     pub fn dirs(&self) -> &[PathBuf] {
         &self.dirs
     }
 
-    /// The embedded patches, those in the folders, and the images of the manifests.
+    /// Loads the embedded patches, those in the folders, and the images of the manifests.
     ///
     /// # Errors
-    /// Unreadable folders and files, and patches that are wrong, each with its file's name.
+    /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = Library::embedded()?;
         for manifest in manifests.iter() {
@@ -45,7 +45,7 @@ impl PatchDirs {
     }
 }
 
-/// Which USB IDs are taken for ASM2464PD units, beside those in the binary.
+/// The options that add USB IDs of ASM2464PD units to the embedded ones.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceIds {
@@ -60,10 +60,10 @@ pub struct DeviceIds {
 }
 
 impl DeviceIds {
-    /// The IDs in the binary, those in the folders, and those that are named.
+    /// Loads the embedded IDs, those in the folders, and those given on the command line.
     ///
     /// # Errors
-    /// Unreadable folders and files, and entries that are wrong, each with its file's name.
+    /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
         let mut devices = Devices::embedded()?;
         for dir in &self.device_dirs {
@@ -75,7 +75,7 @@ impl DeviceIds {
         Ok(Arc::new(devices))
     }
 
-    /// What a command that is printed needs behind it, so that it finds the same units: the options, each after a space.
+    /// Returns the options that a printed command needs to find the same units, each after a space.
     pub fn suffix(&self) -> String {
         let ids = self.usb_ids.iter().map(|id| format!(" --usb-id={id}"));
         let dirs = self.device_dirs.iter().map(|dir| {
@@ -87,11 +87,11 @@ impl DeviceIds {
     }
 }
 
-/// The cache that `asmpatch download` fills without `--cache-dir`: what the environment says, the configuration file, or the
-/// platform's.
+/// Returns the cache that `asmpatch download` fills without `--cache-dir`: from the environment, the configuration
+/// file, or the platform's default.
 ///
 /// # Errors
-/// Where the system names no cache folder.
+/// Fails if the system names no cache folder.
 pub fn cache(context: &Context) -> Result<Cache, CacheError> {
     match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings().cache_dir()) {
         (Some(folder), _) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),

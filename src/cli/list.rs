@@ -1,4 +1,4 @@
-//! `asmpatch list`.
+//! The `asmpatch list` command: lists every bridge on the system.
 
 mod metrics;
 
@@ -46,7 +46,7 @@ pub struct Args {
     known: bool,
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
-    /// only where it is named. May be given more than once.
+    /// only if you name it. May be given more than once.
     #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
     devices: Vec<Selector>,
 
@@ -70,17 +70,17 @@ pub struct Args {
 pub(super) struct Row {
     #[serde(flatten)]
     unit: UnitInfo,
-    /// What is sold under its USB ID; nothing where only the user has named the ID.
+    /// What is sold under its USB ID; nothing if only the user has named the ID.
     known_as: Option<KnownAs>,
-    /// The version, where it could be read.
+    /// The version, if it could be read.
     firmware: Option<String>,
-    /// The build that open firmware names.
+    /// The build that open firmware reports.
     open_build: Option<String>,
-    /// What runs, as far as it shows: the identity tells nothing of it.
+    /// What runs on it, as far as it can be told: the identity says nothing about it.
     runs: String,
-    /// What is behind the bridge, where it could be asked.
+    /// What is behind the bridge, if the unit could be asked.
     behind: Option<String>,
-    /// Why they could not.
+    /// Why the firmware and what is behind the bridge could not be read.
     firmware_unread: Option<String>,
     /// What the user should know.
     notes: Vec<String>,
@@ -102,7 +102,7 @@ struct KnownAs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where USB can't be used, a named unit is not there, a device file is wrong, or metrics can't be written.
+/// Fails if USB can't be used, a named unit is not found, a device file is wrong, or metrics can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.known {
         show_known(&*args.ids.load()?, args.json);
@@ -128,7 +128,8 @@ fn rows(args: &Args) -> Result<Vec<Row>, AnyFailure> {
     let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
-    // A unit that is asked for its version is given back before Ctrl-C ends the command.
+    // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
+    // command.
     let interrupt = interrupt::install();
     let mut rows = Vec::new();
     for unit in units {
@@ -139,11 +140,11 @@ fn rows(args: &Args) -> Result<Vec<Row>, AnyFailure> {
     Ok(rows)
 }
 
-/// How the units are looked at.
+/// How to look at the units.
 struct Look<'a> {
     probe: bool,
     known: Arc<Devices>,
-    /// Goes behind each command that a note names.
+    /// Appended to each command that a note names.
     suffix: String,
     library: Library,
     capture: Option<&'a Capture>,
@@ -166,7 +167,7 @@ impl Look<'_> {
             unit,
         };
         match row.unit.state {
-            // Their descriptors say all that they can be asked.
+            // The descriptors tell everything that such a unit could be asked.
             BridgeState::OpenFirmware => {
                 row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
                 row.runs += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
@@ -186,7 +187,7 @@ impl Look<'_> {
         row
     }
 
-    /// Bulk-Only: every state speaks it, and nothing has to be set up for a few commands.
+    /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
             return Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment"));
@@ -200,7 +201,7 @@ impl Look<'_> {
     }
 }
 
-/// What can be done about a link below 5 Gbit/s.
+/// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
     match (speed, unit.state) {
@@ -228,7 +229,7 @@ fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {
     notes
 }
 
-/// Two units with one serial number can't be told apart by it.
+/// Adds a note to units that share a serial number, which can't tell them apart.
 fn note_shared_serials(rows: &mut [Row], suffix: &str) {
     let serials: Vec<(String, String)> =
         rows.iter().map(|row| (row.unit.location.to_string(), row.unit.serial.clone().unwrap_or_default())).collect();
@@ -247,7 +248,7 @@ fn note_shared_serials(rows: &mut [Row], suffix: &str) {
     }
 }
 
-/// A unit in some lines: a table of it all would be wider than a terminal.
+/// Prints a unit in a few lines: a table with everything would be wider than a terminal.
 fn show(row: &Row) {
     let unit = &row.unit;
     let known_as = row.known_as.as_ref();
@@ -271,7 +272,7 @@ fn show(row: &Row) {
     row.notes.iter().for_each(|note| line("note", note));
 }
 
-/// The USB IDs of the device files.
+/// Prints the USB IDs of the device files.
 fn show_known(known: &Devices, json: bool) {
     if json {
         print::json_each(&known.iter().collect::<Vec<_>>());

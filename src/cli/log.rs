@@ -1,7 +1,7 @@
-//! `-v`, `-vv` and `--log-file`: what is done, as the library's `tracing` events tell it, on stderr or in a file.
+//! `-v`, `-vv` and `--log-file`: writes the library's `tracing` events to stderr or a file.
 //!
-//! A thread writes the lines. Those that work with units only queue them: a file that is full, or a terminal that takes
-//! no text, costs lines and never holds up a unit.
+//! A thread writes the lines. The threads that work with units only queue them: a full file, or a terminal that takes
+//! no text, costs lines and never delays a unit.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,14 +24,14 @@ use super::print;
 use crate::escape::Escape as _;
 use crate::file;
 
-/// Bytes that may wait to be written; lines beyond them are dropped.
+/// The most bytes that may wait to be written. Lines beyond them are dropped.
 const BACKLOG: usize = 16 << 20;
-/// How long the end of a command waits for its log, and a line of its own for those before it.
+/// How long the end of a command waits for its log, and a printed line for the log lines before it.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-/// What its events' targets begin with: other crates' are left out.
+/// Prefix of our events' targets. Events of other crates are left out.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 
-/// What of a run is logged, and where.
+/// The options for what to log and where.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct LogArgs {
@@ -44,7 +44,7 @@ pub struct LogArgs {
     log_file: Option<PathBuf>,
 }
 
-/// The log can't be begun.
+/// The log can't be opened.
 #[derive(Debug, Error, Diagnostic)]
 #[error("cannot log to {}", path.display())]
 #[diagnostic(code(asmpatch::log::file))]
@@ -53,17 +53,17 @@ pub struct LogError {
     source: io::Error,
 }
 
-/// A run's log. Its end says what is missing in it.
+/// A run's log. Dropping it reports missing lines.
 pub struct Log {
     queue: Arc<Queue>,
     path: Option<PathBuf>,
 }
 
-/// The queue of lines that go to stderr, where what is printed waits for them.
+/// The queue of the log on stderr, if there is one. Printed text waits for its lines.
 static ON_STDERR: OnceLock<Arc<Queue>> = OnceLock::new();
 
 impl LogArgs {
-    /// Begins the log, where one is asked for.
+    /// Starts the log if one is requested.
     ///
     /// # Errors
     /// [`LogError`].
@@ -86,7 +86,7 @@ impl LogArgs {
             let _ = ON_STDERR.set(Arc::clone(&queue));
         }
         let writer = Arc::clone(&queue);
-        // Without a thread there is no log; the work goes on.
+        // If the thread can't be started, there is no log, and the work goes on.
         if thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(sink)).is_ok() {
             let _ = tracing::subscriber::set_global_default(Lines { queue: Arc::clone(&queue), level, has_times });
         }
@@ -106,16 +106,16 @@ impl Drop for Log {
 }
 
 thread_local! {
-    /// The unit that this thread works on, beside others.
+    /// The unit that this thread works on, if the run has several.
     static UNIT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Says which of several units the thread works on: its lines begin with it.
+/// Sets which of several units the thread works on. Its log lines begin with the unit.
 pub fn about(unit: Option<&String>) {
     UNIT.set(unit.cloned());
 }
 
-/// Waits until the lines that were logged before are on stderr, so that what is printed next stands behind them.
+/// Waits until earlier log lines are on stderr, so that what is printed next comes after them.
 pub fn settle() {
     if let Some(queue) = ON_STDERR.get() {
         queue.settle();
@@ -137,28 +137,28 @@ impl Sink {
     }
 }
 
-/// The lines that wait for the thread.
+/// The lines that wait for the writing thread.
 #[derive(Default)]
 struct Queue {
     state: Mutex<State>,
-    /// There is a line to write, or the run is over.
+    /// Signals a line to write, or the end of the run.
     filled: Condvar,
-    /// A line was written, or lost.
+    /// Signals that a line was written or lost.
     emptied: Condvar,
 }
 
 #[derive(Default)]
 struct State {
     lines: VecDeque<String>,
-    /// Bytes in them.
+    /// Number of bytes in the waiting lines.
     waiting: usize,
-    /// Lines that were queued, and how many of them were written or lost.
+    /// Number of lines that were queued, and how many of them were written or lost.
     queued: u64,
     done: u64,
     lost: u64,
     failure: Option<String>,
     is_over: bool,
-    /// The sink takes nothing: nobody waits for it any more.
+    /// The sink accepts no text; nobody waits for it any more.
     is_stuck: bool,
 }
 
@@ -180,7 +180,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Writes lines until the run is over, or the sink fails.
+    /// Writes lines until the run is over or the sink fails.
     fn write(&self, mut sink: Sink) {
         loop {
             let waited = self.filled.wait_while(self.lock(), |state| state.lines.is_empty() && !state.is_over);
@@ -202,7 +202,7 @@ impl Queue {
         }
     }
 
-    /// Waits for the lines that are queued by now.
+    /// Waits for the lines that are queued at this moment.
     fn settle(&self) {
         let state = self.lock();
         let queued = state.queued;
@@ -213,7 +213,7 @@ impl Queue {
         state.is_stuck |= timeout.timed_out();
     }
 
-    /// Writes what waits, for five seconds at most; gives the lines that were lost, and why.
+    /// Writes the waiting lines, for five seconds at most. Returns how many lines were lost, and why.
     fn finish(&self) -> (u64, String) {
         self.settle();
         let mut state = self.lock();
@@ -225,7 +225,7 @@ impl Queue {
     }
 }
 
-/// Makes lines of events.
+/// Turns events into lines.
 struct Lines {
     queue: Arc<Queue>,
     level: LevelFilter,
@@ -260,7 +260,7 @@ impl Subscriber for Lines {
         self.queue.push(line);
     }
 
-    // There are no spans.
+    // The library has no spans.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }
@@ -274,7 +274,7 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// An event's message: the events have no other fields.
+/// An event's message. The events have no other fields.
 struct Message(String);
 
 impl Visit for Message {
@@ -291,7 +291,7 @@ mod tests {
     #[test]
     fn a_sink_that_takes_nothing_costs_lines_and_holds_up_nobody() {
         let queue = Arc::new(Queue::default());
-        // Nobody writes: what does not fit is lost, and counted.
+        // Nobody writes here: lines that do not fit are lost and counted.
         for _ in 0..20 {
             queue.push("x".repeat(1 << 20));
         }

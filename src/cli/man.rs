@@ -1,4 +1,4 @@
-//! `asmpatch man`.
+//! The `asmpatch man` command: writes the man pages.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ struct ManError {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where the folder can't be made or written to.
+/// Fails if the folder can't be created or written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let failed = |source| ManError { dir: args.dir.clone(), source };
     file::make_folder(&args.dir).map_err(failed)?;
@@ -45,7 +45,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// The page of a command and those of the commands below it. Not written by clap_mangen, which writes through links.
+/// Renders the pages of a command and its subcommands. clap_mangen does not write the files: it would follow links.
 fn render(command: clap::Command, dir: &Path, pages: &mut Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
         render(below, dir, pages)?;

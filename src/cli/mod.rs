@@ -1,6 +1,6 @@
-//! The command line: arguments to calls, results to text.
+//! The command line: turns arguments into calls, and results into text.
 //!
-//! One file a subcommand. To add one: a file with `Args` (its doc comment is the help) and
+//! One file per subcommand. To add one: a file with `Args` (its doc comment is the help) and
 //! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `Command`, a line in `dispatch`.
 
 #[macro_use]
@@ -98,7 +98,7 @@ pub struct Cli {
 const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 130 interrupted.";
 
-/// The subcommands, in the order of the trip.
+/// The subcommands, in the order in which you use them.
 #[derive(Debug, Subcommand)]
 enum Command {
     Download(download::Args),
@@ -156,16 +156,16 @@ fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-/// The clap command, for man pages and completions.
+/// Returns the clap command, for man pages and completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the process's arguments, runs the command, reports its failure, and gives the exit status.
+/// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
     let exit = parse(Cli::command()).and_then(|(cli, wants_json)| match Settings::load(&cli.config_file) {
         Ok(settings) if settings.is_empty() => Ok(run_reported(cli, wants_json, settings)),
-        // The file's values are the options' defaults: the command line is read once more with them.
+        // The file's values become the options' defaults, so parse the command line again with them.
         Ok(settings) => {
             let (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
             Ok(run_reported(cli, wants_json, settings))
@@ -178,7 +178,7 @@ pub fn main() -> ExitCode {
     let exit = match exit {
         Ok(exit) => exit as u8,
         Err(error) => {
-            // clap prints help and version to stdout with status 0, errors to stderr with status 2.
+            // clap prints help and version to stdout with status 0, and errors to stderr with status 2.
             let _ = error.print();
             u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8)
         }
@@ -187,7 +187,7 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit)
 }
 
-/// Parses the process's arguments. Gives them, and whether the result is wanted as JSON.
+/// Parses the arguments. Also returns whether the result is wanted as JSON.
 fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
     let matches = command.try_get_matches()?;
     let wants_json = wants_json(&matches);
@@ -197,7 +197,7 @@ fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
 /// Runs the command and reports its failure.
 fn run_reported(cli: Cli, wants_json: bool, settings: Settings) -> Exit {
     let context = Context::new(cli.color, cli.quiet, wants_json, settings);
-    // Begun before anything is done: a file that can't be written stops it.
+    // Start the log before anything else: a file that can't be written stops the command.
     let outcome = cli.log.start().map_err(AnyFailure::from);
     let (log, outcome) = match outcome {
         Ok(log) => (log, dispatch(cli.command, &context)),
@@ -211,7 +211,7 @@ fn run_reported(cli: Cli, wants_json: bool, settings: Settings) -> Exit {
     exit
 }
 
-/// Whether the subcommand, or the one below it, has a `--json` and was given it.
+/// Whether the subcommand, or the one below it, has a `--json` option and it was given.
 fn wants_json(matches: &ArgMatches) -> bool {
     let given = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("json"), Ok(Some(true)));
     given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))
@@ -221,7 +221,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
 mod tests {
     use super::*;
 
-    /// The words of a line as a shell splits them, up to a redirection or a pipe; quotes are not nested here.
+    /// Splits a line into words as a shell does, up to a redirection or a pipe. Handles no nested quotes.
     fn words(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quote = None;
@@ -251,7 +251,7 @@ mod tests {
         each_leaf(&command(), "", &mut |path, leaf| {
             let help = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();
             let examples = help.split_once("Examples:\n").map(|(_, after)| after).unwrap_or_default();
-            // What an example is for stands behind it, after two spaces.
+            // Two spaces separate an example from its explanation.
             let commands = examples.lines().filter_map(|line| line.trim().split("  ").next());
             let lines: Vec<&str> =
                 commands.flat_map(|line| line.split("; ")).filter(|l| l.starts_with("asmpatch")).collect();

@@ -1,4 +1,4 @@
-//! Names of an image's code, as files of symbols give them.
+//! Names for an image's code, read from symbol files.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,13 +17,13 @@ use crate::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
 pub(in crate::cli) struct SymbolsReport {
     /// The file.
     pub(in crate::cli) file: String,
-    /// Its form.
+    /// Its format.
     pub(in crate::cli) form: String,
-    /// Functions that it names.
+    /// How many functions it names.
     pub(in crate::cli) functions: usize,
-    /// Line records.
+    /// How many line records it has.
     pub(in crate::cli) lines: usize,
-    /// Symbols that were left out: outside the image's code, or with a name that is no plain text.
+    /// How many symbols were left out: outside the image's code, or with a name that is not plain text.
     pub(in crate::cli) ignored: usize,
 }
 
@@ -35,18 +35,19 @@ impl fmt::Display for SymbolsReport {
     }
 }
 
-/// The names of an image's code.
+/// The names in an image's code.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Names {
     pub(in crate::cli) names: Symbols,
-    /// The files that they come from.
+    /// The files that the names come from.
     pub(in crate::cli) files: Vec<SymbolsReport>,
     /// The folder of the first file that has lines.
     pub(in crate::cli) folder: String,
 }
 
 impl Names {
-    /// Reads files of symbols; of two that name an address the first wins, and both win over what is known of the image.
+    /// Reads symbol files. If two name the same address, the first wins. Both take precedence over the image's known
+    /// routines.
     pub(in crate::cli) fn read(files: &[PathBuf], image: &Image) -> Result<Self, AnyFailure> {
         let mut names = Self::default();
         for path in files {
@@ -70,11 +71,11 @@ impl Names {
         Ok(names)
     }
 
-    /// What a line of a trace says of the place and of where it leads: nothing without names.
+    /// Returns the note for a line of a trace: the function it is in, and where it leads. Empty without names.
     pub(in crate::cli) fn note(&self, at: CodeAddress, instruction: &Instruction) -> String {
         let here = self.names.label(at);
         let target = instruction.target().and_then(|target| u16::try_from(target).ok());
-        // Common code runs with either bank: a bank's function is named where the code is in that bank.
+        // Common code runs with either bank selected, so a bank's function is named only if the code is in that bank.
         let target = target.and_then(|target| match at.bank() {
             Bank::Common if target >= 0x8000 => None,
             Bank::Bank1 => CodeAddress::fetched(1, target),

@@ -1,4 +1,4 @@
-//! `asmpatch bridge` where there are no Unix sockets.
+//! `asmpatch bridge` on systems without Unix sockets.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -14,7 +14,7 @@ pub struct Args {
     _any: Vec<std::ffi::OsString>,
 }
 
-/// The system has no Unix sockets.
+/// The error on a system without Unix sockets.
 #[derive(Debug, Error, Diagnostic)]
 #[error("virtual bridges are served over Unix sockets, which this system lacks")]
 #[diagnostic(code(asmpatch::serve::no_sockets))]
@@ -23,7 +23,7 @@ struct NoSockets;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Always.
+/// Always fails.
 pub fn run(_: &Args, _: &Context) -> Result<Exit, AnyFailure> {
     Err(NoSockets.into())
 }

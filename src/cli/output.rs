@@ -1,4 +1,4 @@
-//! Where results go: a file that must not be there yet, or may be replaced with `--force`.
+//! Output files: they must not exist yet, or `--force` must allow replacing them.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,26 @@ use crate::file;
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Why a file is not written.
+/// Reasons a file is not written.
 #[derive(Debug, Error, Diagnostic)]
 pub enum OutputError {
-    /// There is one.
+    /// The file already exists.
     #[error("{} is there already", path.display())]
     #[diagnostic(code(asmpatch::file::exists))]
     Exists {
         /// The file.
         path: PathBuf,
     },
-    /// It is no file that can be replaced.
+    /// The path names something other than a regular file.
     #[error("{} is {kind}, expected a regular file or nothing", path.display())]
     #[diagnostic(code(asmpatch::file::irregular))]
     Irregular {
-        /// What it names.
+        /// The path.
         path: PathBuf,
-        /// What stands there.
+        /// What it names.
         kind: &'static str,
     },
-    /// It is the input.
+    /// The output is the input.
     #[error("{} is the input itself", path.display())]
     #[diagnostic(code(asmpatch::file::input_is_output))]
     IsInput {
@@ -45,7 +45,7 @@ pub fn refuse_irregular(path: &Path) -> Result<(), OutputError> {
     }
 }
 
-/// Checks that `path` may be written: it is a regular file or nothing, not the input, and not there without `force`.
+/// Checks that `path` may be written: it is a regular file or nothing, is not the input, and exists only with `force`.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -57,7 +57,7 @@ pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), OutputError> 
     refuse_existing(path, force)
 }
 
-/// The same where nothing is read.
+/// Checks that `path` may be written by a command without an input file.
 ///
 /// # Errors
 /// [`OutputError`].
@@ -66,7 +66,7 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), OutputError> {
     if !force && path.symlink_metadata().is_ok() { Err(OutputError::Exists { path: path.to_owned() }) } else { Ok(()) }
 }
 
-/// The receipt's name beside an image: `OUT.toml`.
+/// Returns the name of the receipt beside an image: `OUT.toml`.
 pub fn receipt_path(image: &Path) -> PathBuf {
     let mut name = image.as_os_str().to_owned();
     name.push(".toml");

@@ -1,4 +1,4 @@
-//! `asmpatch patch`.
+//! The `asmpatch patch` command: patches an image.
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// Replace OUT and its receipt where they exist.
+    /// Replace OUT and its receipt if they exist.
     #[arg(long)]
     force: bool,
 
@@ -88,7 +88,7 @@ impl print::Document for Json<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image, patches that don't fit it or each other, an OUT that is there or can't be written.
+/// Fails if the file is no image, the patches don't fit it or each other, or OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = Manifests::load(&[])?;
     let library = args.patches.load(&manifests)?;
@@ -99,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let ElfArgs { elf: Some(elf), site: Some(site) } = &args.elf {
         return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library, context);
     }
-    // clap lets FILE be missing only beside --elf and --list.
+    // clap allows FILE to be missing only with --elf and --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let input = ImageFile::read(file)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
@@ -141,9 +141,9 @@ pub(super) struct KnownJson<'a> {
     title: &'a str,
     /// What it is for.
     purpose: &'a str,
-    /// Whether it is applied where no patch is named.
+    /// Whether it is applied unless the user names patches.
     default: bool,
-    /// The names of the images that it changes; empty where it goes with any, as it changes the configuration alone.
+    /// The names of the images that it changes; empty if it fits any image because it changes only the configuration.
     images: Vec<&'a str>,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,

@@ -1,4 +1,4 @@
-//! `asmpatch patch --elf`: a patch file from code that an author linked.
+//! `asmpatch patch --elf`: makes a patch file from code that you linked.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,10 @@ use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
 use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};
 
-/// More than the whole image and its debug information need.
+/// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
 
-/// The arguments that make a patch from an ELF file.
+/// The options that make a patch from an ELF file.
 #[derive(Debug, clap::Args)]
 pub struct ElfArgs {
     /// Print a patch file made from this ELF file (8051, linked for its place) instead of patching. FILE is then the
@@ -44,7 +44,7 @@ struct NoImage;
 /// Prints the patch file.
 ///
 /// # Errors
-/// An ELF file that gives no hunks, an image that is not known.
+/// Fails if the ELF file yields no hunks, or if the image is unknown.
 pub fn run(
     elf: &Path,
     site: CodeAddress,
@@ -57,7 +57,7 @@ pub fn run(
         Some(path) => {
             let file = ImageFile::read(path)?;
             if !library.images().contains_key(&file.sha256) {
-                // Says whether it is patched already or unknown: hunks for such an image would fit no other.
+                // Say whether the image is patched already or unknown: hunks made for it would fit no other image.
                 let cause = PatchError::not_a_base(library, &file.image, file.sha256);
                 return Err(InFile { path: path.to_owned(), cause }.into());
             }

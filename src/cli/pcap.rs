@@ -1,10 +1,10 @@
-//! `--pcap`.
+//! The `--pcap` option, which records a virtual unit's USB traffic.
 
 use std::path::{Path, PathBuf};
 
 use crate::pcap::{Capture, CaptureError};
 
-/// Where the USB traffic of virtual units goes.
+/// The option that says where USB traffic is recorded.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PcapArgs {
     /// Record a virtual bridge's USB traffic into this file (pcapng, for Wireshark). Replaces an earlier capture, and
@@ -14,7 +14,7 @@ pub struct PcapArgs {
 }
 
 impl PcapArgs {
-    /// Begins the capture, where one is asked for.
+    /// Starts the capture if one is requested.
     ///
     /// # Errors
     /// [`CaptureError`].
@@ -24,12 +24,12 @@ impl PcapArgs {
     }
 }
 
-/// A capture under way, or none. Its end says what is missing in the file.
+/// A running capture, or none. Dropping it reports packets that are missing in the file.
 #[derive(Debug)]
 pub struct Recording<'a>(Option<(Capture, &'a Path)>);
 
 impl Recording<'_> {
-    /// The capture.
+    /// Returns the capture, if there is one.
     pub fn capture(&self) -> Option<&Capture> {
         self.0.as_ref().map(|(capture, _)| capture)
     }

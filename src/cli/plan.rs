@@ -1,4 +1,4 @@
-//! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, every field.
+//! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -36,14 +36,14 @@ struct HunkJson {
     address: Option<String>,
     /// The bytes that it replaces, in hexadecimal.
     expected: String,
-    /// The bytes that it puts there, in hexadecimal.
+    /// The bytes that it writes there, in hexadecimal.
     new: String,
     #[serde(flatten)]
     instructions: Instructions,
 }
 
 impl<'a> PatchJson<'a> {
-    /// A patch on an image, which is there unpatched and patched.
+    /// Describes a patch on an image, given the image unpatched and patched.
     pub fn new(patch: &'a Patch, base: &Sha256Digest, unpatched: &Image, patched: &Image) -> Self {
         let hunk = |hunk: &Hunk| HunkJson {
             file_offset: hunk.at.file_offset().0,
@@ -68,7 +68,7 @@ impl<'a> PatchJson<'a> {
 pub struct OpenJson {
     /// The product string that it enumerates with.
     product: String,
-    /// The build that it names.
+    /// The build that it reports.
     build: String,
     /// The VID:PID that it enumerates with.
     usb_id: UsbId,
@@ -80,7 +80,7 @@ impl From<&OpenImage> for OpenJson {
     }
 }
 
-/// The hunks: place in the file and in code, bytes and instructions, before and after.
+/// Formats the hunks: place in the file and in code, bytes and instructions, before and after.
 pub fn hunk_lines<'a>(
     hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>,
     unpatched: &Image,
@@ -104,7 +104,7 @@ pub fn hunk_lines<'a>(
     all
 }
 
-/// The configuration fields as a table.
+/// Returns the configuration fields as a table.
 pub fn config_table(config: &ConfigEdits) -> Table {
     let mut table = table::new();
     table.set_header(["configuration field", "new value"]);
@@ -114,12 +114,12 @@ pub fn config_table(config: &ConfigEdits) -> Table {
     table
 }
 
-/// Zeros, or NOPs, that are counted in place of being listed.
+/// Runs of this many zeros or NOPs, or more, are counted instead of listed.
 const FOLDED: usize = 8;
 /// Bytes on a line.
 const BYTES_A_LINE: usize = 16;
 
-/// Bytes in lines; a run of zeros is a line that says how many they are.
+/// Formats bytes as lines. A run of zeros becomes a line with their number.
 fn byte_lines(bytes: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = bytes;
@@ -139,7 +139,7 @@ fn byte_lines(bytes: &[u8]) -> Vec<String> {
     lines
 }
 
-/// Instructions in lines; a run of NOPs is a line that says how many zero bytes they are.
+/// Formats instructions as lines. A run of NOPs becomes a line with the number of zero bytes.
 fn instruction_lines(lines: &[Line]) -> Vec<String> {
     let is_nop = |line: &Line| line.bytes.iter().all(|byte| *byte == 0);
     let runs = lines.chunk_by(|a, b| is_nop(a) && is_nop(b));
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(byte_lines(&code), ["358 zero bytes"]);
         let at = CodeAddress::new(Bank::Bank1, 0xEF4F).unwrap();
         assert_eq!(instruction_lines(&disassemble(&code, at)), ["b1:0xEF4F 358 zero bytes"]);
-        // MOV R7,#5 in their midst.
+        // MOV R7,#5 in the middle of the NOPs.
         (code[100], code[101]) = (0x7F, 5);
         assert_eq!(byte_lines(&code), ["100 zero bytes", "7f 05", "256 zero bytes"]);
         let lines = instruction_lines(&disassemble(&code, at));

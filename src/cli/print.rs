@@ -1,8 +1,8 @@
-//! The one writer of everything that the command prints.
+//! The only writer of everything that the command prints.
 //!
-//! A line that can't be written is lost, and nothing else: no command panics, stops or changes its exit status because
-//! its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and `print_stderr`
-//! keep the standard library's macros, which panic, out of the crate.
+//! A line that can't be written is lost, and nothing else happens: no command panics, stops or changes its exit status
+//! because its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and
+//! `print_stderr` forbid the standard library's macros, which panic.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -19,7 +19,7 @@ macro_rules! outln {
     ($($arg:tt)*) => { $crate::cli::print::out(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
-/// Prints text to stdout, without a line end.
+/// Prints text to stdout, without a newline.
 macro_rules! out {
     ($($arg:tt)*) => { $crate::cli::print::out(format_args!($($arg)*)) };
 }
@@ -29,24 +29,24 @@ macro_rules! errln {
     ($($arg:tt)*) => { $crate::cli::print::err(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
-/// Prints text to stderr, without a line end.
+/// Prints text to stderr, without a newline.
 macro_rules! err {
     ($($arg:tt)*) => { $crate::cli::print::err(format_args!($($arg)*)) };
 }
 
-/// The first error of stdout that loses output which somebody expects.
+/// The first error of stdout that lost output which somebody expects.
 static LOST: OnceLock<io::Error> = OnceLock::new();
 
-/// Whether a JSON document is on stdout already: a second one would break its reader.
+/// Whether stdout already has a JSON document: a second one would break its reader.
 static HAS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// An object that `--json` prints. docs/json.md lists them, and `schemas/` describes each.
 pub trait Document: Serialize {
-    /// The version of its form. It grows when a key goes away, or changes its type or its meaning.
+    /// The version of its format. It grows when a key is removed, or changes its type or its meaning.
     const VERSION: u32 = 1;
 }
 
-/// A document with its version before everything else.
+/// A document preceded by its version.
 #[derive(Serialize)]
 struct Versioned<'a, T> {
     schema: u32,
@@ -60,12 +60,12 @@ impl<'a, T: Document> Versioned<'a, T> {
     }
 }
 
-/// Prints a document as what the run found.
+/// Prints a document as the run's result.
 pub fn json(document: &impl Document) {
     json_text(&Versioned::new(document));
 }
 
-/// Prints an array of documents, each with its version, as what the run found.
+/// Prints an array of documents, each with its version, as the run's result.
 pub fn json_each<T: Document>(documents: &[T]) {
     json_text(&documents.iter().map(Versioned::new).collect::<Vec<_>>());
 }
@@ -76,7 +76,7 @@ fn json_text(value: &impl Serialize) {
             HAS_JSON.store(true, Ordering::Relaxed);
             outln!("{}", escape::json(&text));
         }
-        // A path that is not UTF-8 is the one thing that JSON can't hold.
+        // Only a path that is not UTF-8 can't be written as JSON.
         Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
     }
 }
@@ -94,7 +94,7 @@ pub fn out(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Writes to stderr. Where that fails there is nobody to tell.
+/// Writes to stderr. Ignores errors, because there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
     log::settle();
     let _ = write(anstream::stderr, text);
@@ -103,14 +103,14 @@ pub fn err(text: fmt::Arguments<'_>) {
 /// Writes a line of the log to stderr.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn log(line: &str) -> io::Result<()> {
     write(anstream::stderr, format_args!("{line}"))
 }
 
-/// In one call for the whole text: lines of several threads do not mix.
+/// Writes the whole text in one call, so that lines of several threads do not mix.
 fn write<S: Write>(stream: impl FnOnce() -> S, text: fmt::Arguments<'_>) -> io::Result<()> {
-    // Values from outside are escaped where they are put into the text; here it is made sure.
+    // Values from outside are escaped when they are put into the text. This makes sure of it.
     let text = escape::printed(&text.to_string());
     terminal::among_bars(|| {
         let mut stream = stream();
@@ -119,7 +119,7 @@ fn write<S: Write>(stream: impl FnOnce() -> S, text: fmt::Arguments<'_>) -> io::
     })
 }
 
-/// Tells on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
+/// Reports on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
 pub fn report_lost_output() {
     if let Some(error) = LOST.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
         errln!("asmpatch: some output was lost: cannot write to stdout: {error}");

@@ -1,4 +1,4 @@
-//! `--prometheus`.
+//! The `--prometheus` option, which writes metrics to a file.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -14,7 +14,7 @@ use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::prometheus::{Exposition, Sample};
 
-/// Where metrics go.
+/// The option that says where metrics are written.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PrometheusArgs {
     /// Also write metrics to FILE for node_exporter's textfile collector, which reads names that end in .prom. Replaces
@@ -23,7 +23,7 @@ pub struct PrometheusArgs {
     prometheus: Option<PathBuf>,
 }
 
-/// Why no metrics are written there.
+/// Reasons a file can't take metrics.
 #[derive(Debug, Error, Diagnostic)]
 enum TargetError {
     #[error("{} does not end in .prom", .0.display())]
@@ -38,10 +38,11 @@ enum TargetError {
 }
 
 impl PrometheusArgs {
-    /// Runs the command, and writes what it measured, or that it failed. `device` is what `--device` says.
+    /// Runs the command, then writes its measurements, or that it failed. `device` is the value of `--device`.
     ///
     /// # Errors
-    /// The command's. A FILE that must not be replaced, before anything is done; one that can't be written.
+    /// Returns the command's error. Fails before the command runs if FILE must not be replaced, and afterwards if it
+    /// can't be written.
     pub fn record<'a>(
         &self,
         command: &'static str,
@@ -79,7 +80,7 @@ impl PrometheusArgs {
     }
 }
 
-/// Checks that FILE may be written: its name, and what stands there.
+/// Checks that FILE may be written: its name, and what exists there.
 fn check(path: &Path) -> Result<(), AnyFailure> {
     if path.extension().is_none_or(|extension| extension != "prom") {
         return Err(TargetError::Name(path.to_owned()).into());

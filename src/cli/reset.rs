@@ -1,4 +1,4 @@
-//! `asmpatch reset`.
+//! The `asmpatch reset` command: restarts a bridge.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ pub struct Args {
     json: bool,
 }
 
-/// Why a unit was not restarted.
+/// Reasons a unit was not restarted.
 #[derive(Debug, Error, Diagnostic)]
 enum ResetError {
-    /// It runs nothing that has the command.
+    /// It runs no firmware that has the command.
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
     #[diagnostic(code(asmpatch::reset::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
-    /// It is not back.
+    /// It did not come back in time.
     #[error("{device}: the unit has not come back within {deadline:?}")]
     #[diagnostic(code(asmpatch::reset::not_back))]
     NotBack { device: String, deadline: Duration },
@@ -77,7 +77,7 @@ impl Seen {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Json {
-    /// The unit's port now: a link that is trained anew may be on the connector's other port.
+    /// The unit's port now: after the link is retrained, the unit may be on the connector's other port.
     device: String,
     /// The unit before.
     before: Seen,
@@ -90,14 +90,14 @@ impl print::Document for Json {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, one whose disk is in use, one that does not come back.
+/// Fails if no unit is found, its disk is in use, or it does not come back.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let before = Seen::new(port.attached()?, port.speed()?);
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);
-    // A link that is trained anew may be on the connector's other port.
+    // After the link is retrained, the unit may be on the connector's other port.
     let device = port.device();
     if args.json {
         print::json(&Json { device, before, after });
@@ -110,7 +110,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// Restarts the unit by E8 mode 0x50 and waits until it is back.
+/// Restarts the unit with E8 mode 0x50 and waits until it is back.
 pub(super) fn restart(
     port: &mut dyn Port,
     state: BridgeState,
@@ -123,12 +123,12 @@ pub(super) fn restart(
     interrupt.check()?;
     let mut bridge = port.open()?;
     match bridge.reset(ResetMode::CpuReset) {
-        // A unit that resets at once answers no more: whether it did, its return will tell.
+        // A unit that resets at once does not answer. Its return shows whether it reset.
         Ok(()) | Err(CommandError::Transport(_)) => {}
         Err(refused) => return Err(refused.into()),
     }
     info!("{device}: CPU reset sent");
-    // Given back only after it has left: see `flash`.
+    // Release the port only after the unit has left the bus: see `flash`.
     let deadline = Deadlines::of_this_run().come_back;
     let back = port.wait_for_return(deadline, interrupt);
     drop(bridge);

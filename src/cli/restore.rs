@@ -1,4 +1,4 @@
-//! `asmpatch restore`.
+//! The `asmpatch restore` command: writes a backup back to a bridge.
 
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A backup that is damaged or would not start, and whatever else stops it before the first write.
+/// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = backup_folder::load(&args.folder)?;
     let image =

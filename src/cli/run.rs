@@ -1,4 +1,4 @@
-//! `asmpatch run`.
+//! The `asmpatch run` command: boots an image on a model of the chip, and traces it.
 
 mod author;
 mod events;
@@ -31,9 +31,9 @@ use crate::scsi::{Cdb, XdataAddress};
 
 /// Boot an image on a model of the chip, and trace it.
 ///
-/// The image starts at the reset vector with two configuration blocks in its flash, is enumerated by a host, and gets the
-/// commands of --cdb. Any firmware for the chip runs: the vendor's, the open firmware, your own. Ends with status 1 where
-/// the firmware gave no answer, and says where it was.
+/// The image starts at the reset vector with two configuration blocks in its flash, is enumerated by a host, and gets
+/// the commands of --cdb. Any firmware for the chip runs: the vendor's, the open firmware, your own. Ends with status 1
+/// if the firmware gave no answer, and says where it was.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   asmpatch run fw.bin                                     boot, enumerate, summary
@@ -46,8 +46,8 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, and then
-    /// what a write sends; may be given more than once.
+    /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, followed
+    /// by the data of a write; may be given more than once.
     #[arg(long, value_name = "HEX")]
     control: Vec<ControlRequest>,
 
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "HEX")]
     cdb: Vec<super::exec::HexBytes>,
 
-    /// Bytes that the host asks for with each --cdb.
+    /// How many bytes the host asks for with each --cdb.
     #[arg(long = "in", value_name = "N", default_value_t = 0)]
     data_in: u32,
 
@@ -79,7 +79,7 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
     events: Vec<Kind>,
 
-    /// Stop when the instruction at this address has been executed, as in c:0x2814; may be given more than once.
+    /// Stop when the instruction at this address has been executed, such as c:0x2814; may be given more than once.
     #[arg(long = "until", value_name = "ADDRESS")]
     until: Vec<CodeAddress>,
 
@@ -126,7 +126,7 @@ pub(super) enum Kind {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image, a capture that can't be written.
+/// Fails if the file is no image, or if a capture can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
     let symbols = args.author.symbols(&args.file, &file.image)?;
@@ -209,7 +209,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(if hangs { Exit::CheckFailed } else { Exit::Done })
 }
 
-/// A SETUP packet, and a write's data.
+/// A SETUP packet, with the data of a write.
 #[derive(Debug, Clone)]
 struct ControlRequest {
     setup: [u8; 8],
@@ -228,7 +228,7 @@ impl FromStr for ControlRequest {
     }
 }
 
-/// What came of what the host did.
+/// The results of what the host did.
 #[derive(Default)]
 struct Did {
     enumerated: Option<(BridgeState, String)>,
@@ -236,7 +236,7 @@ struct Did {
     commands: Vec<CommandReport>,
 }
 
-/// What a host does with the unit: waits, enumerates it, sends the requests and commands.
+/// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands.
 fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<(), Unanswered> {
     match driver.settle() {
         Outcome::Parked => {}

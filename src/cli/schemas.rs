@@ -1,8 +1,8 @@
-//! `schemas/`: what `--json` prints, derived from the types that are printed.
+//! Generates `schemas/`: the JSON Schemas of `--json` output, derived from the printed types.
 //!
-//! After a wanted change of an output, `SCHEMAS=overwrite cargo test --lib schemas` writes its schema anew: read the
-//! difference before committing it. A key that goes away, or changes its type or its meaning, takes a new
-//! [`Document::VERSION`], and with it a new file.
+//! After an intended change of an output, run `SCHEMAS=overwrite cargo test --lib schemas` and read the difference
+//! before you commit it. If a key is removed, or changes its type or its meaning, raise [`Document::VERSION`], which
+//! starts a new file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::devices::KnownDevice;
 
-/// The schema of one document: `text` says what prints it.
+/// Builds the schema of one document. `text` says what prints it.
 fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
@@ -40,7 +40,7 @@ fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, 
     schema
 }
 
-/// The schema of an array of such documents.
+/// Builds the schema of an array of such documents.
 fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
     let mut array = Map::new();
     for key in ["$schema", "$id", "title", "description", "$defs"] {
@@ -51,7 +51,7 @@ fn array_of(mut document: Map<String, Value>) -> Map<String, Value> {
     array
 }
 
-/// Turns doc comments into descriptions: on one line, in JSON's words.
+/// Turns doc comments into descriptions: on one line, and in JSON's terms.
 fn reword(schema: &mut Value) {
     match schema {
         Value::Object(object) => {
@@ -74,7 +74,7 @@ fn reword(schema: &mut Value) {
     }
 }
 
-/// The definitions that describe some keys of an object beside others: `$ref` beside `properties`.
+/// Finds the definitions that describe only some keys of an object: `$ref` beside `properties`.
 fn find_parts(schema: &Value, parts: &mut BTreeSet<String>) {
     match schema {
         Value::Object(object) => {
@@ -88,8 +88,8 @@ fn find_parts(schema: &Value, parts: &mut BTreeSet<String>) {
     }
 }
 
-/// Says of each object with known keys that it has no others. `is_whole` is false for what describes only some of its keys,
-/// as the definitions in `parts` do.
+/// Marks each object with known keys as having no others. `is_whole` is false for a schema that describes only some
+/// keys of an object, as the definitions in `parts` do.
 fn close(schema: &mut Value, is_whole: bool, parts: &BTreeSet<String>) {
     let Some(object) = schema.as_object_mut() else { return };
     let has_keys = object.contains_key("properties");
@@ -114,7 +114,7 @@ fn close(schema: &mut Value, is_whole: bool, parts: &BTreeSet<String>) {
     }
 }
 
-/// Compares a schema with its file, or writes it.
+/// Compares a schema with its file, or overwrites the file.
 fn is_committed(schema: &Map<String, Value>, version: u32) -> bool {
     let name = schema["title"].as_str().unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("schemas/{name}.v{version}.json"));

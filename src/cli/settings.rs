@@ -1,7 +1,7 @@
 //! The configuration file: values of options for every run.
 //!
-//! What stands in it becomes the options' default, so that an option on the command line or in the environment takes
-//! precedence. docs/formats.md describes its keys.
+//! The file's values become the options' defaults, so that the command line and the environment take precedence.
+//! docs/formats.md describes its keys.
 
 use std::env;
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ use crate::failure::AnyFailure;
 use crate::firmware::UsbId;
 use crate::toml_file::{self, TomlError};
 
-/// Which of these is set decides about colours, and the file does not.
+/// If one of these is set, it decides about colours, and the file does not.
 const COLOR_VARIABLES: [&str; 3] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"];
 
-/// Which configuration file is read.
+/// The options that select the configuration file.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Configuration file")]
 pub struct ConfigFile {
@@ -36,7 +36,7 @@ pub struct ConfigFile {
     no_config: bool,
 }
 
-/// What a configuration file says. The keys are the names of options.
+/// The contents of a configuration file. The keys are the names of options.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
@@ -50,7 +50,7 @@ pub struct Settings {
     download_timeout: Option<Seconds>,
 }
 
-/// A folder as the file names it: `~` is the home folder, and a relative path begins at the file's folder.
+/// A folder named in the file: `~` is the home folder, and a relative path starts at the file's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct Folder(PathBuf);
@@ -86,11 +86,11 @@ impl TryFrom<u64> for Seconds {
 }
 
 impl Settings {
-    /// Reads the file that the command line, the environment or the platform names. One that only the platform names may be
+    /// Reads the file that the command line, the environment or the platform names. Only the platform's file may be
     /// missing.
     ///
     /// # Errors
-    /// A file that can't be read, is no TOML, or has a key or value that is not known.
+    /// Fails if the file can't be read, is not TOML, or has an unknown key or value.
     pub fn load(file: &ConfigFile) -> Result<Self, AnyFailure> {
         let (path, may_be_missing) = match &file.file {
             _ if file.no_config => return Ok(Self::default()),
@@ -98,7 +98,7 @@ impl Settings {
             Some(path) => (PathBuf::from(path), false),
             None => match etcetera::choose_base_strategy() {
                 Ok(strategy) => (strategy.config_dir().join("asmpatch").join("config.toml"), true),
-                // A user without a home folder has no file in it.
+                // Without a home folder, there is no file to read.
                 Err(_) => return Ok(Self::default()),
             },
         };
@@ -125,17 +125,17 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// Where backups go, where nothing else says it.
+    /// Returns where backups go, unless something else says so.
     pub fn backup_dir(&self) -> Option<&Path> {
         self.backup_dir.as_ref().map(|folder| &*folder.0)
     }
 
-    /// Where images are kept, where nothing else says it.
+    /// Returns where images are kept, unless something else says so.
     pub fn cache_dir(&self) -> Option<&Path> {
         self.cache_dir.as_ref().map(|folder| &*folder.0)
     }
 
-    /// The command with what is set as the options' defaults, in it and in all commands below it.
+    /// Returns the command with the settings as the options' defaults, for it and its subcommands.
     pub fn defaults_of(&self, command: clap::Command) -> clap::Command {
         let name = command.get_name().to_owned();
         command
@@ -146,7 +146,7 @@ impl Settings {
             .mut_subcommands(|below| self.defaults_of(below))
     }
 
-    /// The values of a command's option; none where the file does not set it.
+    /// Returns the values of a command's option; empty if the file does not set it.
     fn default_of(&self, command: &str, option: &str) -> Vec<OsString> {
         let paths = |folders: &[Folder]| folders.iter().map(|folder| folder.0.clone().into()).collect();
         match option {
@@ -161,13 +161,14 @@ impl Settings {
             "timeout" if command == "download" => {
                 self.download_timeout.iter().map(|Seconds(seconds)| seconds.to_string().into()).collect()
             }
-            // --backup-dir is no default: `backup` takes it or -o, and ASMPATCH_BACKUP_DIR comes before the file.
+            // --backup-dir gets no default: `backup` takes it or -o, and ASMPATCH_BACKUP_DIR takes precedence over the
+            // file.
             _ => Vec::new(),
         }
     }
 }
 
-/// Whether there is no such file, or this user may not look whether there is: somebody else's home folder.
+/// Whether the file does not exist, or this user can't tell because it would be in somebody else's home folder.
 fn is_missing(path: &Path, error: &InputError) -> bool {
     let InputError::Read { source, .. } = error else { return false };
     match source.kind() {
@@ -188,7 +189,7 @@ mod tests {
         Settings::parse(Path::new("/etc/lab/config.toml"), text)
     }
 
-    /// What an option of a command line is worth.
+    /// Parses a command line and returns an option's values.
     fn value(settings: &Settings, line: &str, id: &str) -> Vec<String> {
         let mut matches = settings.defaults_of(Cli::command()).try_get_matches_from(line.split(' ')).unwrap();
         assert!(Cli::from_arg_matches(&matches).is_ok(), "{line}");
@@ -223,7 +224,7 @@ mod tests {
             ("asmpatch download", "manifest_dir", "/etc/lab/m"),
         ] {
             let found = value(&settings, line, id);
-            // As paths: their separator is the system's.
+            // Compare as paths, because the separator depends on the system.
             assert!(found.iter().map(Path::new).eq([Path::new(expected)]), "{line}: {found:?}");
         }
         assert_eq!(settings.backup_dir(), Some(Path::new("/etc/lab/b")));

@@ -1,14 +1,14 @@
-//! Tables of text: at most 80 columns wide in a pipe, as wide as the terminal on one.
+//! Text tables: at most 80 columns wide in a pipe, as wide as the terminal otherwise.
 
 use std::env;
 use std::io::IsTerminal as _;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
-/// Columns of a table where nobody says how wide the paper is.
+/// Width of a table that does not go to a terminal, in columns.
 const WIDTH: u16 = 80;
 
-/// A new table: with lines on a terminal, and with spaces alone in a pipe or where the locale is not UTF-8.
+/// Creates a table: with lines on a terminal, with spaces only in a pipe or if the locale is not UTF-8.
 pub fn new() -> Table {
     let mut table = Table::new();
     let terminal = std::io::stdout().is_terminal().then(console::Term::stdout);
@@ -19,13 +19,13 @@ pub fn new() -> Table {
     table
 }
 
-/// Prints a table, without spaces at the ends of its lines.
+/// Prints a table without trailing spaces.
 pub fn print(table: &Table) {
     outln!("{}", table.trim_fmt());
 }
 
-/// Whether the locale's characters are UTF-8. The first of these variables that is set and not empty decides (POSIX.1-2024,
-/// 8.2). Windows has no such variables, and shows UTF-8.
+/// Whether the locale uses UTF-8. The first of these variables that is set and not empty decides (POSIX.1-2024, 8.2).
+/// Windows has no such variables, and shows UTF-8.
 fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
     let names_utf8 = |locale: &str| locale.to_ascii_lowercase().replace('-', "").contains("utf8");

@@ -1,4 +1,4 @@
-//! The terminal that progress is drawn on.
+//! The terminal on which progress is drawn.
 
 use std::env;
 use std::io;
@@ -9,18 +9,18 @@ use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
 
 use super::Context;
 
-/// How often a second bars are drawn: indicatif's own rate.
+/// How often bars are drawn per second: indicatif's own default.
 const HZ: u8 = 20;
 
 /// All bars of the process.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// Where a bar is added to be drawn. The first context that asks decides whether any is.
+/// Returns the set of bars to which new bars are added. The first call decides whether any are drawn.
 pub fn bars(context: &Context) -> &'static MultiProgress {
     BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(context.shows_progress())))
 }
 
-/// Prints something where the bars stand, and draws them again below it. `print` may not do the same.
+/// Clears the bars, prints, and draws the bars again below. `print` must not call this function.
 pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
     match BARS.get() {
         Some(bars) => bars.suspend(print),
@@ -28,21 +28,21 @@ pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Stderr, unless nothing can be drawn there.
+/// Draws on stderr, unless nothing can be drawn there.
 fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
     if is_wanted && !is_dumb { Unfailing(Term::buffered_stderr()).into_target() } else { ProgressDrawTarget::hidden() }
 }
 
-/// A terminal whose errors are nobody's.
+/// A terminal that ignores its errors.
 ///
-/// indicatif panics where a line is printed among its bars and the terminal is gone, and once more when the bars are
-/// dropped, which ends the process in the middle of a write.
+/// indicatif panics if a line is printed among its bars after the terminal is gone, and again when the bars are
+/// dropped. That would end the process in the middle of a write.
 #[derive(Debug)]
 struct Unfailing<T>(T);
 
 impl<T: TermLike + 'static> Unfailing<T> {
-    /// As a place for bars.
+    /// Turns it into a target for bars.
     fn into_target(self) -> ProgressDrawTarget {
         ProgressDrawTarget::term_like_with_hz(Box::new(self), HZ)
     }

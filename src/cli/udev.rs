@@ -1,4 +1,4 @@
-//! `asmpatch udev`.
+//! The `asmpatch udev` command: prints udev rules.
 
 use super::Context;
 use super::known::DeviceIds;
@@ -22,7 +22,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Device files that can't be read or are wrong.
+/// Fails if a device file can't be read or is wrong.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     out!("{}", udev_rules(&*args.ids.load()?));
     Ok(Exit::Done)

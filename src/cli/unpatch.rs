@@ -1,4 +1,4 @@
-//! `asmpatch unpatch`.
+//! The `asmpatch unpatch` command: removes the patches from an image.
 
 use std::path::PathBuf;
 
@@ -32,7 +32,7 @@ pub struct Args {
     #[command(flatten)]
     patches: PatchDirs,
 
-    /// Replace OUT where it exists.
+    /// Replace OUT if it exists.
     #[arg(long)]
     force: bool,
 
@@ -50,9 +50,9 @@ pub(super) struct Json<'a> {
     input_sha256: Sha256Digest,
     /// The original's SHA-256.
     output_sha256: Sha256Digest,
-    /// The patches that were taken out, by id.
+    /// The ids of the patches that were removed.
     undone: Vec<&'a str>,
-    /// The file.
+    /// The file that was written.
     written: String,
 }
 
@@ -61,7 +61,7 @@ impl print::Document for Json<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no image, one that is not patched or unknown, an OUT that is there or can't be written.
+/// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     let library = args.patches.load(&Manifests::load(&[])?)?;

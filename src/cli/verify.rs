@@ -1,4 +1,4 @@
-//! `asmpatch verify`.
+//! The `asmpatch verify` command: verifies images.
 
 mod booting;
 mod execution;
@@ -28,7 +28,7 @@ use crate::patch::{self, Difference, Expectations, Library, Receipt, Verificatio
 use crate::practice;
 use crate::unit::Selector;
 
-/// The most differing bytes that are shown as a table; `--json` has them all.
+/// The most differing bytes that the table shows; `--json` has all of them.
 const MAX_SHOWN: usize = 64;
 
 /// Verify images: container, base image, patches, receipt.
@@ -60,7 +60,7 @@ pub struct Args {
     #[command(flatten)]
     patches: PatchDirs,
 
-    /// Show each patch's hunks with their instructions for many files too; for one file they are shown anyway.
+    /// Show each patch's hunks with their instructions for several files too; for one file they are always shown.
     #[arg(long)]
     hunks: bool,
 
@@ -92,11 +92,11 @@ pub struct Args {
 pub(super) struct Json<'a> {
     /// The file.
     file: String,
-    /// Whether everything that was asked for holds.
+    /// Whether every requested check passes.
     ok: bool,
     /// Its SHA-256.
     sha256: Sha256Digest,
-    /// The version in it; nothing for open firmware and for what is no image.
+    /// The version in it; nothing for open firmware and for a file that is no image.
     version: Option<FirmwareVersion>,
     /// The known image that it is made from.
     image: Option<String>,
@@ -105,11 +105,11 @@ pub(super) struct Json<'a> {
     open: Option<OpenJson>,
     /// The patches in it.
     patches: Vec<PatchJson<'a>>,
-    /// What is wrong with it.
+    /// What is wrong with the file.
     findings: Vec<FindingJson>,
-    /// The bytes that differ from what they should be, where an original is at hand.
+    /// The bytes that differ from what they should be, if an original is available.
     differences: Vec<DifferenceJson>,
-    /// With --execute: what it answers to a list of commands.
+    /// With --execute: its answers to a list of commands.
     #[serde(skip_serializing_if = "Option::is_none")]
     executed: Option<execution::Json>,
     /// With --boot: what it does on a model of the chip.
@@ -149,8 +149,8 @@ struct DifferenceJson {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A receipt, an original or a patch that can't be used, an unknown image id. A file that can't be read is reported
-/// and the others are verified still.
+/// Fails if a receipt, an original or a patch can't be used, or an image id is unknown. A file that can't be read is
+/// reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = Manifests::load(&[])?;
     let library = args.patches.load(&manifests)?;
@@ -174,7 +174,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         let verification = patch::verify(&library, &bytes, &expect);
         let booting = args.boot.then(|| Booting::of(&verification));
-        // Open firmware is made from no known image: what it enumerates as counts, and --boot proves the rest.
+        // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
+        // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
         let holds = verification.holds() || open.is_some();
         if !holds || booting.as_ref().is_some_and(|booting| !booting.holds()) {
@@ -214,7 +215,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
-/// An empty file has nothing to verify: it is an error of the input like a missing one.
+/// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let bytes = input::read(path, MAX_FILE_LEN)?;
     if bytes.is_empty() {
@@ -244,7 +245,7 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
     })
 }
 
-/// The unpatched images that are at hand.
+/// The unpatched images that are available.
 struct Originals<'a> {
     named: Vec<(Sha256Digest, Image)>,
     manifests: &'a Manifests,
@@ -261,8 +262,9 @@ impl<'a> Originals<'a> {
         Ok(Self { named, manifests, context })
     }
 
-    /// Asked for only where something is wrong with a file, so nothing is read or built for the others. A cache that
-    /// can't be read is as good as an empty one here: it only makes the report shorter.
+    /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file,
+    /// so that nothing is read or built for good files. A cache that can't be read counts as empty: the report only
+    /// gets shorter.
     fn find(&self, sha256: &Sha256Digest) -> Option<Image> {
         if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
             return Some(image.clone());
@@ -366,7 +368,7 @@ fn json<'a>(
         open: open.map(OpenJson::from),
         image: verification.base.map(|base| library.image_name(&base)),
         patches,
-        // Of open firmware the only one is that no known image is behind it.
+        // The only finding on open firmware is that it comes from no known image.
         findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
         executed: execution.map(Execution::json),

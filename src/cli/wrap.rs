@@ -1,4 +1,4 @@
-//! `asmpatch wrap`.
+//! The `asmpatch wrap` command: puts code into the chip's container.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,8 @@ use crate::failure::AnyFailure;
 use crate::firmware::{CodeFileError, CodeFormat, Part, image_of_code};
 use crate::shell;
 
-/// More than Intel HEX or ELF of the longest image needs, debug information included.
+/// The longest code file that is read, in bytes: more than Intel HEX or ELF of the longest image needs, with debug
+/// information.
 const MAX_CODE_FILE: usize = 4 << 20;
 
 /// Put code into the container that the chip starts: length, magic, checksum and CRC-32.
@@ -33,7 +34,7 @@ pub struct Args {
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
 
-    /// Replace IMAGE where it exists.
+    /// Replace IMAGE if it exists.
     #[arg(long)]
     force: bool,
 
@@ -47,7 +48,7 @@ pub struct Args {
 pub(super) struct Json {
     /// The image that was written.
     file: String,
-    /// The form of the file with the code.
+    /// The format of the code file.
     format: CodeFormat,
     /// Bytes of the image.
     size: usize,
@@ -62,7 +63,7 @@ impl print::Document for Json {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A file that is no code for this chip, an IMAGE that is there or can't be written.
+/// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let bytes = input::read(&args.file, MAX_CODE_FILE)?;
     let image = image_of_code(&bytes).map_err(InFile::<CodeFileError>::named(&args.file))?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The longest wait for a client that has connected.
+/// How long to wait for a client that has connected.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves one file, one client after another, until it is dropped.
@@ -19,10 +19,10 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Serves `bytes` under `/name`, on a port of the system's choice.
+    /// Starts serving `bytes` under `/name`, on a port that the system chooses.
     ///
     /// # Errors
-    /// Where no port can be listened on.
+    /// Fails if no port can be listened on.
     pub fn start(name: &str, bytes: Vec<u8>) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let (address, path, stop) = (listener.local_addr()?, format!("/{name}"), Arc::new(AtomicBool::new(false)));
@@ -32,14 +32,14 @@ impl Mirror {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                // A client that has gone away needs no answer.
+                // Ignore errors: a client that has gone away needs no answer.
                 let _ = client.and_then(|client| answer(client, &served, &bytes));
             }
         });
         Ok(Self { address, path, stop, thread: Some(thread) })
     }
 
-    /// The file's address.
+    /// Returns the file's address.
     pub fn url(&self) -> String {
         format!("http://{}{}", self.address, self.path)
     }
@@ -48,7 +48,7 @@ impl Mirror {
 impl Drop for Mirror {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Ends the wait for a client.
+        // This connection wakes the thread that waits for a client.
         let is_woken = TcpStream::connect(self.address).is_ok();
         if let Some(thread) = self.thread.take().filter(|_| is_woken) {
             let _ = thread.join();
@@ -56,7 +56,7 @@ impl Drop for Mirror {
     }
 }
 
-/// Answers one GET, as RFC 9112 has it, and closes the connection.
+/// Answers one GET as RFC 9112 requires, and closes the connection.
 fn answer(mut client: TcpStream, path: &str, bytes: &[u8]) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;

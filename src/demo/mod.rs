@@ -1,5 +1,5 @@
-//! The whole trip with nothing attached and no network: the practice image from a local mirror, patched, verified,
-//! flashed to a virtual bridge and measured, by the same calls that the commands make.
+//! The demonstration, with nothing attached and no network: downloads the practice image from a local mirror, patches,
+//! verifies and flashes it to a virtual bridge, and measures the bridge, with the same calls as the commands.
 
 mod mirror;
 
@@ -33,15 +33,15 @@ use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product
 use crate::virtual_bridge::{Counts, VirtualPort};
 use mirror::Mirror;
 
-/// What the demo's manifest calls the practice image.
+/// The practice image's id in the demo's manifest.
 pub const IMAGE_ID: &str = "practice";
 /// The practice image's name in the mirror's zip.
 const MEMBER: &str = "Software/practice.bin";
 
-/// A step that did not do what it must.
+/// A step that failed.
 #[derive(Debug, Error, Diagnostic)]
 pub enum DemoError {
-    /// The folder or the local server.
+    /// The folder or the local server can't be used.
     #[error("cannot {doing}")]
     #[diagnostic(code(asmpatch::demo::setup))]
     Setup {
@@ -50,20 +50,20 @@ pub enum DemoError {
         /// Why it failed.
         source: io::Error,
     },
-    /// A check that must pass did not, or one that must fail did.
+    /// A check that must pass failed, or one that must fail passed.
     #[error("{0}")]
     #[diagnostic(code(asmpatch::demo::check))]
     Check(String),
 }
 
-/// The trip's surroundings: a folder for everything that it leaves.
+/// The demonstration's folder, which takes everything that it leaves, and its interrupt flag.
 #[derive(Debug)]
 pub struct Demo<'a> {
     folder: PathBuf,
     interrupt: Interrupt<'a>,
 }
 
-/// What the first step gives.
+/// The result of downloading.
 #[derive(Debug)]
 pub struct Downloaded {
     /// The image, and where it came from.
@@ -76,7 +76,7 @@ pub struct Downloaded {
     pub zip_len: usize,
 }
 
-/// What verifying gives.
+/// The result of verifying.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     /// The ids of the patches that were found in the file.
@@ -85,20 +85,20 @@ pub struct Verified {
     pub refused_because: String,
 }
 
-/// What computing gives.
+/// The result of computing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Computed {
     /// Where the GPU was found.
     pub at: Bdf,
-    /// The product, which is the host's own, too.
+    /// The product, which the host has computed too.
     pub product: [u8; 4],
     /// GPU cycles that it took.
     pub cycles: u32,
-    /// What the firmware did to bring program and data in, and to let the GPU send the product.
+    /// The firmware's work to move program and data in, and to let the GPU send the product.
     pub job: Counts,
-    /// What it did to bring the product from the SRAM.
+    /// The firmware's work to read the product from the SRAM.
     pub by_sram: Counts,
-    /// What it did to bring it from the GPU's memory.
+    /// The firmware's work to read the product from the GPU's memory.
     pub by_reads: Counts,
 }
 
@@ -106,20 +106,21 @@ impl<'a> Demo<'a> {
     /// The matrices that [`Demo::compute`] multiplies, row by row.
     pub const MATRICES: [[u8; 4]; 2] = [[1, 2, 3, 4], [5, 6, 7, 8]];
 
-    /// A demo that works in this folder, which must be empty or new.
+    /// Creates a demo that works in this folder, which must be empty or new.
     pub fn new(folder: &Path, interrupt: Interrupt<'a>) -> Self {
         Self { folder: folder.to_owned(), interrupt }
     }
 
-    /// The folder of the virtual bridge.
+    /// Returns the folder of the virtual bridge.
     pub fn unit_folder(&self) -> PathBuf {
         self.folder.join("unit")
     }
 
-    /// The practice image through a local mirror: manifest, HTTP, zip, digest, cache; then `stock.bin`.
+    /// Downloads the practice image from a local mirror, through manifest, HTTP, zip, digest and cache; writes
+    /// `stock.bin`.
     ///
     /// # Errors
-    /// [`DemoError::Setup`], and what `download` can end in.
+    /// [`DemoError::Setup`], and the errors of `download`.
     pub fn download(&self) -> Result<Downloaded, AnyFailure> {
         let setup = |doing| move |source| DemoError::Setup { doing, source };
         let image = practice::image();
@@ -154,18 +155,18 @@ impl<'a> Demo<'a> {
         Ok(Downloaded { acquired, image, sha256, zip_len })
     }
 
-    /// The default patches for this image.
+    /// Returns the default patches for this image.
     ///
     /// # Errors
-    /// Where they don't go together for it.
+    /// Fails if they don't go together on it.
     pub fn patches<'b>(&self, library: &'b Library, stock: &'b Downloaded) -> Result<PatchSet<'b>, AnyFailure> {
         Ok(PatchSet::resolve(library, &Selection::default(), &stock.image, stock.sha256)?)
     }
 
-    /// Patches; leaves `patched.bin` and its receipt.
+    /// Patches the image; writes `patched.bin` and its receipt.
     ///
     /// # Errors
-    /// Where an expected byte is missing, or a file can't be written.
+    /// Fails if an expected byte is missing, or a file can't be written.
     pub fn patch(&self, set: &PatchSet<'_>) -> Result<Patched, AnyFailure> {
         let patched = set.apply()?;
         atomic::write(&self.folder.join("patched.bin"), &patched.image.to_file())?;
@@ -173,10 +174,10 @@ impl<'a> Demo<'a> {
         Ok(patched)
     }
 
-    /// Verifies `patched.bin` as it is on disk, and sees that a copy with one changed bit is refused.
+    /// Verifies `patched.bin` as it is on disk, and checks that a copy with one changed bit is refused.
     ///
     /// # Errors
-    /// [`DemoError`], where the file is refused or the changed copy is not.
+    /// [`DemoError`] if the file is refused or the changed copy is not.
     pub fn verify(&self, library: &Library, stock: &Downloaded, patched: &Patched) -> Result<Verified, AnyFailure> {
         let read = |source| DemoError::Setup { doing: "read the patched image", source };
         let mut file = fs::read(self.folder.join("patched.bin")).map_err(read)?;
@@ -194,10 +195,10 @@ impl<'a> Demo<'a> {
         Ok(Verified { patches, refused_because })
     }
 
-    /// A new virtual bridge as a maker sells it, with a GPU behind it.
+    /// Creates a virtual bridge as its maker sells it, with a GPU behind it.
     ///
     /// # Errors
-    /// Where its folder can't be used.
+    /// Fails if its folder can't be used.
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
         let folder = self.unit_folder();
         let setup = |source| DemoError::Setup { doing: "make the virtual bridge's folder", source };
@@ -211,7 +212,7 @@ impl<'a> Demo<'a> {
     /// Backs the unit up, flashes it, and waits until it is back.
     ///
     /// # Errors
-    /// What `flash` can end in.
+    /// The errors of `flash`.
     pub fn flash(
         &self,
         port: &mut VirtualPort,
@@ -235,10 +236,10 @@ impl<'a> Demo<'a> {
         }
     }
 
-    /// A short bench: the pattern there and back, then each path for a moment.
+    /// Runs a short bench: writes a pattern and reads it back, then measures each path for a moment.
     ///
     /// # Errors
-    /// What `bench` can end in, and [`DemoError::Check`] where bytes came back wrong.
+    /// The errors of `bench`, and [`DemoError::Check`] if bytes came back wrong.
     pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::BenchReport, AnyFailure> {
         let unit = bench::BenchUnit {
             device: port.device(),
@@ -264,7 +265,7 @@ impl<'a> Demo<'a> {
             effort,
             seed: 1,
         };
-        // The status patch acts on UAS alone, as the GPU runtime does.
+        // Use UAS, as the GPU runtime does: the status patch has an effect only there.
         let Some(uas) = port.uas()? else {
             return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());
         };
@@ -278,11 +279,11 @@ impl<'a> Demo<'a> {
         Ok(report)
     }
 
-    /// A matrix product on the GPU behind the bridge: in over USB and PCIe, back by the GPU's own write into the SRAM,
-    /// and by memory reads.
+    /// Multiplies matrices on the GPU behind the bridge. They go in over USB and PCIe; the product comes back once by
+    /// the GPU's own write into the SRAM, and once by memory reads.
     ///
     /// # Errors
-    /// What the way to the GPU can end in, and [`DemoError::Check`] where the product is not the host's.
+    /// The errors of the connection to the GPU, and [`DemoError::Check`] if the product differs from the host's.
     pub fn compute(&self, port: &mut VirtualPort) -> Result<Computed, AnyFailure> {
         let Some(uas) = port.uas()? else {
             return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());

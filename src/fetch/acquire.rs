@@ -1,4 +1,4 @@
-//! The whole way of an image into the cache: from there if it verifies, else from the mirrors in order, or from the
+//! Brings an image into the cache: takes it from there if it verifies, otherwise from the mirrors in order, or from the
 //! file or address that the user names.
 
 use std::io;
@@ -19,7 +19,7 @@ use super::unpack::{self, UnpackError, Verified, Wanted};
 use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// Where the user says that the image is: as a zip, a bare image, or an updater.
+/// The place from which the user wants the image: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// A file.
@@ -29,7 +29,7 @@ pub enum Source {
 }
 
 impl From<&str> for Source {
-    /// What begins like an address is one.
+    /// Text that begins like an address is an address.
     fn from(text: &str) -> Self {
         if text.starts_with("http://") || text.starts_with("https://") {
             Self::Url(text.to_owned())
@@ -39,53 +39,53 @@ impl From<&str> for Source {
     }
 }
 
-/// Where an image came from.
+/// The origin of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// It was there.
+    /// It was already in the cache.
     Cache,
-    /// A file; and where in it.
+    /// It came from a file; with its place inside the file.
     File(PathBuf, Option<String>),
-    /// An address; and where in the file that is there.
+    /// It came from an address; with its place inside the downloaded file.
     Url(String, Option<String>),
 }
 
-/// An image that has been verified and is in the cache.
+/// An image that is verified and in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquired {
     /// The image file's bytes.
     pub bytes: Vec<u8>,
-    /// Where they are in the cache.
+    /// The path in the cache.
     pub path: PathBuf,
     /// Where they came from.
     pub origin: Origin,
 }
 
-/// Why there is no image.
+/// Reasons there is no image.
 #[derive(Debug, Error, Diagnostic)]
 pub enum FetchError {
-    /// The network is needed and not allowed.
+    /// The network is needed, but not allowed.
     #[error("image {id} is not in the cache, and downloads are switched off")]
     #[diagnostic(code(asmpatch::fetch::offline))]
     Offline {
         /// The image.
         id: String,
     },
-    /// An address where the network is not allowed.
+    /// An address was given, but the network is not allowed.
     #[error("{url} needs the network, and downloads are switched off")]
     #[diagnostic(code(asmpatch::fetch::offline_url))]
     OfflineUrl {
         /// The address.
         url: String,
     },
-    /// Nowhere to go.
+    /// The manifest lists no mirrors.
     #[error("the manifest of image {id} names no mirrors")]
     #[diagnostic(code(asmpatch::fetch::no_mirrors))]
     NoMirrors {
         /// The image.
         id: String,
     },
-    /// Each mirror failed.
+    /// Every mirror failed.
     #[error("none of the {} mirrors of image {id} gives it", attempts.len())]
     #[diagnostic(code(asmpatch::fetch::mirrors))]
     Mirrors {
@@ -104,7 +104,7 @@ pub enum FetchError {
         /// Why.
         source: io::Error,
     },
-    /// A file larger than any firmware.
+    /// The file is larger than any firmware.
     #[error("{} has more than {limit} bytes", path.display())]
     #[diagnostic(code(asmpatch::fetch::too_large))]
     TooLarge {
@@ -113,15 +113,15 @@ pub enum FetchError {
         /// The most that is read.
         limit: u64,
     },
-    /// The transfer.
+    /// The transfer failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Http(#[from] HttpError),
-    /// What was fetched.
+    /// The fetched file is not the image.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Unpack(#[from] UnpackError),
-    /// The cache.
+    /// The cache can't be used.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Cache(#[from] CacheError),
@@ -132,7 +132,7 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// Whether another mirror would end in the same way: the disk is full, the time is up, or the user wants to stop.
+    /// Whether another mirror would fail in the same way: the disk is full, the time is up, or the user wants to stop.
     fn is_final(&self) -> bool {
         matches!(
             self,
@@ -144,27 +144,27 @@ impl FetchError {
     }
 }
 
-/// What fetching needs.
+/// Everything that fetching needs.
 pub struct Fetcher<'a> {
-    /// The images that are known.
+    /// The known images.
     pub known: &'a Manifests,
-    /// Where images are kept.
+    /// The cache.
     pub cache: &'a Cache,
-    /// How long and how much a transfer may take.
+    /// How long a transfer may take, and how much it may transfer.
     pub limits: &'a Limits,
-    /// Never touch the network.
+    /// Whether the network is off limits.
     pub offline: bool,
-    /// Who is told.
+    /// Receives the progress.
     pub progress: &'a mut FetchProgress<'a>,
-    /// Who may stop it.
+    /// Lets the user stop it.
     pub interrupt: Interrupt<'a>,
 }
 
 impl Fetcher<'_> {
-    /// Brings an image into the cache, verified. With no source, an image that is there already is left as it is.
+    /// Brings an image into the cache, verified. Without a source, an image that is already there stays as it is.
     ///
     /// # Errors
-    /// [`FetchError`]; the cache then holds nothing new but, at most, a transfer that can be taken up again.
+    /// [`FetchError`]; the cache then holds nothing new, except perhaps a transfer that can be resumed.
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
         match source {
             Some(Source::File(path)) => {
@@ -198,7 +198,7 @@ impl Fetcher<'_> {
         if let Some(acquired) = self.cached(manifest)? {
             return Ok(acquired);
         }
-        // One deadline for all of them: a slow mirror must not keep the user as often as there are others.
+        // All mirrors share one deadline: several slow mirrors must not multiply the user's wait.
         let deadline = Instant::now() + self.limits.deadline;
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
@@ -232,14 +232,14 @@ impl Fetcher<'_> {
             _ => write(&folder, source),
         })?;
         if let Err(error) = http::download(url, &mut partial, self.limits, deadline, self.progress, self.interrupt) {
-            // On a full disk what is there would only be in the way.
+            // On a full disk, the partial file would only be in the way.
             if matches!(error, HttpError::Write { .. }) {
                 partial.discard();
             }
             return Err(error.into());
         }
         let bytes = partial.read_all(self.limits.bytes).map_err(|source| write(partial.path(), source))?;
-        // Whole, so there is nothing to take up again: bytes that turn out wrong must not come back.
+        // The transfer is complete, so there is nothing to resume: bytes that turn out wrong must not be reused.
         partial.discard();
         let image = unpack::unpack(url, bytes, self.wanted(manifest, member), self.interrupt)?;
         let place = image.place().map(str::to_owned);

@@ -1,7 +1,7 @@
-//! An image in a zip: by its member's name, or by its digest where no name is known.
+//! Finds an image in a zip: by its member's name, or by its digest if the name is unknown.
 //!
-//! Nothing is ever written under a member's name. An archive that tries to escape, to be ambiguous, or to grow without
-//! bound is refused all the same: its maker meant harm.
+//! Members are never written under their own names. Even so, an archive that tries to escape, to be ambiguous, or to
+//! grow without bound is refused: whoever made it meant harm.
 
 use std::io::{self, Cursor, Read};
 
@@ -14,39 +14,39 @@ use zip::result::ZipError;
 use super::budget::Budget;
 use crate::interrupt::Interrupted;
 
-/// More members than any firmware archive has. Each costs memory before its name is seen.
+/// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;
-/// What a member's entry in the central directory begins with (APPNOTE.TXT, 4.3.12).
+/// Signature of a member's entry in the central directory (APPNOTE.TXT, 4.3.12).
 const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
 
-/// Why an archive does not give up an image.
+/// Reasons an archive yields no image.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ArchiveError {
-    /// Damaged, or not a zip at all.
+    /// The archive is damaged, or not a zip at all.
     #[error("the archive can't be read: {0}")]
     #[diagnostic(code(asmpatch::archive::damaged))]
     Damaged(ZipError),
-    /// No such member.
+    /// The archive has no such member.
     #[error("the archive has no member \"{member}\"; it has {present}")]
     #[diagnostic(code(asmpatch::archive::missing))]
     Missing {
         /// The name that the manifest gives.
         member: String,
-        /// Names that are there.
+        /// The names of its members.
         present: String,
     },
-    /// Two members of one name.
+    /// Two members have the same name.
     #[error("the archive has two members of the same name")]
     #[diagnostic(code(asmpatch::archive::twice))]
     Twice,
-    /// Needs a password.
+    /// The member needs a password.
     #[error("the member \"{member}\" is encrypted")]
     #[diagnostic(code(asmpatch::archive::encrypted))]
     Encrypted {
         /// The member's name.
         member: String,
     },
-    /// Expands to more than it says, or than is reasonable.
+    /// The member expands to more than it declares, or to more than is reasonable.
     #[error("the member \"{member}\" expands to more than {limit} bytes")]
     #[diagnostic(code(asmpatch::archive::expands))]
     Expands {
@@ -55,7 +55,7 @@ pub enum ArchiveError {
         /// Where reading stopped, in bytes.
         limit: u64,
     },
-    /// Members without end.
+    /// The archive has too many members.
     #[error("the archive has more than {MAX_MEMBERS} members")]
     #[diagnostic(code(asmpatch::archive::members))]
     Members,
@@ -63,7 +63,7 @@ pub enum ArchiveError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-    /// A name that points out of the archive.
+    /// A member's name points outside the archive.
     #[error("the archive's member {member:?} has a name that leads out of the archive")]
     #[diagnostic(code(asmpatch::archive::unsafe_name))]
     UnsafeName {
@@ -76,7 +76,7 @@ pub enum ArchiveError {
 #[derive(Debug)]
 pub struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
-    /// The files: index, name, whether encrypted.
+    /// The files: index, name, and whether it is encrypted.
     members: Vec<(usize, String, bool)>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Archive<'a> {
         Ok(Self { zip, members })
     }
 
-    /// What is there, in words: the first names, and how many more.
+    /// Describes the content in words: the first names, and how many more there are.
     pub fn listed(&self) -> String {
         const SHOWN: usize = 8;
         let mut listed = self.names().take(SHOWN).collect::<Vec<_>>().join(", ");
@@ -120,15 +120,16 @@ impl<'a> Archive<'a> {
         listed
     }
 
-    /// The names of the files, in the archive's order.
+    /// Returns the names of the files, in the archive's order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.members.iter().map(|(_, name, _)| name.as_str())
     }
 
-    /// Expands one member, at the expense of `budget`.
+    /// Expands one member and charges it to `budget`.
     ///
     /// # Errors
-    /// [`ArchiveError`]: missing, encrypted, damaged, larger than it says or than what is left of the budget, Ctrl-C.
+    /// [`ArchiveError`]: the member is missing, encrypted, damaged, or larger than it declares or than the rest of the
+    /// budget; also on Ctrl-C.
     pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, ArchiveError> {
         budget.check()?;
         let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
@@ -142,10 +143,10 @@ impl<'a> Archive<'a> {
         if declared > budget.left_to_expand() {
             return Err(expands(budget.left_to_expand()));
         }
-        // The crate reports a member that grows past its size like any other damage. With the CRC checked here, the only
-        // thing that can come after the last byte is that growth.
+        // The crate reports a member that grows past its size like any other damage. The CRC is checked here, so after
+        // the last byte the only remaining error is that growth.
         let options = ZipReadOptions::new().ignore_crc32(true);
-        // At its expense even if it turns out damaged: the work was done.
+        // Charge it even if it turns out damaged: the work was done.
         budget.expanded(declared);
         let mut member = self.zip.by_index_with_options(*index, options).map_err(ArchiveError::Damaged)?;
         let mut bytes = Vec::new();
@@ -164,7 +165,8 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// The zip crate takes a backslash for part of a name on Unix; on Windows it is a separator.
+/// Whether a name stays inside the archive. On Unix the zip crate treats a backslash as part of a name; on Windows it
+/// is a separator.
 fn stays_inside(name: &str) -> bool {
     let absolute = name.starts_with(['/', '\\']) || name.as_bytes().get(1) == Some(&b':');
     !absolute && name.split(['/', '\\']).all(|part| part != "..")
@@ -184,7 +186,7 @@ pub(crate) mod tests {
         Budget::new(Interrupt::never())
     }
 
-    /// A zip of these files.
+    /// Builds a zip of these files.
     pub(crate) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
         for (name, bytes) in files {

@@ -1,13 +1,13 @@
-//! What unpacking may cost: one budget for a file and for all that is nested in it.
+//! Limits the cost of unpacking: one budget for a file and everything nested in it.
 
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// The most bytes that one file may expand to, with all the archives in it.
+/// The most bytes that one file may expand to, including all archives inside it.
 pub const MAX_EXPANDED: u64 = 64 << 20;
-/// The most bytes that are searched for images, with each candidate's own: sections of a program may overlap.
+/// The most bytes that are searched for images, including the candidates themselves: sections of a program may overlap.
 pub(super) const MAX_SEARCHED: u64 = 512 << 20;
 
-/// What is left of it, and who may stop the work.
+/// The remaining budget, and the flag that stops the work.
 #[derive(Debug)]
 pub struct Budget<'a> {
     expand: u64,
@@ -16,12 +16,12 @@ pub struct Budget<'a> {
 }
 
 impl<'a> Budget<'a> {
-    /// All of it.
+    /// Creates a full budget.
     pub const fn new(interrupt: Interrupt<'a>) -> Self {
         Self { expand: MAX_EXPANDED, search: MAX_SEARCHED, interrupt }
     }
 
-    /// Fails when it is time to stop.
+    /// Returns an error if it is time to stop.
     ///
     /// # Errors
     /// [`Interrupted`].
@@ -29,17 +29,17 @@ impl<'a> Budget<'a> {
         self.interrupt.check()
     }
 
-    /// Bytes that may still be expanded.
+    /// Returns how many bytes may still be expanded.
     pub(super) const fn left_to_expand(&self) -> u64 {
         self.expand
     }
 
-    /// So many bytes have been expanded.
+    /// Subtracts expanded bytes.
     pub(super) const fn expanded(&mut self, bytes: u64) {
         self.expand = self.expand.saturating_sub(bytes);
     }
 
-    /// Takes so many bytes to search; `false` where there are not as many left.
+    /// Subtracts bytes to search; `false` if fewer are left.
     pub(super) const fn take_to_search(&mut self, bytes: u64) -> bool {
         match self.search.checked_sub(bytes) {
             Some(left) => {

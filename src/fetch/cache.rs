@@ -1,5 +1,6 @@
-//! Images by their SHA-256, under the platform's cache folder. A file there has its name only because its bytes were
-//! verified, and is verified again whenever it is used.
+//! The cache: images named by their SHA-256, under the platform's cache folder.
+//!
+//! A file gets its name only after its bytes are verified, and is verified again each time it is used.
 
 use std::fs::File;
 use std::io;
@@ -19,19 +20,19 @@ use crate::file;
 use crate::firmware::MAX_FILE_LEN;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// How often a process that waits for another one's download looks again.
+/// How often a process that waits for another's download checks again.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The folder: `images/SHA256.bin`, `partial/` for transfers that can be taken up again, `locks/`.
+/// The cache folder: `images/SHA256.bin`, `partial/` for transfers that can be resumed, `locks/`.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,
 }
 
-/// Why the cache can't be used.
+/// Reasons the cache can't be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum CacheError {
-    /// The system names no folder.
+    /// The system names no cache folder.
     #[error("the system names no cache folder: {0}")]
     #[diagnostic(code(asmpatch::cache::no_folder))]
     NoFolder(String),
@@ -54,14 +55,14 @@ pub enum CacheError {
     Interrupted(#[from] Interrupted),
 }
 
-/// The right to fetch one image, held by one process at a time; given back when dropped.
+/// The right to fetch one image. One process holds it at a time; dropping it releases it.
 #[derive(Debug)]
 pub struct FetchLock {
     _file: File,
 }
 
 impl Cache {
-    /// The user's cache: `$XDG_CACHE_HOME/asmpatch` or the platform's own place.
+    /// Opens the user's cache: `$XDG_CACHE_HOME/asmpatch` or the platform's equivalent.
     ///
     /// # Errors
     /// [`CacheError::NoFolder`].
@@ -70,40 +71,40 @@ impl Cache {
         Ok(Self::at(&strategy.cache_dir().join("asmpatch")))
     }
 
-    /// A cache in this folder, which is made when something is stored.
+    /// Opens a cache in this folder, which is created when something is stored.
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
     }
 
-    /// Where transfers that can be taken up again are kept.
+    /// Returns the folder for transfers that can be resumed.
     pub fn partial_folder(&self) -> PathBuf {
         self.folder.join("partial")
     }
 
-    /// Where this image is, or would be.
+    /// Returns the path of this image, whether it is there or not.
     pub fn path(&self, manifest: &Manifest) -> PathBuf {
         self.folder.join("images").join(format!("{}.bin", manifest.sha256))
     }
 
-    /// The image's bytes, if they are there and verify. Damaged ones are as good as none: they are replaced.
+    /// Returns the image's bytes if they are there and verify. Damaged bytes count as missing: they are replaced.
     ///
     /// # Errors
-    /// [`CacheError::Access`] where something is there that can't be read.
+    /// [`CacheError::Access`] if something is there that can't be read.
     pub fn load(&self, manifest: &Manifest) -> Result<Option<Vec<u8>>, CacheError> {
         let path = self.path(manifest);
         match file::read_regular(&path, MAX_FILE_LEN) {
             Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // No image is so large: it is replaced like a damaged one.
+            // No image is that large: replace it like a damaged one.
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
             Err(source) => Err(CacheError::Access { path, source }),
         }
     }
 
-    /// Stores a verified image: a temporary file, its bytes on disk, then the name. Gives its path.
+    /// Stores a verified image: writes a temporary file, syncs its bytes to disk, then renames it. Returns its path.
     ///
     /// # Errors
-    /// [`CacheError::Access`], [`CacheError::Write`]; nothing half-written stays.
+    /// [`CacheError::Access`], [`CacheError::Write`]; no partly written file remains.
     pub fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, CacheError> {
         let path = self.path(manifest);
         self.make_folder("images")?;

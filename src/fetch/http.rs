@@ -1,4 +1,4 @@
-//! HTTP: one file from one address into a [`Partial`], taken up again where it was cut.
+//! HTTP: downloads one file from one address into a [`Partial`], and resumes it after a cut.
 
 use std::io::Read;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -20,17 +20,17 @@ use super::unpack::is_html;
 use crate::interrupt::Interrupt;
 
 const CHUNK: usize = 64 * 1024;
-/// How long Ctrl-C may wait for us to look.
+/// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
 const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
 
-/// Brings the file at `url` into `partial`, whole.
+/// Downloads the whole file at `url` into `partial`.
 ///
-/// A cut connection or a silent server is tried again, from where it stopped where the server has given a validator
-/// and honours Range, else from the beginning. All attempts together end at `deadline`.
+/// Retries after a cut connection or a silent server. The retry resumes if the server has given a validator and honours
+/// Range, and starts over otherwise. All attempts together end at `deadline`.
 ///
 /// # Errors
-/// [`HttpError`]. What `partial` then holds can be taken up again, unless it has no validator or its bytes are wrong.
+/// [`HttpError`]. What `partial` then holds can be resumed, unless it has no validator or its bytes are wrong.
 pub fn download(
     url: &str,
     partial: &mut Partial,
@@ -64,7 +64,7 @@ fn pause(length: Duration, interrupt: Interrupt<'_>) -> Result<(), HttpError> {
     Ok(())
 }
 
-/// What the thread that talks to the server has to say.
+/// Messages from the thread that talks to the server.
 enum Event {
     Head { url: String, status: u16, headers: HeaderMap },
     Data(Vec<u8>),
@@ -116,14 +116,16 @@ fn attempt(
             Event::Failed(error) => {
                 return Err(HttpError::unfinished(url, error, limits, partial.received(), total));
             }
-            // ureq reports a body that is shorter than its Content-Length; this holds for a resumed total as well.
+            // ureq reports a body that is shorter than its Content-Length. This checks the total of a resumed transfer
+            // too.
             Event::End if total.is_none_or(|total| total == partial.received()) => return Ok(()),
             Event::End | Event::Head { .. } => return Err(transfer.cut_off(partial.received(), total)),
         }
     }
 }
 
-/// Looks at status and headers, makes `partial` ready for what comes, and gives the file's whole length if it is told.
+/// Checks status and headers, and prepares `partial` for the body. Returns the file's whole length if the server tells
+/// it.
 fn begin(url: &str, status: u16, headers: &HeaderMap, partial: &mut Partial) -> Result<Option<u64>, HttpError> {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let length = text(header::CONTENT_LENGTH).and_then(|text| text.parse::<u64>().ok());
@@ -144,7 +146,7 @@ fn begin(url: &str, status: u16, headers: &HeaderMap, partial: &mut Partial) -> 
                 }
             }
         }
-        // The server's file is shorter than what we have: another file under the same validator.
+        // The server's file is shorter than the bytes we have: it is another file under the same validator.
         (416, Some(asked)) => {
             restart(partial, None)?;
             Err(HttpError::Range { url: url.to_owned(), asked, answer: "416 Range Not Satisfiable".to_owned() })
@@ -157,12 +159,12 @@ fn restart(partial: &mut Partial, validator: Option<String>) -> Result<(), HttpE
     partial.restart(validator).map_err(|source| HttpError::Write { path: partial.path().to_owned(), source })
 }
 
-/// What If-Range may carry: a strong ETag, else the date (RFC 9110, 13.1.5).
+/// Returns the validator that If-Range may carry: a strong ETag, otherwise the date (RFC 9110, 13.1.5).
 fn validator(etag: Option<&str>, last_modified: Option<&str>) -> Option<String> {
     etag.filter(|etag| etag.starts_with('"')).or(last_modified).map(str::to_owned)
 }
 
-/// `bytes 100-199/500`: the first byte and the whole length, where it is told.
+/// Parses `bytes 100-199/500`: returns the first byte, and the whole length if it is given.
 fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, _last) = range.split_once('-')?;
@@ -198,8 +200,8 @@ impl Transfer<'_> {
     }
 }
 
-/// Asks on a thread of its own, so that Ctrl-C and the deadline need not wait for a server that is silent. The thread
-/// ends at the first event that nobody takes, or when the server has been silent for too long.
+/// Sends the request from its own thread, so that Ctrl-C and the deadline need not wait for a silent server. The thread
+/// ends at the first event that nobody receives, or when the server has been silent for too long.
 fn request(uri: Uri, proxy: Option<Proxy>, resume: Option<(u64, &str)>, limits: &Limits) -> Receiver<Event> {
     let (send, receive) = sync_channel(4);
     let resume = resume.map(|(from, validator)| (from, validator.to_owned()));
@@ -246,7 +248,7 @@ fn get(
     resume: Option<(u64, String)>,
     limits: &Limits,
 ) -> Result<Response<Body>, ureq::Error> {
-    // Whoever was first installed ring too, or chose another provider for the whole process: both will do.
+    // Fails if a provider is already installed for the process: ring, or another one. Either works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let agent = ureq::Agent::config_builder()
         .user_agent(USER_AGENT)
@@ -256,7 +258,7 @@ fn get(
         .timeout_connect(Some(limits.connect))
         .timeout_per_read(Some(limits.silence))
         .timeout_per_write(Some(limits.silence))
-        // Ends this thread where a server sends without end what nobody takes, such as a redirect's body.
+        // Ends this thread if a server sends data without end that nobody takes, such as a redirect's body.
         .timeout_global(Some(limits.deadline))
         .max_redirects(limits.redirects)
         .http_status_as_error(false)
@@ -269,7 +271,7 @@ fn get(
     request.call()
 }
 
-/// Escapes what people write in an address and a request line can't hold: spaces, letters outside ASCII.
+/// Escapes characters that people write in an address but a request line can't hold: spaces, letters outside ASCII.
 fn escaped(url: &str) -> String {
     url.bytes()
         .map(|byte| if byte.is_ascii_graphic() { char::from(byte).into() } else { format!("%{byte:02X}") })

@@ -1,4 +1,4 @@
-//! What can go wrong between a server and a file on disk.
+//! Errors of transfers between a server and a file on disk.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use ureq::Timeout as Waited;
 use super::limits::Limits;
 use crate::interrupt::Interrupted;
 
-/// Why a transfer failed.
+/// Reasons a transfer failed.
 #[derive(Debug, Error, Diagnostic)]
 pub enum HttpError {
-    /// The address, or what is needed to use any, is no good.
+    /// The address is unusable, or the system lacks what is needed to use any address.
     #[error("cannot ask {url}: {reason}")]
     #[diagnostic(code(asmpatch::http::request))]
     Request {
@@ -23,14 +23,14 @@ pub enum HttpError {
         /// What is wrong.
         reason: String,
     },
-    /// The environment names a proxy by what is no address. The value may hold a password, and is not shown.
+    /// The environment's proxy is not an address. The value may hold a password, so it is not shown.
     #[error("the value of {variable} in the environment is not a proxy's address")]
     #[diagnostic(code(asmpatch::http::proxy))]
     Proxy {
-        /// The variable's name; it may be set in small letters.
+        /// The variable's name; it may be set in lower case.
         variable: &'static str,
     },
-    /// No connection.
+    /// The connection failed.
     #[error("no connection to the server of {url}: {reason}")]
     #[diagnostic(code(asmpatch::http::connect))]
     Connect {
@@ -39,16 +39,16 @@ pub enum HttpError {
         /// What the system says.
         reason: String,
     },
-    /// TLS.
+    /// The TLS handshake failed.
     #[error("no secure connection to the server of {url}: {reason}")]
     #[diagnostic(code(asmpatch::http::tls))]
     Tls {
         /// The address.
         url: String,
-        /// What the handshake says.
+        /// The handshake's error.
         reason: String,
     },
-    /// The server says no.
+    /// The server refused the request.
     #[error("the server answers {status} for {url}")]
     #[diagnostic(code(asmpatch::http::status))]
     Status {
@@ -57,27 +57,27 @@ pub enum HttpError {
         /// The status code.
         status: u16,
     },
-    /// Redirects without end.
+    /// Too many redirects.
     #[error("{url} leads through more than {limit} redirects")]
     #[diagnostic(code(asmpatch::http::redirects))]
     Redirects {
         /// The address.
         url: String,
-        /// The most that are followed.
+        /// The most redirects that are followed.
         limit: u32,
     },
-    /// Silence.
+    /// The server sent nothing for too long.
     #[error("nothing from the server of {url} for {waited:?}, after {received} bytes")]
     #[diagnostic(code(asmpatch::http::timeout))]
     Timeout {
         /// The address.
         url: String,
-        /// How long was waited.
+        /// How long the client waited.
         waited: Duration,
         /// Bytes that had arrived, in all attempts.
         received: u64,
     },
-    /// Too slow as a whole.
+    /// The whole transfer took too long.
     #[error("{url} was not there whole after {deadline:?}: {received} bytes")]
     #[diagnostic(code(asmpatch::http::deadline))]
     Deadline {
@@ -88,7 +88,7 @@ pub enum HttpError {
         /// Bytes that had arrived, in all attempts.
         received: u64,
     },
-    /// The connection ended too soon.
+    /// The connection ended before the whole file arrived.
     #[error("the connection for {url} was cut after {received} bytes{}", expected.map_or_else(String::new, |all| format!(" of {all}")))]
     #[diagnostic(code(asmpatch::http::cut_off))]
     CutOff {
@@ -99,7 +99,7 @@ pub enum HttpError {
         /// Bytes that were announced.
         expected: Option<u64>,
     },
-    /// An answer to Range that does not fit the request.
+    /// The server's answer to a Range request does not fit the request.
     #[error("the server of {url} answers a request for the bytes from {asked} on with {answer:?}")]
     #[diagnostic(code(asmpatch::http::range))]
     Range {
@@ -110,23 +110,23 @@ pub enum HttpError {
         /// The Content-Range that came.
         answer: String,
     },
-    /// A web page in place of a file.
+    /// The server sent a web page instead of a file.
     #[error("{url} gives a web page, not a file")]
     #[diagnostic(code(asmpatch::http::html))]
     Html {
         /// The address, after redirects.
         url: String,
     },
-    /// More than any firmware.
+    /// The file is larger than any firmware.
     #[error("{url} has more than {limit} bytes")]
     #[diagnostic(code(asmpatch::http::too_large))]
     TooLarge {
         /// The address.
         url: String,
-        /// The most that is taken.
+        /// The most bytes that are accepted.
         limit: u64,
     },
-    /// The disk.
+    /// The file can't be written.
     #[error("cannot keep what arrives in {}{}", path.display(), disk_full(source))]
     #[diagnostic(code(asmpatch::http::write))]
     Write {
@@ -155,7 +155,7 @@ impl HttpError {
         matches!(self, Self::CutOff { .. } | Self::Timeout { .. } | Self::Range { .. })
     }
 
-    /// What an error before any answer comes down to. `received` bytes had arrived in earlier attempts.
+    /// Converts an error that came before any answer. `received` bytes had arrived in earlier attempts.
     pub(super) fn unanswered(url: &str, error: ureq::Error, limits: &Limits, received: u64) -> Self {
         use ureq::Error as E;
         let (address, reason) = (url.to_owned(), error.to_string());
@@ -177,7 +177,7 @@ impl HttpError {
         }
     }
 
-    /// What an error in the midst of an answer comes down to. `received` is what had arrived by then.
+    /// Converts an error that came during an answer. `received` bytes had arrived by then.
     pub(super) fn unfinished(
         url: &str,
         error: ureq::Error,
@@ -198,12 +198,12 @@ impl HttpError {
     }
 }
 
-/// The TLS failure that an I/O error wraps.
+/// Returns the TLS error that an I/O error wraps.
 fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
-/// Whether the other side closed the connection.
+/// Whether the server closed the connection.
 fn is_cut(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -214,8 +214,8 @@ fn is_cut(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the other side closed a new connection in the middle of the handshake. A connection that ends after it, but
-/// before the answer, has ureq's own words for it.
+/// Whether the server closed a new connection during the handshake. If a connection ends after the handshake but before
+/// the answer, ureq has its own error for it.
 fn is_cut_handshake(error: &io::Error) -> bool {
     is_cut(error) && error.get_ref().is_none()
 }

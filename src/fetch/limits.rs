@@ -1,23 +1,23 @@
-//! Bounds on a download.
+//! The limits on a download.
 
 use std::time::Duration;
 
-/// How long and how much a transfer may take.
+/// How long a transfer may take, and how much it may transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// The longest wait for a connection.
     pub connect: Duration,
     /// The longest silence of a server, before its answer and within it.
     pub silence: Duration,
-    /// The longest that a download may take as a whole, with all attempts and mirrors, however slowly bytes come.
+    /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
     pub deadline: Duration,
     /// The most redirects to follow.
     pub redirects: u32,
-    /// The most bytes to take.
+    /// The most bytes to accept.
     pub bytes: u64,
-    /// How often a transfer that is cut is taken up again before it fails.
+    /// How often an interrupted transfer is retried before it fails.
     pub retries: u32,
-    /// The pause before each of those, times its number.
+    /// The pause before each retry, multiplied by the retry's number.
     pub pause: Duration,
 }
 

@@ -13,13 +13,13 @@ use crate::file;
 use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
 
-/// The image that `download` fetches when none is named: the one that tinygrad's tools use.
+/// The image that `download` fetches by default: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";
 
-/// No manifest is longer, in bytes.
+/// The longest manifest that is read, in bytes.
 const MAX_MANIFEST_LEN: usize = 1 << 20;
 
-/// The manifests in the binary: name for messages, text.
+/// The embedded manifests: name for messages, text.
 const EMBEDDED: [(&str, &str); 2] = [
     ("firmware-manifests/231204.toml", include_str!("../../firmware-manifests/231204.toml")),
     ("firmware-manifests/240417.toml", include_str!("../../firmware-manifests/240417.toml")),
@@ -33,13 +33,13 @@ pub struct Manifest {
     pub id: String,
     /// The version in the image.
     pub version: FirmwareVersion,
-    /// The chip that it is for.
+    /// The chip that the image is for.
     pub chip: String,
     /// The file's length in bytes.
     pub size: u64,
-    /// The MD5, where the vendor or an older tool publishes one.
+    /// The MD5, if the vendor or an older tool publishes one.
     pub md5: Option<Md5Digest>,
-    /// The SHA-256: what decides whether bytes are this image.
+    /// The SHA-256, which decides whether bytes are this image.
     pub sha256: Sha256Digest,
     /// What a user should know about it.
     pub notes: Option<String>,
@@ -58,7 +58,7 @@ pub struct Mirror {
     pub member: Option<String>,
 }
 
-/// Why manifests can't be used.
+/// Reasons manifests can't be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ManifestError {
     /// A folder or file can't be read.
@@ -70,11 +70,11 @@ pub enum ManifestError {
         /// Why.
         source: io::Error,
     },
-    /// TOML that is no manifest.
+    /// The TOML is no manifest.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
-    /// Two manifests for the same thing.
+    /// Two manifests have the same id or digest.
     #[error("{second} repeats the {key} of {first}: {value}")]
     #[diagnostic(code(asmpatch::manifest::duplicate))]
     Duplicate {
@@ -82,12 +82,12 @@ pub enum ManifestError {
         key: &'static str,
         /// Its value.
         value: String,
-        /// The manifest that has it already.
+        /// The manifest that has it first.
         first: String,
         /// The one that repeats it.
         second: String,
     },
-    /// A value that no image can have.
+    /// No image can have this value.
     #[error("{origin}: {key} is {found}, expected {expected}")]
     #[diagnostic(code(asmpatch::manifest::value))]
     Value {
@@ -95,9 +95,9 @@ pub enum ManifestError {
         origin: String,
         /// Which key.
         key: &'static str,
-        /// Its value.
+        /// The value found.
         found: String,
-        /// What it may be.
+        /// The allowed values.
         expected: String,
     },
     /// No manifest has this id.
@@ -106,22 +106,22 @@ pub enum ManifestError {
     UnknownImage {
         /// What was asked for.
         id: String,
-        /// The ids that there are, with commas.
+        /// The known ids, separated by commas.
         known: String,
     },
 }
 
-/// The images that are known: those in the binary, and those in folders that the user names.
+/// The known images: the embedded ones, and those in folders that the user names.
 #[derive(Debug, Clone)]
 pub struct Manifests {
     by_id: BTreeMap<String, (String, Manifest)>,
 }
 
 impl Manifests {
-    /// The embedded manifests and those in `dirs`: every `.toml` file, in the order of their names.
+    /// Loads the embedded manifests and every `.toml` file in `dirs`, sorted by name.
     ///
     /// # Errors
-    /// [`ManifestError`]: unreadable folders, unknown keys, bad values, ids or digests that repeat.
+    /// [`ManifestError`]: unreadable folders, unknown keys, bad values, and repeated ids or digests.
     pub fn load(dirs: &[PathBuf]) -> Result<Self, ManifestError> {
         let mut manifests = Self { by_id: BTreeMap::new() };
         for (origin, text) in EMBEDDED {
@@ -163,10 +163,10 @@ impl Manifests {
         Ok(())
     }
 
-    /// The image with this id.
+    /// Returns the image with this id.
     ///
     /// # Errors
-    /// [`ManifestError::UnknownImage`], naming those that there are.
+    /// [`ManifestError::UnknownImage`], which lists the known ids.
     pub fn by_id(&self, id: &str) -> Result<&Manifest, ManifestError> {
         self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| ManifestError::UnknownImage {
             id: id.to_owned(),
@@ -174,12 +174,12 @@ impl Manifests {
         })
     }
 
-    /// The image with this SHA-256, if it is known.
+    /// Returns the image with this SHA-256, if it is known.
     pub fn by_sha256(&self, digest: &Sha256Digest) -> Option<&Manifest> {
         self.iter().find(|manifest| manifest.sha256 == *digest)
     }
 
-    /// All of them, by id.
+    /// Returns all images, by id.
     pub fn iter(&self) -> impl Iterator<Item = &Manifest> {
         self.by_id.values().map(|(_, manifest)| manifest)
     }

@@ -1,5 +1,7 @@
-//! Fetches known images. Manifests list them with their sources; a [`Fetcher`] brings one into the [`Cache`] from a mirror,
-//! a file or an address, and keeps nothing whose size and SHA-256 differ from the manifest's.
+//! Fetches known images.
+//!
+//! Manifests list the images with their sources. A [`Fetcher`] brings an image into the [`Cache`] from a mirror, a file
+//! or an address, and keeps nothing whose size and SHA-256 differ from the manifest's.
 
 mod acquire;
 mod archive;

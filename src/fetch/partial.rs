@@ -1,5 +1,5 @@
-//! A transfer that can be taken up again: the bytes so far, and the validator that tells whether the server still has
-//! the same file.
+//! A transfer that can be resumed: the bytes so far, and the validator that tells whether the server still has the same
+//! file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,14 +16,14 @@ use crate::interrupt::Interrupt;
 
 const PART: &str = "part";
 const STATE: &str = "toml";
-/// No state is longer, in bytes.
+/// The longest state file, in bytes.
 const MAX_STATE_LEN: usize = 1 << 16;
-/// How often a file that somebody else has is tried again.
+/// How often to try again to lock a file that another process holds.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What is on disk of a transfer: `KEY.part` with the bytes, `KEY.toml` with address and validator.
+/// The files of a transfer: `KEY.part` with the bytes, `KEY.toml` with address and validator.
 ///
-/// Without a validator nothing can be taken up again, and both files go when the value is dropped.
+/// Without a validator the transfer can't be resumed, and dropping the value removes both files.
 #[derive(Debug)]
 pub struct Partial {
     file: File,
@@ -33,22 +33,22 @@ pub struct Partial {
     state: State,
 }
 
-/// Where the bytes come from, and the server's name for that version of them.
+/// The address of the bytes, and the server's validator for that version of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct State {
     url: String,
-    /// A strong ETag, or a Last-Modified date: what If-Range takes (RFC 9110, 13.1.5).
+    /// A strong ETag, or a Last-Modified date, as If-Range takes it (RFC 9110, 13.1.5).
     validator: Option<String>,
 }
 
 impl Partial {
-    /// What there is of this address in a folder, which is made if it isn't there. Held by one process and one thread at a
-    /// time: another one waits here. What killed runs left and nobody can take up again is removed.
+    /// Opens the transfer of this address in a folder, which is created if missing. One thread of one process holds it
+    /// at a time; others wait here. Removes files of killed runs that nobody can resume.
     ///
     /// # Errors
-    /// Where folder or file can't be made or read; [`io::ErrorKind::Interrupted`] at Ctrl-C. A state file that makes no
-    /// sense starts over.
+    /// Fails if the folder or a file can't be created or read; [`io::ErrorKind::Interrupted`] on Ctrl-C. An invalid
+    /// state file makes the transfer start over.
     pub fn open(folder: &Path, url: &str, interrupt: Interrupt<'_>) -> io::Result<Self> {
         file::make_folder(folder)?;
         let key = &Sha256Digest::of(url.as_bytes()).to_string()[..16];
@@ -70,27 +70,27 @@ impl Partial {
         Ok(partial)
     }
 
-    /// How many bytes are there.
+    /// Returns how many bytes have arrived.
     pub fn received(&self) -> u64 {
         self.len
     }
 
-    /// Where the bytes are.
+    /// Returns the path of the bytes.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// From which byte a transfer can go on, and the validator to send with If-Range.
+    /// Returns the byte from which the transfer can resume, and the validator to send with If-Range.
     pub fn resume(&self) -> Option<(u64, &str)> {
         self.state.validator.as_deref().filter(|_| self.len > 0).map(|validator| (self.len, validator))
     }
 
-    /// Starts over, with the validator of the bytes to come.
+    /// Starts over, with the validator of the new bytes.
     ///
     /// # Errors
-    /// Where the files can't be written.
+    /// Fails if the files can't be written.
     pub fn restart(&mut self, validator: Option<String>) -> io::Result<()> {
-        // The old validator goes first: it must never stand beside other bytes than its own.
+        // Remove the old validator first: it must never stand beside bytes that are not its own.
         match fs::remove_file(&self.state_path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -106,14 +106,14 @@ impl Partial {
         Ok(())
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// Where the disk is full or fails; what is there stays as it was.
+    /// Fails if the disk is full or broken; the bytes from before stay.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let written = self.file.write_all(bytes);
         if written.is_err() {
-            // Part of them may have been written: the length must stay what the caller knows of.
+            // Some of them may have been written. Cut the file back to the length that the caller knows.
             self.file.set_len(self.len)?;
             self.file.seek(SeekFrom::End(0))?;
         } else {
@@ -122,10 +122,10 @@ impl Partial {
         written
     }
 
-    /// All the bytes, `limit` at most.
+    /// Returns all the bytes, `limit` at most.
     ///
     /// # Errors
-    /// Where the file can't be read.
+    /// Fails if the file can't be read.
     pub fn read_all(&mut self, limit: u64) -> io::Result<Vec<u8>> {
         self.file.rewind()?;
         let mut bytes = Vec::new();
@@ -133,7 +133,7 @@ impl Partial {
         Ok(bytes)
     }
 
-    /// Forgets everything: the transfer is done with, or its bytes are wrong.
+    /// Removes the files: the transfer is finished, or its bytes are wrong.
     pub fn discard(mut self) {
         self.state.validator = None;
     }
@@ -142,14 +142,14 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if self.resume().is_none() {
-            // Nothing is lost where this fails: the next open starts over.
+            // A failure here loses nothing: the next open starts over.
             let _ = fs::remove_file(&self.path);
             let _ = fs::remove_file(&self.state_path);
         }
     }
 }
 
-/// Opens the file and waits until nobody else has it. Who had it may have removed it in the end.
+/// Opens the file and waits until nobody else holds it. The previous holder may have removed it at its end.
 fn open_locked(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
     loop {
         match file::hold_own(path) {
@@ -159,7 +159,7 @@ fn open_locked(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
                 interrupt.check().map_err(|_| io::Error::from(io::ErrorKind::Interrupted))?;
                 thread::sleep(POLL);
             }
-            // A file system without locks: as many as come.
+            // On a file system without locks, several may hold the file.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return file::open_own(path),
             Err(error) => return Err(error),
         }
@@ -179,7 +179,8 @@ fn is_at(_file: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Removes bytes that have no validator beside them, unless somebody is at them: no later run can take them up.
+/// Removes bytes without a validator beside them, because no later run can resume them. Skips files that another
+/// process holds.
 fn remove_leftovers(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -188,7 +189,7 @@ fn remove_leftovers(folder: &Path) {
         if is_left
             && file::irregular(&path).is_none()
             && let Ok(_held) = file::hold(File::options().read(true), &path)
-            // Its owner may have written the validator meanwhile, and ended.
+            // Their owner may have written the validator in the meantime, and ended.
             && !path.with_extension(STATE).exists()
         {
             let _ = fs::remove_file(&path);
@@ -252,7 +253,7 @@ mod tests {
         partial.append(b"abc").unwrap();
         partial.restart(None).unwrap();
         partial.append(b"xyz").unwrap();
-        // Killed: nothing is dropped, the lock goes with the process.
+        // Imitate a killed process: nothing is dropped, and the lock goes with the process.
         let copy = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(folder.path()).unwrap().flatten() {
             fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();

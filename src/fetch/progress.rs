@@ -1,26 +1,26 @@
-//! What happens while an image is fetched.
+//! The events of fetching an image.
 
 use crate::progress::Progress;
 
-/// What happens while an image is fetched.
+/// An event of fetching an image.
 #[derive(Debug, Clone, Copy)]
 pub enum FetchEvent<'a> {
-    /// A transfer begins, or begins again.
+    /// A transfer begins or resumes.
     Begin {
-        /// The address, behind all redirects.
+        /// The address, after all redirects.
         url: &'a str,
-        /// Bytes that are there from an earlier attempt.
+        /// How many bytes an earlier attempt has left.
         already: u64,
-        /// The file's length in bytes, if the server tells.
+        /// The file's length in bytes, if the server tells it.
         total: Option<u64>,
     },
     /// This many more bytes are on disk.
     Advance(u64),
-    /// The transfer failed for this reason, and something else is tried: the next attempt, or the next mirror.
+    /// The transfer failed for this reason. The next attempt or the next mirror follows.
     Retry(&'a str),
-    /// The transfer has ended, well or not.
+    /// The transfer has ended, successfully or not.
     End,
 }
 
-/// Who is told of a fetch.
+/// Receives the events of a fetch.
 pub type FetchProgress<'p> = dyn for<'e> Progress<FetchEvent<'e>> + 'p;

@@ -1,4 +1,4 @@
-//! The proxy for an address, from the environment as curl reads it.
+//! Selects the proxy for an address from the environment, as curl does.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,15 @@ use ureq::http::Uri;
 
 use super::http_error::HttpError;
 
-/// Returns the proxy that `variable`, the environment, names for `uri`: `HTTPS_PROXY` or `HTTP_PROXY` by the scheme, else
-/// `ALL_PROXY`, in capitals or small letters; `None` for hosts that `NO_PROXY` lists and for this machine, whose loopback
-/// no proxy reaches. Where Windows has a proxy in its settings, that one replaces variables that aren't set.
+/// Returns the proxy that the environment, read through `variable`, names for `uri`.
+///
+/// `HTTPS_PROXY` or `HTTP_PROXY` applies by the scheme, otherwise `ALL_PROXY`, in upper or lower case. `None` for hosts
+/// that `NO_PROXY` lists and for this machine, whose loopback no proxy reaches. On Windows, the proxy in the system
+/// settings replaces variables that aren't set.
 ///
 /// # Errors
-/// [`HttpError::Proxy`]: the variable's value is not a proxy's address. Going past the proxy instead would tell the server
-/// who asks.
+/// [`HttpError::Proxy`] if the variable's value is not a proxy's address. Bypassing the proxy instead would show the
+/// server who asks.
 pub(super) fn proxy_for(uri: &Uri, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Proxy>, HttpError> {
     let set =
         |name: &str| variable(name).or_else(|| variable(&name.to_ascii_lowercase())).filter(|text| !text.is_empty());
@@ -35,7 +37,7 @@ fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Whether `list`, the value of `NO_PROXY`, covers a host: `*`, the host, a domain above it, its address or network.
+/// Whether `list`, the value of `NO_PROXY`, covers a host: `*`, the host, a parent domain, its address or its network.
 fn lists(list: &str, host: &str) -> bool {
     let address = host.parse::<IpAddr>().ok();
     let host = host.to_ascii_lowercase();
@@ -49,7 +51,7 @@ fn lists(list: &str, host: &str) -> bool {
     })
 }
 
-/// Whether `network`, as in `10.0.0.0/8` or `10.1.2.3`, holds an address.
+/// Whether `network`, such as `10.0.0.0/8` or `10.1.2.3`, contains an address.
 fn is_in_network(address: IpAddr, network: &str) -> bool {
     let (network, length) = network.split_once('/').unwrap_or((network, "128"));
     let (Ok(network), Ok(length)) = (network.parse(), length.parse::<u32>()) else { return false };

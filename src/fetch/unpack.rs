@@ -1,5 +1,5 @@
-//! The image in whatever was fetched: a bare image, a zip, an updater, or an updater in a zip. What is taken is
-//! verified: only bytes of the right size and SHA-256 come out.
+//! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
+//! bytes, with the right size and SHA-256.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -11,9 +11,9 @@ use super::updater::{self, EmbeddedImage, UpdaterError};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// So many images are described where the wanted one is not among them.
+/// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;
-/// A zip in a zip in a zip is no vendor's doing.
+/// How deep archives may nest. No vendor puts a zip in a zip in a zip.
 const MAX_DEPTH: u32 = 3;
 
 /// An image whose size and SHA-256 are those of its manifest.
@@ -24,40 +24,40 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// The image file.
+    /// Returns the image file's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The image file, for good.
+    /// Takes the image file's bytes.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Where it was found inside a larger file; `None` for a bare image.
+    /// Returns its place inside a larger file; `None` for a bare image.
     pub fn place(&self) -> Option<&str> {
         self.place.as_deref()
     }
 }
 
-/// Why what was fetched is not the image.
+/// Reasons the fetched file is not the image.
 #[derive(Debug, Error, Diagnostic)]
 pub enum UnpackError {
-    /// No bytes.
+    /// The file is empty.
     #[error("{origin} is empty")]
     #[diagnostic(code(asmpatch::fetch::empty))]
     Empty {
         /// What is empty.
         origin: String,
     },
-    /// A web page.
+    /// The file is a web page.
     #[error("{origin} is a web page, not firmware")]
     #[diagnostic(code(asmpatch::fetch::html))]
     Html {
         /// What was fetched.
         origin: String,
     },
-    /// The wrong length.
+    /// The file has the wrong length.
     #[error("{origin} has {found} bytes; image {id} has {expected}")]
     #[diagnostic(code(asmpatch::fetch::size))]
     Size {
@@ -70,7 +70,7 @@ pub enum UnpackError {
         /// The size that was found.
         found: u64,
     },
-    /// Another image that is known.
+    /// The file is another known image.
     #[error("{origin} is image {found}, not {id}")]
     #[diagnostic(code(asmpatch::fetch::other_image))]
     OtherImage {
@@ -81,15 +81,15 @@ pub enum UnpackError {
         /// The image that it is.
         found: String,
     },
-    /// The right length, the wrong bytes.
+    /// The file has the right length, but the wrong bytes.
     #[error("{} has the SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
     #[diagnostic(code(asmpatch::fetch::sha256))]
     Sha256(Box<Mismatch>),
-    /// The MD5 agrees, the SHA-256 does not.
+    /// The MD5 is right, the SHA-256 is wrong.
     #[error("{} has the right MD5 and the wrong SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
     #[diagnostic(code(asmpatch::fetch::md5_only))]
     Md5Only(Box<Mismatch>),
-    /// The archive gives nothing up.
+    /// The archive yields no image.
     #[error("cannot take an image from {origin}")]
     #[diagnostic(forward(source))]
     Archive {
@@ -98,7 +98,7 @@ pub enum UnpackError {
         /// Why.
         source: ArchiveError,
     },
-    /// The updater gives nothing up.
+    /// The updater yields no image.
     #[error("cannot take an image from {origin}")]
     #[diagnostic(forward(source))]
     Updater {
@@ -107,7 +107,7 @@ pub enum UnpackError {
         /// Why.
         source: UpdaterError,
     },
-    /// There are images, but not this one.
+    /// The file holds images, but not this one.
     #[error("{origin} does not hold image {id}; it holds {found}")]
     #[diagnostic(code(asmpatch::fetch::not_inside))]
     NotInside {
@@ -115,10 +115,10 @@ pub enum UnpackError {
         origin: String,
         /// The image that was asked for.
         id: String,
-        /// What is there.
+        /// The images that are there.
         found: String,
     },
-    /// Archives in archives.
+    /// Archives are nested too deep.
     #[error("{origin} is nested deeper than {MAX_DEPTH} archives")]
     #[diagnostic(code(asmpatch::fetch::nested))]
     Nested {
@@ -132,7 +132,7 @@ pub enum UnpackError {
 }
 
 impl UnpackError {
-    /// Whether the next file of the archive would end in the same way: the budget is spent, or the user wants to stop.
+    /// Whether the archive's next file would fail in the same way: the budget is spent, or the user wants to stop.
     fn ends_the_search(&self) -> bool {
         matches!(
             self,
@@ -143,7 +143,7 @@ impl UnpackError {
     }
 }
 
-/// Bytes that are not the image's.
+/// A file with the wrong bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mismatch {
     /// What was fetched.
@@ -156,14 +156,14 @@ pub struct Mismatch {
     pub found: Sha256Digest,
 }
 
-/// What to look for.
+/// The image to look for.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The image.
     pub manifest: &'a Manifest,
-    /// Its name in the outermost archive, where known.
+    /// Its name in the outermost archive, if known.
     pub member: Option<&'a str>,
-    /// The other images, to name what was found instead.
+    /// The known images, to name what was found instead.
     pub known: &'a Manifests,
 }
 
@@ -206,7 +206,7 @@ fn find(
 /// Checks size and digests.
 ///
 /// # Errors
-/// [`UnpackError`]: size first, then SHA-256, with its own error where the MD5 agrees.
+/// [`UnpackError`]: size first, then SHA-256, with a separate error if the MD5 is right.
 pub fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), UnpackError> {
     let Manifest { id, size, md5, sha256, .. } = wanted.manifest;
     let (origin, id, expected) = (origin.to_owned(), id.clone(), *sha256);
@@ -258,7 +258,8 @@ fn in_archive(
         match found {
             Ok(verified) => return Ok(verified),
             Err(error) if error.ends_the_search() => return Err(error),
-            // A forged or packed candidate says more than "not there"; a readme that is no image says nothing.
+            // A forged or packed candidate deserves its own error instead of "not there"; a readme that is no image
+            // does not.
             Err(error)
                 if !matches!(
                     error,
@@ -285,7 +286,7 @@ fn in_updater(
     budget: &mut Budget<'_>,
 ) -> Result<Verified, UnpackError> {
     let images = match updater::find_images(bytes, budget) {
-        // A self-extracting archive: the zip follows the program.
+        // A self-extracting archive has its zip after the program.
         Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
             return in_archive(origin, bytes, Wanted { member: None, ..wanted }, depth, budget);
         }
@@ -317,7 +318,7 @@ fn in_updater(
         .ok_or(not_inside)
 }
 
-/// Whether bytes begin like a web page.
+/// Whether the bytes begin like a web page.
 pub fn is_html(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
     let begins = |tag: &str| bytes.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()));

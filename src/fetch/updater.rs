@@ -1,5 +1,5 @@
-//! A vendor's Windows updater: a PE file with images somewhere inside, in a section, a resource, or behind the last
-//! section. Each is found by its container: length, magic, checksum and CRC all have to hold.
+//! Searches a vendor's Windows updater: a PE file with images in a section, a resource, or after the last section. An
+//! image is recognised by its container, whose length, magic, checksum and CRC must all be right.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ use super::budget::{Budget, MAX_SEARCHED};
 use crate::firmware::{Image, MAX_FILE_LEN};
 use crate::interrupt::Interrupted;
 
-/// So many parts are named where nothing was found in any.
+/// How many parts an error names if no image was found.
 const MAX_NAMED: usize = 16;
-/// Where the DOS header says where the PE signature is (PE format, "MS-DOS Stub").
+/// Offset of the PE signature's offset in the DOS header (PE format, "MS-DOS Stub").
 const PE_POINTER: usize = 0x3C;
-/// Before the COFF header.
+/// The signature before the COFF header.
 const PE_SIGNATURE: &[u8] = b"PE\0\0";
-/// Bytes of the COFF header; NumberOfSections and SizeOfOptionalHeader in it (PE format, "COFF File Header").
+/// Length of the COFF header in bytes; NumberOfSections and SizeOfOptionalHeader in it (PE format, "COFF File Header").
 const COFF_HEADER_LEN: usize = 20;
 const NUMBER_OF_SECTIONS: usize = 2;
 const SIZE_OF_OPTIONAL_HEADER: usize = 16;
-/// Bytes of a section's header, which begins with its name; SizeOfRawData and PointerToRawData in it (PE format, "Section
-/// Table").
+/// Length of a section's header in bytes, which begins with its name; SizeOfRawData and PointerToRawData in it (PE
+/// format, "Section Table").
 const SECTION_HEADER_LEN: usize = 40;
 const NAME_LEN: usize = 8;
 const SIZE_OF_RAW_DATA: usize = 16;
@@ -38,25 +38,25 @@ pub struct EmbeddedImage {
     pub image: Image,
 }
 
-/// Why nothing can be found in a file.
+/// Reasons no image can be found in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum UpdaterError {
     /// The headers are damaged.
     #[error("the file begins like a Windows program, but its headers do not parse: {0}")]
     #[diagnostic(code(asmpatch::updater::not_pe))]
     NotPe(&'static str),
-    /// No container anywhere.
+    /// The file holds no container.
     #[error(
         "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
     )]
     #[diagnostic(code(asmpatch::updater::no_image))]
     NoImage {
-        /// Bytes searched.
+        /// How many bytes were searched.
         searched: usize,
         /// The names of the parts that were searched.
         regions: String,
     },
-    /// More to search than any updater has.
+    /// The search would take more work than any updater needs.
     #[error("searching the updater takes more than {MAX_SEARCHED} bytes of work")]
     #[diagnostic(code(asmpatch::updater::endless))]
     Endless,
@@ -66,15 +66,15 @@ pub enum UpdaterError {
     Interrupted(#[from] Interrupted),
 }
 
-/// Whether bytes begin like a PE file.
+/// Whether the bytes begin like a PE file.
 pub fn is_pe(bytes: &[u8]) -> bool {
     bytes.starts_with(b"MZ")
 }
 
-/// Finds every image in a PE file, in the order of their offsets, at the expense of `budget`.
+/// Finds every image in a PE file, sorted by offset, and charges the work to `budget`.
 ///
 /// # Errors
-/// [`UpdaterError`], also where there is none.
+/// [`UpdaterError`], also if there is no image.
 pub fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, UpdaterError> {
     let regions = regions(bytes)?;
     let mut found = Vec::new();
@@ -95,7 +95,7 @@ pub fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<Embedded
     Ok(found)
 }
 
-/// The parts of a PE file that can hold data: its sections (resources are one of them) and the overlay.
+/// Returns the parts of a PE file that can hold data: its sections (resources are one of them) and the overlay.
 fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
     let (table, sections) = sections(bytes)?;
     let mut regions = Vec::new();
@@ -116,8 +116,8 @@ fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
     Ok(regions)
 }
 
-/// The headers of a PE file's sections, and where they are. A long name stays `/` and its place in the string table, which
-/// only object files have.
+/// Returns the headers of a PE file's sections, and the range of bytes that they occupy. A long name stays `/` and its
+/// offset in the string table, which only object files have.
 fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]), UpdaterError> {
     let truncated = || UpdaterError::NotPe("they are truncated");
     let at = word(bytes, PE_POINTER).ok_or_else(truncated)? as usize;
@@ -140,8 +140,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// Every container in a stretch of bytes, with its offset. Length and magic are looked at first because they cost
-/// nothing: of random data one place in 65,536 or so gets as far as its CRC.
+/// Finds every container in a range of bytes, with its offset. Length and magic are checked first because they are
+/// cheap: in random data, about one place in 65,536 gets as far as the CRC.
 fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, UpdaterError> {
     let mut spend = |bytes: usize| {
         budget.check()?;
@@ -187,7 +187,7 @@ pub(crate) mod tests {
         Budget::new(Interrupt::never())
     }
 
-    /// A PE32 file of two sections, `.text` and `.rsrc`, and an overlay.
+    /// Builds a PE32 file with two sections, `.text` and `.rsrc`, and an overlay.
     pub(crate) fn pe(text: &[u8], rsrc: &[u8], overlay: &[u8]) -> Vec<u8> {
         const PE_AT: u32 = 0x80;
         const DATA_AT: u32 = 0x400;
@@ -251,7 +251,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_name_that_points_past_four_gibibytes_is_a_name_on_every_processor() {
-        // "//" and six base64 digits: a place of up to 36 bits in a table of strings.
+        // "//" and six base64 digits: an offset of up to 36 bits into a string table.
         let mut file = pe(&[0; 64], &image(3).to_file(), &[]);
         file[0x80 + 24 + 224..][..8].copy_from_slice(b"//zzzzzz");
         let names: Vec<_> = regions(&file).unwrap().into_iter().map(|(name, _)| name).collect();
@@ -275,7 +275,7 @@ pub(crate) mod tests {
     #[test]
     fn sections_that_all_cover_the_same_bytes_are_not_searched_for_ever() {
         let mut file = pe(&[0; 64], &[0; 64], &[]);
-        // 65,535 sections, whose headers are the rest of the file: each claims a mebibyte of it.
+        // 65,535 sections, whose headers fill the rest of the file: each claims a mebibyte of it.
         file[0x86..0x88].copy_from_slice(&u16::MAX.to_le_bytes());
         let mut section = [0; 40];
         section[16..20].copy_from_slice(&(1u32 << 20).to_le_bytes());

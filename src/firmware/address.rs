@@ -11,7 +11,7 @@ use super::part::Part;
 pub const COMMON_LEN: u32 = 0x8000;
 /// Bytes in one bank, mapped at CPU address 0x8000. Source: read out of image 240417.
 pub const BANK_LEN: u32 = 0x7F6B;
-/// Where bank 1 begins in the body.
+/// Offset of bank 1 in the body.
 pub const BANK1_BODY_START: u32 = COMMON_LEN + BANK_LEN;
 /// The container's header: the body's length as a little-endian `u32`.
 const HEADER_LEN: u32 = 4;
@@ -28,7 +28,7 @@ pub struct BodyOffset(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlashAddress(pub u32);
 
-/// Which code an address means. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
+/// The code that an address refers to. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Bank {
     /// Below 0x8000: the same in both banks.
@@ -39,7 +39,7 @@ pub enum Bank {
     Bank1,
 }
 
-/// A place in code space: a bank and the CPU's 16-bit address in it.
+/// An address in code space: a bank and the CPU's 16-bit address in it.
 ///
 /// Written `c:0x2A0E`, `b0:0xE975` or `b1:0xC98D`. The constructor keeps bank and address consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +49,7 @@ pub struct CodeAddress {
 }
 
 impl CodeAddress {
-    /// The place, or `None` where no image byte can be: the common area ends at 0x7FFF, the banks at 0xFF6A.
+    /// Makes an address; `None` if no image byte can be there: the common area ends at 0x7FFF, the banks at 0xFF6A.
     pub const fn new(bank: Bank, addr: u16) -> Option<Self> {
         let inside = match bank {
             Bank::Common => (addr as u32) < COMMON_LEN,
@@ -58,7 +58,8 @@ impl CodeAddress {
         if inside { Some(Self { bank, addr }) } else { None }
     }
 
-    /// What the CPU fetches at `addr` while SFR 0x96 holds `selected`; `None` past the end of a bank.
+    /// Returns the address of the byte that the CPU fetches at `addr` while SFR 0x96 holds `selected`; `None` past the
+    /// end of a bank.
     pub const fn fetched(selected: u8, addr: u16) -> Option<Self> {
         if (addr as u32) < COMMON_LEN {
             Self::new(Bank::Common, addr)
@@ -79,7 +80,7 @@ impl CodeAddress {
         self.addr
     }
 
-    /// Where the byte stands in the body.
+    /// Returns the byte's offset in the body.
     pub const fn body_offset(self) -> BodyOffset {
         match self.bank {
             Bank::Common | Bank::Bank0 => BodyOffset(self.addr as u32),
@@ -87,19 +88,19 @@ impl CodeAddress {
         }
     }
 
-    /// Where the byte stands in the file.
+    /// Returns the byte's offset in the file.
     pub const fn file_offset(self) -> FileOffset {
         self.body_offset().file_offset()
     }
 }
 
 impl BodyOffset {
-    /// The same byte, counted from the start of the file.
+    /// Converts to an offset from the start of the file.
     pub const fn file_offset(self) -> FileOffset {
         FileOffset(self.0 + HEADER_LEN)
     }
 
-    /// The same byte as the CPU sees it; `None` past the end of bank 1.
+    /// Converts to the address that the CPU sees; `None` past the end of bank 1.
     pub const fn code_address(self) -> Option<CodeAddress> {
         if self.0 < COMMON_LEN {
             CodeAddress::new(Bank::Common, self.0 as u16)
@@ -114,7 +115,7 @@ impl BodyOffset {
 }
 
 impl FileOffset {
-    /// The same byte, counted from the start of the body; `None` in the header.
+    /// Converts to an offset from the start of the body; `None` in the header.
     pub const fn body_offset(self) -> Option<BodyOffset> {
         match self.0.checked_sub(HEADER_LEN) {
             Some(offset) => Some(BodyOffset(offset)),
@@ -124,7 +125,7 @@ impl FileOffset {
 }
 
 impl FileOffset {
-    /// Where the byte stands in the flash's first slot: part 1 holds file bytes up to 0xFEFF, part 2 the rest.
+    /// Converts to an address in the flash's first slot: part 1 holds file bytes up to 0xFEFF, part 2 the rest.
     pub const fn flash_address(self) -> FlashAddress {
         let (part, start) = if (self.0 as usize) < Part::One.max_len() {
             (Part::One, 0)
@@ -169,13 +170,13 @@ impl fmt::Display for CodeAddress {
     }
 }
 
-/// A text that is not a place in code space.
+/// Reasons a text is no code address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseCodeAddressError {
-    /// Not of the form `bank:address`.
+    /// The text is not of the form `bank:address`.
     #[error("{0:?} is not of the form c:0x2A0E, b0:0xE975 or b1:0xC98D")]
     Form(String),
-    /// A bank and an address that do not go together.
+    /// The address is outside its bank.
     #[error("{0:?} is outside its bank: c: reaches from 0x0000 to 0x7FFF, b0: and b1: from 0x8000 to 0xFF6A")]
     Outside(String),
 }

@@ -1,4 +1,4 @@
-//! Code as compilers and assemblers leave it, made into an image: raw bytes, Intel HEX, ELF.
+//! Makes an image from code as compilers and assemblers write it: raw bytes, Intel HEX, ELF.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::elf::from_elf_address;
 use super::elf_file::{ElfFileError, loaded_pieces};
 use super::image::{Image, ImageError, MIN_BODY_LEN};
 
-/// The form of a file with code.
+/// The format of a code file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -25,7 +25,7 @@ pub enum CodeFormat {
 }
 
 impl CodeFormat {
-    /// The form of a file, by its content.
+    /// Detects a file's format from its content.
     pub fn of(file: &[u8]) -> Self {
         if file.starts_with(b"\x7FELF") {
             Self::Elf
@@ -47,10 +47,10 @@ impl fmt::Display for CodeFormat {
     }
 }
 
-/// Why a file with code makes no image.
+/// Reasons a code file makes no image.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum CodeFileError {
-    /// It has its container.
+    /// The file is an image already.
     #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
     #[diagnostic(code(asmpatch::wrap::is_image))]
     IsImage,
@@ -67,11 +67,11 @@ pub enum CodeFileError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Intel HEX without its last record.
+    /// The Intel HEX has no end-of-file record.
     #[error("the Intel HEX has no end-of-file record")]
     #[diagnostic(code(asmpatch::wrap::hex_end))]
     HexEnd,
-    /// Code where no image byte can be.
+    /// The code is at an address that no image byte has.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
     #[diagnostic(code(asmpatch::wrap::outside))]
     Outside {
@@ -80,14 +80,14 @@ pub enum CodeFileError {
         /// Its length.
         len: usize,
     },
-    /// Two pieces on the same bytes.
+    /// Two pieces of code overlap.
     #[error("two pieces of the code are at {at}")]
     #[diagnostic(code(asmpatch::wrap::overlap))]
     Overlap {
         /// The first byte that both have.
         at: CodeAddress,
     },
-    /// No byte at the reset vector.
+    /// There is no code at the reset vector.
     #[error("there is no code at address 0, where the CPU starts")]
     #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
     NoResetVector,
@@ -97,9 +97,10 @@ pub enum CodeFileError {
     Image(#[from] ImageError),
 }
 
-/// An image of the code in a file. What lies between its pieces is 0, and so is what the shortest image needs after it.
+/// Makes an image from the code in a file. Gaps between its pieces are filled with 0, and so is the end of an image
+/// that would be too short.
 ///
-/// Addresses are the CPU's; 0x18000 and up is bank 1, as SDCC writes banked code.
+/// Addresses are the CPU's; 0x18000 and up means bank 1, as SDCC writes banked code.
 ///
 /// # Errors
 /// [`CodeFileError`].
@@ -128,11 +129,11 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
     Ok(Image::from_body(body.bytes)?)
 }
 
-/// A body that is filled piece by piece.
+/// A body that is being filled piece by piece.
 #[derive(Default)]
 struct Body {
     bytes: Vec<u8>,
-    /// Which bytes a piece has given; raw code gives all.
+    /// Which bytes a piece has filled. Raw code fills all of them.
     used: Option<Vec<bool>>,
 }
 
@@ -141,7 +142,7 @@ impl Body {
         self.used.as_ref().map_or(at < self.bytes.len(), |used| used.get(at) == Some(&true))
     }
 
-    /// Puts a piece where its address says.
+    /// Copies a piece to its address.
     fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), CodeFileError> {
         let outside = || CodeFileError::Outside { address, len: piece.len() };
         let place = |at: u64| from_elf_address(at, Bank::Common).ok_or_else(outside);
@@ -207,7 +208,7 @@ mod tests {
     fn the_same_code_raw_as_intel_hex_and_as_elf_makes_the_same_image() {
         let image = image_of_code(&code()).unwrap();
         assert_eq!((image.body(), CodeFormat::of(&code())), (code().as_slice(), CodeFormat::Raw));
-        // In any order, with the gap left out.
+        // The pieces in any order, with the gap left out.
         let text = hex(&[data(0x400, &code()[0x400..]), data(0, &code()[..3]), Record::EndOfFile]);
         assert_eq!((image_of_code(&text).as_ref(), CodeFormat::of(&text)), (Ok(&image), CodeFormat::IntelHex));
         let elf = image.to_elf();

@@ -14,7 +14,7 @@ const CHECKSUM_AT: usize = 0x7F;
 /// The checksum covers everything from here to the magic.
 const SUMMED_FROM: usize = 0x04;
 
-/// Which of the two blocks.
+/// Selects one of the two blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockIndex {
     /// Identity, strings, link flags.
@@ -24,10 +24,10 @@ pub enum BlockIndex {
 }
 
 impl BlockIndex {
-    /// Both, in order.
+    /// Both blocks, in order.
     pub const ALL: [Self; 2] = [Self::Zero, Self::One];
 
-    /// The block's number in E0 and E1.
+    /// Returns the block's number in E0 and E1.
     pub const fn number(self) -> u8 {
         match self {
             Self::Zero => 0,
@@ -35,7 +35,7 @@ impl BlockIndex {
         }
     }
 
-    /// The byte at 0x7E.
+    /// Returns the block's magic, the byte at 0x7E.
     pub const fn magic(self) -> u8 {
         match self {
             Self::Zero => 0x5A,
@@ -57,7 +57,7 @@ pub enum FieldKind {
 
 macro_rules! config_fields {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $at:literal, $len:literal, $kind:ident;)*) => {
-        /// A field of block 0, by name. Source: cyrozap's notes; the blocks that tinygrad's tool writes.
+        /// A field of block 0. Source: cyrozap's notes; the blocks that tinygrad's tool writes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ConfigField { $($(#[$doc])* $variant,)* }
 
@@ -65,22 +65,22 @@ macro_rules! config_fields {
             /// Every field, in the order of the block.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Its name in patch files and receipts.
+            /// Returns its name in patch files and receipts.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// Its place in the block.
+            /// Returns its place in the block.
             pub const fn range(self) -> std::ops::Range<usize> {
                 match self { $(Self::$variant => $at..$at + $len,)* }
             }
 
-            /// How its bytes are read.
+            /// Returns how its bytes are read.
             pub const fn kind(self) -> FieldKind {
                 match self { $(Self::$variant => FieldKind::$kind,)* }
             }
 
-            /// The field of this name.
+            /// Returns the field with this name.
             pub fn named(name: &str) -> Option<Self> {
                 match name { $($name => Some(Self::$variant),)* _ => None }
             }
@@ -89,7 +89,7 @@ macro_rules! config_fields {
 }
 
 config_fields! {
-    /// The unit's serial number: what tells two docks apart.
+    /// The unit's serial number, which tells two docks apart.
     Serial = "serial", 0x04, 20, Text;
     /// iManufacturer.
     Manufacturer = "manufacturer", 0x18, 36, Text;
@@ -105,7 +105,7 @@ config_fields! {
     ProductId = "product-id", 0x76, 2, U16;
     /// bcdDevice.
     DeviceRelease = "device-release", 0x78, 2, U16;
-    /// Link, PCIe and power flags, whose bits are not known.
+    /// Link, PCIe and power flags. The meaning of the bits is not known.
     Flags = "flags", 0x7A, 4, Bytes;
 }
 
@@ -116,19 +116,19 @@ pub struct ConfigBlock {
     bytes: [u8; CONFIG_BLOCK_LEN],
 }
 
-/// Why bytes are no configuration block.
+/// Reasons bytes are no configuration block, or a value does not fit one.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ConfigBlockError {
-    /// The wrong number of bytes.
+    /// The number of bytes is wrong.
     #[error("configuration block {} has {found} bytes, expected {CONFIG_BLOCK_LEN}", index.number())]
     #[diagnostic(code(asmpatch::config::length))]
     Length {
         /// Which block.
         index: BlockIndex,
-        /// Bytes found.
+        /// How many bytes were found.
         found: usize,
     },
-    /// The magic at 0x7E.
+    /// The magic at 0x7E is wrong.
     #[error(
         "configuration block {}: the magic at 0x7e is {found:#04x}, expected {:#04x}", index.number(), index.magic()
     )]
@@ -139,7 +139,7 @@ pub enum ConfigBlockError {
         /// The byte found.
         found: u8,
     },
-    /// The checksum at 0x7F.
+    /// The checksum at 0x7F is wrong.
     #[error(
         "configuration block {}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to {computed:#04x}",
         index.number()
@@ -150,10 +150,10 @@ pub enum ConfigBlockError {
         index: BlockIndex,
         /// The checksum in the block.
         found: u8,
-        /// The sum of its bytes.
+        /// The actual sum of its bytes.
         computed: u8,
     },
-    /// A text that does not fit its field.
+    /// The text does not fit the field.
     #[error("{text:?} does not fit the field `{}`: it holds at most {} ASCII characters", field.name(), field.range().len())]
     #[diagnostic(code(asmpatch::config::text))]
     Text {
@@ -162,7 +162,7 @@ pub enum ConfigBlockError {
         /// The text.
         text: String,
     },
-    /// A value of another kind than the field's.
+    /// The value has another kind than the field.
     #[error("the field `{}` takes {}", field.name(), field_kind_words(*field))]
     #[diagnostic(code(asmpatch::config::kind))]
     Kind {
@@ -198,12 +198,12 @@ impl ConfigBlock {
         Ok(Self { index, bytes })
     }
 
-    /// Which block this is.
+    /// Returns which block this is.
     pub const fn index(&self) -> BlockIndex {
         self.index
     }
 
-    /// The block as it stands in flash.
+    /// Returns the block as it is in flash.
     pub const fn bytes(&self) -> &[u8; CONFIG_BLOCK_LEN] {
         &self.bytes
     }
@@ -213,28 +213,28 @@ impl ConfigBlock {
         &self.bytes[field.range()]
     }
 
-    /// A text field without its padding. Bytes that are no printable ASCII show as U+FFFD.
+    /// Returns a text field without its padding. Bytes outside printable ASCII show as U+FFFD.
     pub fn text(&self, field: ConfigField) -> String {
         let bytes = self.field(field);
         let end = bytes.iter().position(|byte| matches!(byte, 0xFF | 0x00)).unwrap_or(bytes.len());
         bytes[..end].iter().map(|byte| if matches!(byte, 0x20..=0x7E) { *byte as char } else { '\u{FFFD}' }).collect()
     }
 
-    /// A 16-bit field's number.
+    /// Returns the number in a 16-bit field.
     pub fn number(&self, field: ConfigField) -> u16 {
         let bytes = self.field(field);
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
-    /// The identity that the unit enumerates with (block 0).
+    /// Returns the identity that the unit enumerates with (block 0).
     pub fn usb_id(&self) -> UsbId {
         UsbId { vendor: self.number(ConfigField::VendorId), product: self.number(ConfigField::ProductId) }
     }
 
-    /// Writes a text field, padded with 0xFF, and redoes the checksum.
+    /// Writes a text field, padded with 0xFF, and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Text`] where it does not fit, [`ConfigBlockError::Kind`] where the field is no text.
+    /// [`ConfigBlockError::Text`] if the text does not fit, [`ConfigBlockError::Kind`] if the field is not a text.
     pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), ConfigBlockError> {
         if field.kind() != FieldKind::Text {
             return Err(ConfigBlockError::Kind { field });
@@ -250,10 +250,10 @@ impl ConfigBlock {
         Ok(())
     }
 
-    /// Writes a 16-bit field and redoes the checksum.
+    /// Writes a 16-bit field and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Kind`] where the field is no number.
+    /// [`ConfigBlockError::Kind`] if the field is not a number.
     pub fn set_number(&mut self, field: ConfigField, value: u16) -> Result<(), ConfigBlockError> {
         if field.kind() != FieldKind::U16 {
             return Err(ConfigBlockError::Kind { field });
@@ -263,10 +263,10 @@ impl ConfigBlock {
         Ok(())
     }
 
-    /// Writes all bytes of a field whose structure is not known, and redoes the checksum.
+    /// Writes all bytes of a field whose structure is not known, and recomputes the checksum.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Kind`] where the field is a text or a number, or has another length.
+    /// [`ConfigBlockError::Kind`] if the field is a text or a number, or has another length.
     pub fn set_bytes(&mut self, field: ConfigField, bytes: &[u8]) -> Result<(), ConfigBlockError> {
         if field.kind() != FieldKind::Bytes || bytes.len() != field.range().len() {
             return Err(ConfigBlockError::Kind { field });
@@ -276,11 +276,11 @@ impl ConfigBlock {
         Ok(())
     }
 
-    /// Gives block 0 the chip maker's IDs and names: the fields that a patched identity takes from it. Serial number,
-    /// release and flags stay. What an enclosure's maker had put into these fields, only a backup knows.
+    /// Gives block 0 the chip maker's IDs and names, in place of those that a patched identity has changed. Serial
+    /// number, release and flags stay. Only a backup knows an enclosure maker's own values.
     ///
     /// # Errors
-    /// None: every value fits its field, as a test sees.
+    /// None: every value fits its field, as a test checks.
     pub fn set_stock_identity(&mut self) -> Result<(), ConfigBlockError> {
         self.set_text(ConfigField::Manufacturer, "ASMedia")?;
         self.set_text(ConfigField::T10Vendor, "ASMedia")?;
@@ -307,7 +307,7 @@ fn checksum(bytes: &[u8; CONFIG_BLOCK_LEN]) -> u8 {
 
 /// The two blocks that tinygrad's tool writes to every unit.
 ///
-/// They give every unit the same serial number and one maker's USB4 identity, so they serve only where a unit has no
+/// They give every unit the same serial number and one maker's USB4 identity, so use them only if a unit has no
 /// readable blocks of its own. Source: the reference page's listing of that tool.
 pub fn known_blocks() -> [ConfigBlock; 2] {
     [(BlockIndex::Zero, KNOWN_BLOCK_0), (BlockIndex::One, KNOWN_BLOCK_1)]

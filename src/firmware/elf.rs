@@ -1,8 +1,8 @@
-//! An image as an ELF file, for `readelf`, `objdump` and disassemblers.
+//! Writes an image as an ELF file, for `readelf`, `objdump` and disassemblers.
 //!
-//! The two banks share their CPU addresses, and ELF has no banks. SDCC's convention for banked code serves: the bank's
-//! number stands in bits 16 to 23 of the address, so bank 1 begins at 0x18000; the common area and bank 0 stand where
-//! the CPU sees them.
+//! The two banks share their CPU addresses, and ELF has no banks. The file follows SDCC's convention for banked code:
+//! bits 16 to 23 of the address hold the bank's number, so bank 1 begins at 0x18000. The common area and bank 0 keep
+//! their CPU addresses.
 
 use object::Endianness;
 use object::elf::{
@@ -15,7 +15,7 @@ use super::image::Image;
 use super::map::{Area, AreaKind};
 use super::routines::known_routines;
 
-/// An address in ELF: the CPU's, with 1 in bits 16 to 23 for bank 1.
+/// Returns the ELF address: the CPU's, with 1 in bits 16 to 23 for bank 1.
 pub fn elf_address(code: CodeAddress) -> u32 {
     match code.bank() {
         Bank::Common | Bank::Bank0 => u32::from(code.addr()),
@@ -23,7 +23,7 @@ pub fn elf_address(code: CodeAddress) -> u32 {
     }
 }
 
-/// The place that an ELF address means. Addresses from 0x8000 to 0xFFFF are those of `bank`.
+/// Returns the code address of an ELF address. Addresses from 0x8000 to 0xFFFF belong to `bank`.
 pub fn from_elf_address(address: u64, bank: Bank) -> Option<CodeAddress> {
     let addr = (address & 0xFFFF) as u16;
     match address >> 16 {
@@ -36,8 +36,8 @@ pub fn from_elf_address(address: u64, bank: Bank) -> Option<CodeAddress> {
 }
 
 impl Image {
-    /// An ELF32 executable for EM_8051, little-endian: the common area and both banks as sections and segments, the
-    /// known routines as symbols.
+    /// Formats the image as an ELF32 executable for EM_8051, little-endian. The common area and both banks become
+    /// sections and segments, the known routines become symbols.
     pub fn to_elf(&self) -> Vec<u8> {
         write(self).expect("three sections and a few dozen symbols are far below ELF's limits")
     }

@@ -1,7 +1,7 @@
-//! ELF files of 8051 code, read: what they load, and where.
+//! Reads ELF files of 8051 code: what they load, and where.
 //!
-//! SDCC's linker for the 8051 writes Intel HEX; `objcopy` makes an ELF of it, which has sections and no segments:
-//! both are read here.
+//! SDCC's linker for the 8051 writes Intel HEX. `objcopy` turns it into an ELF file with sections and no segments. This
+//! module reads ELF files of both kinds.
 
 use goblin::elf::Elf;
 use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
@@ -11,17 +11,17 @@ use goblin::elf::sym::STT_NOTYPE;
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// Why an ELF file loads nothing.
+/// Reasons an ELF file loads nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ElfFileError {
-    /// No ELF, or a damaged one.
+    /// The file is not ELF, or damaged.
     #[error("this is no readable ELF file: {reason}")]
     #[diagnostic(code(asmpatch::elf::malformed))]
     Malformed {
-        /// What goblin says.
+        /// goblin's error.
         reason: String,
     },
-    /// For another machine.
+    /// The file is for another machine.
     #[error(
         "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
     )]
@@ -32,33 +32,33 @@ pub enum ElfFileError {
         /// Class and byte order, for people.
         class: String,
     },
-    /// Not linked.
+    /// The file is not linked.
     #[error("section {section} holds relocations")]
     #[diagnostic(code(asmpatch::elf::relocations))]
     Relocations {
         /// The section's index.
         section: usize,
     },
-    /// A segment or section past the end of the file.
+    /// A segment or section lies past the end of the file.
     #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
     #[diagnostic(code(asmpatch::elf::truncated))]
     Truncated {
         /// The address.
         address: u64,
-        /// Where they should begin.
+        /// The file offset where it should begin.
         offset: u64,
-        /// Where they should end.
+        /// The file offset where it should end.
         end: u64,
         /// The file's length.
         len: usize,
     },
-    /// Nothing to load.
+    /// The file has nothing to load.
     #[error("there is nothing to load in it")]
     #[diagnostic(code(asmpatch::elf::empty))]
     Empty,
 }
 
-/// What an ELF file has to load: address and bytes, in the file's order, without empty pieces.
+/// Returns what an ELF file loads: address and bytes, in the file's order, without empty pieces.
 ///
 /// # Errors
 /// [`ElfFileError`].
@@ -69,7 +69,7 @@ pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
 
 fn parsed(file: &[u8]) -> Result<Elf<'_>, ElfFileError> {
     let malformed = |error: goblin::error::Error| ElfFileError::Malformed { reason: error.to_string() };
-    // The header first: a file for another machine is that, whatever else goblin makes of it.
+    // Parse the header first, so that a file for another machine gets that error, whatever else goblin finds wrong.
     let header = Elf::parse_header(file).map_err(malformed)?;
     let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
     if header.e_machine != EM_8051 || header.e_ident[4] != ELFCLASS32 || !little_endian {
@@ -80,10 +80,10 @@ fn parsed(file: &[u8]) -> Result<Elf<'_>, ElfFileError> {
     Elf::parse(file).map_err(malformed)
 }
 
-/// A function in an ELF file's symbol table: address, length in bytes (0 where it isn't said), name.
+/// A function in an ELF file's symbol table: address, length in bytes (0 if it isn't given), name.
 pub type ElfFunction<'a> = (u64, u64, &'a str);
 
-/// What an ELF file of 8051 code calls a function, and what else stands in a section of code with a name.
+/// Returns the functions in an ELF file of 8051 code, and other named symbols in its code sections.
 ///
 /// # Errors
 /// [`ElfFileError::Malformed`] and [`ElfFileError::Machine`].

@@ -1,4 +1,4 @@
-//! Who a unit says it is: VID:PID, and the state that follows from it.
+//! A unit's identity: VID:PID, and the state that its descriptors show.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,12 +15,11 @@ pub struct UsbId {
 }
 
 impl UsbId {
-    /// What a patched unit and tinygrad's open firmware enumerate as.
+    /// The ID of a patched unit and of tinygrad's open firmware.
     pub const PATCHED: Self = Self { vendor: 0xADD1, product: 0x0001 };
-    /// What the boot loader in the chip's ROM enumerates as where the configuration block is lost; some stock units do
-    /// too.
+    /// The ID of the boot loader in the chip's ROM if the configuration block is lost; some stock units have it too.
     pub const BOOT_LOADER: Self = Self { vendor: 0x174C, product: 0x2463 };
-    /// What most stock units enumerate as.
+    /// The ID of most stock units.
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 }
 
@@ -30,7 +29,7 @@ impl fmt::Display for UsbId {
     }
 }
 
-/// Text that is no USB ID.
+/// The text is no USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is no USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
 pub struct ParseUsbIdError(pub String);
@@ -70,12 +69,12 @@ pub type InterfaceClass = (u8, u8, u8);
 pub const BULK_ONLY_CLASS: InterfaceClass = (0x08, 0x06, 0x50);
 /// Mass storage, SCSI transparent command set, UAS.
 pub const UAS_CLASS: InterfaceClass = (0x08, 0x06, 0x62);
-/// The open firmware's: vendor-specific.
+/// The open firmware's class: vendor-specific.
 pub const VENDOR_CLASS: InterfaceClass = (0xFF, 0xFF, 0xFF);
 
-/// The classes of interface 0's alternate settings, in a configuration descriptor with all that follows it.
+/// Returns the classes of interface 0's alternate settings, from a configuration descriptor with all that follows it.
 ///
-/// A descriptor that claims less than its header, or more than there is, ends the list.
+/// The list ends at a descriptor that claims less than its header, or more bytes than there are.
 pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
     const INTERFACE: u8 = 4;
     let mut classes = Vec::new();
@@ -93,9 +92,9 @@ pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
     classes
 }
 
-/// What runs on a unit, as far as its descriptors tell.
+/// What runs on a unit, as far as its descriptors show.
 ///
-/// VID:PID tells nothing of it: the boot loader shows the identity of the configuration block where that is whole, and
+/// VID:PID does not show it: the boot loader uses the identity in the configuration block if the block is valid, and
 /// stock, patched and open firmware run under each other's identities. Source: openpilot's flasher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -103,16 +102,17 @@ pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
 pub enum BridgeState {
     /// The vendor's firmware, patched or not.
     Vendor,
-    /// tinygrad's own firmware: control requests in place of SCSI.
+    /// tinygrad's own firmware: control requests instead of SCSI.
     OpenFirmware,
     /// The boot loader in ROM: the flash holds no image that passes its checks.
     BootLoader,
 }
 
 impl BridgeState {
-    /// The state that the alternate settings of interface 0 tell, and the product string where they tell nothing.
+    /// Determines the state from the alternate settings of interface 0, or from the product string if they don't show
+    /// it.
     ///
-    /// The boot loader has Bulk-Only alone, the vendor's firmware UAS beside it, the open firmware a vendor-specific
+    /// The boot loader offers only Bulk-Only, the vendor's firmware also UAS, the open firmware a vendor-specific
     /// class.
     pub fn from_interface(alternates: &[InterfaceClass], product: &str) -> Self {
         let is_open = |(class, ..): &InterfaceClass| *class == VENDOR_CLASS.0;
@@ -126,7 +126,7 @@ impl BridgeState {
     }
 }
 
-/// The build that the open firmware names in its product string: `v0.1`, or the commit as in `c5e2090a-CLEAN`. Source:
+/// Returns the build in the open firmware's product string: `v0.1`, or the commit, such as `c5e2090a-CLEAN`. Source:
 /// the open firmware's descriptors.
 pub fn open_build(product: &str) -> Option<&str> {
     product.strip_prefix("custom").map(str::trim)

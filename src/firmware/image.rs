@@ -14,7 +14,7 @@ pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - HEADER_LEN - TRAILER_LEN;
 /// The longest image file: the two parts in flash hold 0xFF00 and 0x10000 bytes.
 pub const MAX_FILE_LEN: usize = 0x1FF00;
 const HEADER_LEN: usize = 4;
-/// The shortest body that is taken: it holds the version.
+/// The shortest body that is accepted: long enough to hold the version.
 pub(super) const MIN_BODY_LEN: usize = VERSION_AT + 6;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
 const MAGIC: u8 = 0xA5;
@@ -36,10 +36,10 @@ pub struct ZeroRun {
     pub len: u32,
 }
 
-/// Why bytes are no image. Offsets are in the file.
+/// Reasons bytes are no image. Offsets are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ImageError {
-    /// Nothing there.
+    /// The file is empty.
     #[error("the image is empty: expected a container of at least {} bytes", HEADER_LEN + TRAILER_LEN + 1)]
     #[diagnostic(code(asmpatch::image::empty))]
     Empty,
@@ -49,14 +49,14 @@ pub enum ImageError {
     )]
     #[diagnostic(code(asmpatch::image::length))]
     Length {
-        /// The body's length by the header.
+        /// The body's length according to the header.
         field: u32,
-        /// The file's length that follows from it.
+        /// The file's length according to the header.
         expected: u64,
-        /// The file's length.
+        /// The file's actual length.
         found: usize,
     },
-    /// Longer than the flash has room for.
+    /// The file is longer than the flash has room for.
     #[error("the file has {found} bytes; the two parts in flash hold at most {max}")]
     #[diagnostic(code(asmpatch::image::oversized))]
     Oversized {
@@ -65,38 +65,38 @@ pub enum ImageError {
         /// The most that fits.
         max: usize,
     },
-    /// Not the ASM2464's magic.
+    /// The magic is not the ASM2464's.
     #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
     #[diagnostic(code(asmpatch::image::magic))]
     Magic {
-        /// Where the magic stands.
+        /// Where the magic is.
         offset: u32,
         /// The byte there.
         found: u8,
     },
-    /// The byte sum is wrong.
+    /// The byte sum does not match.
     #[error("the checksum at file offset {offset:#x} is {found:#04x}, the body's bytes sum to {computed:#04x}")]
     #[diagnostic(code(asmpatch::image::checksum))]
     Checksum {
-        /// Where the checksum stands.
+        /// Where the checksum is.
         offset: u32,
         /// The checksum in the file.
         found: u8,
         /// The checksum of the body.
         computed: u8,
     },
-    /// The CRC is wrong.
+    /// The CRC does not match.
     #[error("the CRC-32 at file offset {offset:#x} is {found:#010x}, the body's is {computed:#010x}")]
     #[diagnostic(code(asmpatch::image::crc))]
     Crc {
-        /// Where the CRC stands.
+        /// Where the CRC is.
         offset: u32,
         /// The CRC in the file.
         found: u32,
         /// The CRC of the body.
         computed: u32,
     },
-    /// Too short to hold a version.
+    /// The body is too short to hold a version.
     #[error("the body has {found} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
     #[diagnostic(code(asmpatch::image::short_body))]
     ShortBody {
@@ -106,10 +106,10 @@ pub enum ImageError {
 }
 
 impl Image {
-    /// Checks a container and takes its body.
+    /// Parses a file and checks its container.
     ///
     /// # Errors
-    /// Each field that is wrong has its own [`ImageError`]; length is checked first, then magic, checksum, CRC.
+    /// Each wrong field has its own [`ImageError`]. Length is checked first, then magic, checksum and CRC.
     pub fn parse(file: &[u8]) -> Result<Self, ImageError> {
         let Some(header) = file.first_chunk::<HEADER_LEN>() else {
             return Err(if file.is_empty() {
@@ -145,7 +145,7 @@ impl Image {
         Self::from_body(body.to_vec())
     }
 
-    /// An image of this body; [`Image::to_file`] gives it its container.
+    /// Makes an image with this body; [`Image::to_file`] adds the container.
     ///
     /// # Errors
     /// [`ImageError::ShortBody`] and [`ImageError::Oversized`].
@@ -160,12 +160,12 @@ impl Image {
         Ok(Self { body })
     }
 
-    /// The code.
+    /// Returns the body.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// The file: header, body, and a trailer with checksum and CRC of the body as it is now.
+    /// Formats the file: header, body, and a trailer with checksum and CRC of the present body.
     pub fn to_file(&self) -> Vec<u8> {
         let mut file = Vec::with_capacity(self.file_len());
         // from_body bounds the length far below u32::MAX.
@@ -177,29 +177,29 @@ impl Image {
         file
     }
 
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     pub fn file_len(&self) -> usize {
         HEADER_LEN + self.body.len() + TRAILER_LEN
     }
 
-    /// The file's SHA-256.
+    /// Returns the file's SHA-256.
     pub fn sha256(&self) -> [u8; 32] {
         Sha256::digest(self.to_file()).into()
     }
 
-    /// The version at CPU address 0x0200.
+    /// Returns the version at CPU address 0x0200.
     pub fn version(&self) -> FirmwareVersion {
         let mut bytes = [0; 6];
         bytes.copy_from_slice(&self.body[VERSION_AT..VERSION_AT + 6]);
         FirmwareVersion(bytes)
     }
 
-    /// The byte at a place in code; `None` past the body's end.
+    /// Returns the byte at a code address; `None` past the body's end.
     pub fn code(&self, at: CodeAddress) -> Option<u8> {
         self.body.get(at.body_offset().0 as usize).copied()
     }
 
-    /// Replaces the bytes at a body offset. `false`, and nothing changed, where they do not fit in the body.
+    /// Replaces the bytes at a body offset. Returns `false`, and changes nothing, if they do not fit in the body.
     #[must_use]
     pub fn replace(&mut self, at: BodyOffset, new: &[u8]) -> bool {
         let start = at.0 as usize;
@@ -212,7 +212,7 @@ impl Image {
         }
     }
 
-    /// The runs of at least `min_len` zero bytes in one bank: room for new code.
+    /// Returns the runs of at least `min_len` zero bytes in one bank: room for new code.
     pub fn zero_runs(&self, bank: Bank, min_len: u32) -> Vec<ZeroRun> {
         let mut runs = Vec::new();
         let mut run: Option<ZeroRun> = None;
@@ -230,7 +230,7 @@ impl Image {
         runs
     }
 
-    /// Where the trailer begins in the file.
+    /// Returns the trailer's offset in the file.
     pub fn trailer_offset(&self) -> FileOffset {
         FileOffset((HEADER_LEN + self.body.len()) as u32)
     }
@@ -262,7 +262,7 @@ mod tests {
         assert!(matches!(broken(end - 6), ImageError::Magic { found: 0xA4, .. }));
         assert!(matches!(broken(end - 5), ImageError::Checksum { .. }));
         assert!(matches!(broken(end - 1), ImageError::Crc { .. }));
-        // Two bytes that swap keep the sum: only the CRC sees them.
+        // Two swapped bytes keep the sum, so only the CRC detects them.
         let mut swapped = good.clone();
         swapped.swap(100, 200);
         assert_ne!(swapped, good);

@@ -1,12 +1,12 @@
-//! Where everything in an image stands: in the file, in flash, in code, and where there is room.
+//! The map of an image: its areas in the file, in flash and in code, with free space.
 
 use super::address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset};
 use super::image::{Image, ZeroRun};
 
-/// A stretch of an image file.
+/// An area of an image file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Area {
-    /// What it is.
+    /// What the area holds.
     pub kind: AreaKind,
     /// Its first byte in the file.
     pub start: FileOffset,
@@ -16,7 +16,7 @@ pub struct Area {
     pub free: Vec<ZeroRun>,
 }
 
-/// What a stretch of an image file holds.
+/// The content of an area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AreaKind {
     /// The body's length.
@@ -30,7 +30,7 @@ pub enum AreaKind {
 }
 
 impl Area {
-    /// The first and the last place in code; `None` where it is no code.
+    /// Returns the first and the last code address; `None` if the area is no code.
     pub fn code(&self) -> Option<(CodeAddress, CodeAddress)> {
         let last = FileOffset(self.start.0 + self.len.checked_sub(1)?);
         match self.kind {
@@ -41,7 +41,7 @@ impl Area {
 }
 
 impl Image {
-    /// The image's areas in the order of the file, each with its runs of at least `min_free` zero bytes.
+    /// Returns the image's areas in file order, each with its runs of at least `min_free` zero bytes.
     pub fn map(&self, min_free: u32) -> Vec<Area> {
         let body_len = self.body().len() as u32;
         let trailer = self.trailer_offset();

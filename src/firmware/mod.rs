@@ -1,4 +1,4 @@
-//! The firmware as bytes: the vendor's container, its banks, the configuration blocks, the identities.
+//! Firmware as bytes: the vendor's container, its banks, the configuration blocks, the identities.
 //!
 //! Everything here is pure: bytes in, values or a typed error out.
 

@@ -1,11 +1,11 @@
-//! The two parts of an image in flash.
+//! The two parts in which the flash holds an image.
 
 use super::address::FlashAddress;
 
-/// Where the file is split between the two parts of the flash. Source: tinygrad's tools; E3's handler in 240417.
+/// The file offset at which the file is split into two parts. Source: tinygrad's tools; E3's handler in 240417.
 const PART_SPLIT: usize = 0xFF00;
 
-/// Which of the flash's two parts of an image.
+/// Selects one of the two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Part {
     /// File bytes 0x0000 to 0xFEFF, at flash address 0x000100; E2 and E3 with mode 0x50.
@@ -18,7 +18,7 @@ impl Part {
     /// Both parts, in the order in which they are written.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
-    /// The mode byte that selects this part of the first slot in E2 and E3.
+    /// Returns the mode byte that selects this part of the first slot in E2 and E3.
     pub const fn mode(self) -> u8 {
         match self {
             Self::One => 0x50,
@@ -26,7 +26,7 @@ impl Part {
         }
     }
 
-    /// Where the part begins in flash. Source: E2's and E3's handlers in image 240417.
+    /// Returns the part's address in flash. Source: E2's and E3's handlers in image 240417.
     pub const fn flash_address(self) -> FlashAddress {
         match self {
             Self::One => FlashAddress(0x00_0100),
@@ -34,7 +34,7 @@ impl Part {
         }
     }
 
-    /// The most bytes that E3 takes for this part. Source: E3's handler in image 240417.
+    /// Returns the most bytes that E3 accepts for this part. Source: E3's handler in image 240417.
     pub const fn max_len(self) -> usize {
         match self {
             Self::One => PART_SPLIT,
@@ -42,7 +42,7 @@ impl Part {
         }
     }
 
-    /// The part's share of an image file.
+    /// Returns the part's share of an image file.
     pub fn of(self, file: &[u8]) -> &[u8] {
         let split = file.len().min(PART_SPLIT);
         match self {

@@ -1,4 +1,4 @@
-//! Routines whose place and purpose are known: names for disassembly and for an ELF's symbols.
+//! Known routines: names for disassembly and for an ELF file's symbols.
 
 use super::address::{Bank, CodeAddress};
 use super::version::FirmwareVersion;
@@ -6,9 +6,9 @@ use super::version::FirmwareVersion;
 /// A routine's entry point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Routine {
-    /// Where it begins.
+    /// Its first address.
     pub at: CodeAddress,
-    /// A name that assemblers and ELF tools take.
+    /// A name that assemblers and ELF tools accept.
     pub name: &'static str,
     /// What it does, in a few words.
     pub what: &'static str,
@@ -21,7 +21,8 @@ const fn routine(bank: Bank, addr: u16, name: &'static str, what: &'static str) 
     }
 }
 
-/// In 240417 (read out of its code) and, at the same addresses, in the practice image (its `map.inc`). By address.
+/// Routines of 240417 (read out of its code) and, at the same addresses, of the practice image (its `map.inc`). By
+/// address.
 const ROUTINES: &[Routine] = &[
     routine(Bank::Common, 0x0000, "reset_vector", "start-up"),
     routine(Bank::Common, 0x0003, "external0_vector", "external interrupt 0"),
@@ -61,8 +62,8 @@ const ROUTINES: &[Routine] = &[
     routine(Bank::Bank1, 0xEC9B, "e6_nvme_admin", "E6"),
 ];
 
-/// The routines that are known in an image of this version. Other versions have them too, but not where they stand
-/// here.
+/// Returns the known routines of an image of this version. Other versions have these routines too, but at other
+/// addresses.
 pub fn known_routines(version: FirmwareVersion) -> impl Iterator<Item = Routine> {
     let known: &[Routine] = match version.0 {
         [0x24, 0x04, 0x17, 0x85, 0x00, 0x00] | [0x26, 0x11, 0x21, 0x00, 0x00, _] => ROUTINES,

@@ -12,13 +12,13 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FirmwareVersion(pub [u8; 6]);
 
-/// Text that is no version.
+/// The text is no version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("version {0:?} is not of the form 240417.85.00.00")]
 pub struct ParseVersionError(String);
 
 impl FirmwareVersion {
-    /// The last three bytes: the chip maker's line (85 00 00), or one of an enclosure maker.
+    /// Returns the last three bytes, the version's line: the chip maker's (85 00 00), or an enclosure maker's.
     pub const fn line(self) -> [u8; 3] {
         let [.., a, b, c] = self.0;
         [a, b, c]

@@ -1,4 +1,4 @@
-//! What the CPU core works on: its registers, XDATA as the machine around it has it, and code.
+//! The memories that the CPU core accesses: registers, XDATA as the machine around it maps it, and code.
 
 use i8051::{CpuContext, MemoryMapper};
 

@@ -1,4 +1,4 @@
-//! Code as the CPU fetches it: 64 KiB for each value of SFR 0x96.
+//! Code as the CPU fetches it: 64 KiB for each bank that SFR 0x96 selects.
 
 use i8051::{CpuView, ReadOnlyMemoryMapper};
 
@@ -8,19 +8,19 @@ const SPACE: usize = 0x1_0000;
 
 /// An image's body, laid out so that a fetch is one index: `bank << 16 | address`.
 ///
-/// The common area stands in both halves, because a fetch below 0x8000 does not depend on the bank.
+/// Both halves contain the common area, because a fetch below 0x8000 does not depend on the bank.
 #[derive(Clone)]
 pub struct CodeSpace {
     bytes: Box<[u8; 2 * SPACE]>,
 }
 
 impl CodeSpace {
-    /// The code of an image.
+    /// Lays out the code of an image.
     pub fn new(image: &Image) -> Self {
         Self::from_body(image.body())
     }
 
-    /// The code of a body: common area, bank 0, bank 1. Bytes past the end of bank 1 are left out.
+    /// Lays out the code of a body: common area, bank 0, bank 1. Ignores bytes past the end of bank 1.
     pub fn from_body(body: &[u8]) -> Self {
         let mut bytes = Box::new([0; 2 * SPACE]);
         for (offset, byte) in body.iter().enumerate() {
@@ -40,7 +40,7 @@ impl CodeSpace {
         Self { bytes }
     }
 
-    /// The byte that the CPU fetches at `addr` while SFR 0x96 holds `bank`; 0 where there is no code.
+    /// Returns the byte that the CPU fetches at `addr` while SFR 0x96 holds `bank`; 0 if there is no code.
     pub fn byte(&self, bank: u8, addr: u16) -> u8 {
         self.bytes[usize::from(bank & 1) * SPACE + usize::from(addr)]
     }

@@ -1,9 +1,9 @@
-//! Disassembly: the `i8051` crate's decoder, with the banks, the compiler's case tables and the known routines.
+//! A disassembler: the `i8051` crate's decoder, plus banks, the compiler's case tables and known routines.
 //!
-//! The text is what SDCC's assembler `sdas8051` takes back, with absolute targets. Keil C51 puts a `switch`'s table
-//! behind an LCALL to its library routine at 0x0DEF: entries of target and value, three bytes each, then a zero word
-//! and the default's target. A routine in the other bank is called through a stub that loads its address into DPTR
-//! and jumps to 0x0300 (bank 0) or 0x0311 (bank 1). Source: image 240417.
+//! SDCC's assembler `sdas8051` accepts the text; targets are absolute. Keil C51 puts a `switch`'s table after an LCALL
+//! to its library routine at 0x0DEF: entries of target and value, three bytes each, then a zero word and the default's
+//! target. A routine in the other bank is called through a stub that loads its address into DPTR and jumps to 0x0300
+//! (bank 0) or 0x0311 (bank 1). Source: image 240417.
 
 use std::fmt::{self, Write as _};
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
 use crate::symbols::Symbols;
 
-/// What one line of a listing holds.
+/// The kind of a listing's line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -29,15 +29,15 @@ pub enum LineKind {
 /// One line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// Where it stands.
+    /// Its code address.
     pub at: CodeAddress,
     /// Its bytes, at least one.
     pub bytes: Vec<u8>,
-    /// What it holds.
+    /// Its kind.
     pub kind: LineKind,
     /// The line in assembly.
     pub text: String,
-    /// Where it leads, where that has a name.
+    /// Its target in words, if the target has a name.
     pub note: Option<String>,
     /// The name of the function that begins here.
     pub label: Option<String>,
@@ -60,24 +60,24 @@ impl fmt::Display for Line {
     }
 }
 
-/// The keys of a line in `--json`.
+/// A line as `--json` prints it.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Line"))]
 pub(crate) struct Keys<'a> {
-    /// Where it stands: area or bank, and the CPU's address.
+    /// Its code address: area or bank, and the CPU's address.
     address: String,
-    /// Where it stands in the file, in bytes.
+    /// Its place in the file, in bytes.
     file_offset: u32,
     /// Its bytes: two hexadecimal digits each, with spaces between them.
     bytes: String,
-    /// What it holds.
+    /// Its kind.
     kind: LineKind,
     /// The line in assembly.
     text: &'a str,
-    /// Where it leads, where that has a name.
+    /// Its target in words, if the target has a name.
     note: Option<&'a str>,
-    /// The name of the function that begins here, of those that are known or that --symbols names.
+    /// The name of the function that begins here, if the function is known or --symbols names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<&'a str>,
 }
@@ -98,20 +98,20 @@ impl Serialize for Line {
     }
 }
 
-/// Keil's `switch` on a byte.
+/// Address of Keil's `switch` on a byte.
 const CASE_HELPER: u16 = 0x0DEF;
-/// The bank-switch stubs' targets, and the bank that each enters.
+/// The targets of the bank-switch stubs, and the bank that each target enters.
 const BANK_ENTRIES: [(u32, Bank); 2] = [(0x0300, Bank::Bank0), (0x0311, Bank::Bank1)];
 
-/// The lines of `code`, which stands at `at`, from its first byte to its last. Nothing around it is known, so stubs
-/// and routines have no names.
+/// Disassembles `code`, whose first byte is at `at`, to its last byte. Stubs and routines get no names, because nothing
+/// around the code is known.
 pub fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();
     Disassembler { code, start: at, image: None, routines: Vec::new(), names: None }.run(usize::MAX, &mut lines);
     lines
 }
 
-/// The lines of `code` as it would stand at `at` in `image`, whose stubs and routines give their names to targets.
+/// Disassembles `code` as if it stood at `at` in `image`. Targets get the names of the image's stubs and routines.
 pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();
     let routines = known_routines(image.version()).collect();
@@ -119,7 +119,8 @@ pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> 
     lines
 }
 
-/// At most `count` lines of an image, from `at` to the end of its bank, with these names for functions and targets.
+/// Disassembles at most `count` lines of an image, from `at` to the end of its bank, with these names for functions and
+/// targets.
 pub fn listing(image: &Image, names: &Symbols, at: CodeAddress, count: usize) -> Vec<Line> {
     let rest = image.body().get(at.body_offset().0 as usize..).unwrap_or_default();
     let inside = (0..rest.len()).take_while(|offset| after(at, *offset).is_some()).count();
@@ -130,7 +131,7 @@ pub fn listing(image: &Image, names: &Symbols, at: CodeAddress, count: usize) ->
     lines
 }
 
-/// The place `offset` bytes behind `at` in the same bank.
+/// Returns the address `offset` bytes after `at` in the same bank.
 fn after(at: CodeAddress, offset: usize) -> Option<CodeAddress> {
     CodeAddress::new(at.bank(), u16::try_from(usize::from(at.addr()).checked_add(offset)?).ok()?)
 }
@@ -172,7 +173,7 @@ impl Disassembler<'_> {
         }
     }
 
-    /// The lines of the case table at `offset`; gives the offset behind it.
+    /// Adds the lines of the case table at `offset`. Returns the offset after the table.
     fn case_table(&self, mut offset: usize, count: usize, lines: &mut Vec<Line>) -> usize {
         while lines.len() < count
             && let Some(at) = after(self.start, offset)
@@ -209,12 +210,12 @@ impl Disassembler<'_> {
         self.target_note(at, instruction.target()?)
     }
 
-    /// What a jump or call from `at` to `target` reaches.
+    /// Returns what a jump or call from `at` to `target` reaches.
     fn target_note(&self, at: CodeAddress, target: u32) -> Option<String> {
         let target = u16::try_from(target).ok()?;
         let target = match at.bank() {
             _ if target < 0x8000 => CodeAddress::new(Bank::Common, target)?,
-            // Common code runs with either bank selected.
+            // Common code runs with either bank selected, so the target is not known.
             Bank::Common => return None,
             bank => CodeAddress::new(bank, target)?,
         };
@@ -228,7 +229,7 @@ impl Disassembler<'_> {
         })
     }
 
-    /// What begins at `at`; of a known routine also what it does.
+    /// Returns the name of what begins at `at`, and what it does if it is a known routine.
     fn name(&self, at: CodeAddress) -> Option<String> {
         let name = self.names.and_then(|names| names.entry(at));
         match self.routines.iter().find(|routine| routine.at == at) {
@@ -239,7 +240,8 @@ impl Disassembler<'_> {
         }
     }
 
-    /// Where the bank-switch stub at `at` leads, if one stands there: MOV DPTR,#target and a jump to 0x0300 or 0x0311.
+    /// Returns the target of the bank-switch stub at `at`, if there is one: MOV DPTR,#target and a jump to 0x0300 or
+    /// 0x0311.
     fn stub(&self, at: CodeAddress) -> Option<CodeAddress> {
         let image = self.image.filter(|_| at.bank() == Bank::Common)?;
         let start = at.body_offset().0 as usize;
@@ -296,7 +298,7 @@ fn operand_text(instruction: &Instruction, operand: &Operand) -> String {
     }
 }
 
-/// The special function registers that every 8051 has where the ASM2464PD has them too.
+/// Returns the name of a special function register that every 8051 has and the ASM2464PD shares.
 fn sfr(at: u8) -> Option<&'static str> {
     Some(match at {
         0x81 => "sp",

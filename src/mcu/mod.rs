@@ -1,5 +1,5 @@
-//! The 8051: what the CPU core works on ([`Bus`]), the flash behind its controller ([`SpiFlash`]), instructions as they go by
-//! ([`Observer`], [`Trace`]), and disassembly. [`chip`](crate::chip) is the whole ASM2464PD around it.
+//! The 8051: the CPU core's memories ([`Bus`]), the flash behind its controller ([`SpiFlash`]), observing instructions
+//! ([`Observer`], [`Trace`]), and disassembly. [`chip`](crate::chip) models the whole ASM2464PD around it.
 
 mod bus;
 mod code_space;

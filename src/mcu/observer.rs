@@ -1,4 +1,4 @@
-//! Watching instructions go by.
+//! Observers of executed instructions, and a trace.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,13 +8,13 @@ use i8051::{Cpu, Instruction, Register};
 use super::code_space::CodeSpace;
 use crate::firmware::CodeAddress;
 
-/// The moment before one instruction.
+/// The state before one instruction.
 pub struct Step<'a> {
-    /// Where it stands.
+    /// The instruction's code address.
     pub at: CodeAddress,
     /// Its number, from 0.
     pub number: u64,
-    /// Simulated time, in instructions: those before it, and those that were left out while an idle firmware waited.
+    /// Simulated time, in instructions: those executed before it, and those skipped while an idle firmware waited.
     pub now: u64,
     /// The CPU's registers and IDATA.
     pub cpu: &'a Cpu,
@@ -22,12 +22,12 @@ pub struct Step<'a> {
     pub opcode: u8,
     /// SFR 0x96, bit 0.
     pub bank: u8,
-    /// Code, for the operands.
+    /// Code, for reading the operands.
     pub code: &'a CodeSpace,
 }
 
 impl Step<'_> {
-    /// The instruction, decoded.
+    /// Decodes the instruction.
     pub fn instruction(&self) -> Instruction {
         let addr = self.at.addr();
         let bytes = [0, 1, 2].map(|offset| self.code.byte(self.bank, addr.wrapping_add(offset)));
@@ -35,19 +35,19 @@ impl Step<'_> {
     }
 }
 
-/// Sees each instruction before it is executed.
+/// Observes each instruction before it is executed.
 pub trait Observer {
     /// Called before each instruction.
     fn before(&mut self, step: &Step<'_>);
 
-    /// Whether the run is to end now, as after a breakpoint.
+    /// Whether the run should end now, for example at a breakpoint.
     #[inline(always)]
     fn wants_to_stop(&self) -> bool {
         false
     }
 }
 
-/// Sees nothing, at no cost.
+/// Observes nothing, at no cost.
 impl Observer for () {
     #[inline(always)]
     fn before(&mut self, _step: &Step<'_>) {}
@@ -58,7 +58,7 @@ impl Observer for () {
 pub struct TraceLine {
     /// The instruction's number, from 0.
     pub number: u64,
-    /// Where it stands.
+    /// The instruction's code address.
     pub at: CodeAddress,
     /// The instruction.
     pub instruction: Instruction,
@@ -74,7 +74,7 @@ pub struct TraceLine {
     pub r: [u8; 8],
 }
 
-/// Keeps the last instructions.
+/// Keeps the most recent instructions.
 #[derive(Debug, Clone)]
 pub struct Trace {
     keep: usize,
@@ -82,17 +82,17 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace of the last `keep` instructions.
+    /// Creates a trace of the last `keep` instructions.
     pub fn last(keep: usize) -> Self {
         Self { keep, lines: VecDeque::new() }
     }
 
-    /// Whether it keeps anything.
+    /// Whether the trace keeps anything.
     pub fn is_on(&self) -> bool {
         self.keep > 0
     }
 
-    /// The lines, oldest first.
+    /// Returns the lines, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &TraceLine> {
         self.lines.iter()
     }

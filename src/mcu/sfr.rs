@@ -1,15 +1,16 @@
-//! The special function registers that the CPU core does not keep itself.
+//! The special function registers that the CPU core does not hold itself.
 
 use i8051::sfr::SFR_BASE;
 use i8051::{CpuView, PortMapper};
 
-/// Selects the code bank at 0x8000: bit 0. Source: the bank-switch stubs at 0x0300 and 0x0311 of image 240417.
+/// Selects the code bank at 0x8000 with bit 0. Source: the bank-switch stubs at 0x0300 and 0x0311 of image 240417.
 pub const SFR_CODE_BANK: u8 = 0x96;
 /// Selects the XDATA page that MOVX reaches: 0 the main one, 1 the other. Source: the far-pointer routines at 0x0AC1
-/// (read) and 0x0ADC (write) of image 240417, which write pointer type - 1 here around one MOVX.
+/// (read) and 0x0ADC (write) of image 240417, which write the pointer type minus 1 here around one MOVX.
 pub const SFR_XDATA_PAGE: u8 = 0x93;
 
-/// 128 registers that hold what was written. Reset state: zeros, ports all ones.
+/// The 128 special function registers, which hold what was written. At reset all are 0, except the ports, which are
+/// 0xFF.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Sfrs {
     bytes: [u8; 128],
@@ -22,7 +23,7 @@ impl Default for Sfrs {
 }
 
 impl Sfrs {
-    /// As after a reset.
+    /// Creates the registers in their reset state.
     pub fn new() -> Self {
         let mut sfrs = Self { bytes: [0; 128] };
         for port in [0x80, 0x90, 0xA0, 0xB0] {
@@ -31,13 +32,13 @@ impl Sfrs {
         sfrs
     }
 
-    /// A register.
+    /// Reads a register.
     #[inline(always)]
     pub fn get(&self, at: u8) -> u8 {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)]
     }
 
-    /// Sets a register.
+    /// Writes a register.
     #[inline(always)]
     pub fn set(&mut self, at: u8, value: u8) {
         self.bytes[usize::from(at.wrapping_sub(SFR_BASE) & 0x7F)] = value;
@@ -62,8 +63,8 @@ impl PortMapper for Sfrs {
         self.get(addr)
     }
 
-    /// Nothing drives the pins: the latch is what was written. The CPU core also takes P2's latch as the high byte
-    /// of `MOVX @Ri`, and panics without this method.
+    /// Reads a port's latch, which is what was written, because nothing drives the pins. The CPU core also uses P2's
+    /// latch as the high byte of `MOVX @Ri`, and panics without this method.
     #[inline(always)]
     fn read_latch<C: CpuView>(&self, _cpu: &C, addr: u8) -> u8 {
         self.get(addr)

@@ -1,20 +1,20 @@
-//! What the SPI flash controller drives.
+//! The flash that the SPI flash controller drives.
 
 use crate::firmware::FlashAddress;
 
-/// The power, or the cells, went away under an erase or a program.
+/// The flash lost its power, or its cells went away, during an erase or a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlashGone;
 
 /// A NOR flash: an erase sets every bit, a program clears bits.
 pub trait SpiFlash: Send {
-    /// Copies cells; 0xFF past the last one.
+    /// Copies cells into `into`; 0xFF past the last one.
     fn read(&self, at: FlashAddress, into: &mut [u8]);
 
     /// Programs bytes.
     ///
     /// # Errors
-    /// [`FlashGone`]; bytes before that moment may be programmed.
+    /// [`FlashGone`]; some of the bytes may be programmed.
     fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone>;
 
     /// Erases `len` bytes from `at`, which is a multiple of `len`.
@@ -23,14 +23,14 @@ pub trait SpiFlash: Send {
     /// [`FlashGone`].
     fn erase(&mut self, at: FlashAddress, len: u32) -> Result<(), FlashGone>;
 
-    /// The status register, but for the write enable latch: bit 0 busy, bits 4:2 block protection.
+    /// Reads the status register without the write enable latch: bit 0 busy, bits 4:2 block protection.
     fn status(&self) -> u8;
 
     /// Writes the status register's writable bits.
     fn set_status(&mut self, value: u8);
 }
 
-/// Cells in memory.
+/// A flash whose cells are in memory.
 #[derive(Debug, Clone)]
 pub struct MemoryFlash {
     cells: Vec<u8>,
@@ -38,17 +38,17 @@ pub struct MemoryFlash {
 }
 
 impl MemoryFlash {
-    /// Both slots of the flash map, erased.
+    /// Creates both slots of the flash map, erased.
     pub fn erased() -> Self {
         Self { cells: vec![0xFF; 0x8_0000], status: 0 }
     }
 
-    /// The cells.
+    /// Returns the cells.
     pub fn cells(&self) -> &[u8] {
         &self.cells
     }
 
-    /// The cells, to change.
+    /// Returns the cells for changing them.
     pub fn cells_mut(&mut self) -> &mut [u8] {
         &mut self.cells
     }

@@ -15,7 +15,7 @@ pub enum AccessKind {
     Write,
 }
 
-/// The bytes of both pages. Access through this reaches no registers.
+/// The bytes of both pages. Access through this type reaches no registers.
 #[derive(Clone)]
 pub struct XdataMemory {
     bytes: Box<[u8; 2 * PAGE]>,
@@ -34,7 +34,7 @@ impl fmt::Debug for XdataMemory {
 }
 
 impl XdataMemory {
-    /// Zeros.
+    /// Creates both pages, filled with zeros.
     pub fn new() -> Self {
         Self { bytes: Box::new([0; 2 * PAGE]) }
     }
@@ -44,17 +44,17 @@ impl XdataMemory {
         self.bytes.fill(0);
     }
 
-    /// The main page.
+    /// Returns the main page.
     pub fn main(&self) -> &[u8] {
         &self.bytes[..PAGE]
     }
 
-    /// The main page, to change.
+    /// Returns the main page for changing it.
     pub fn main_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..PAGE]
     }
 
-    /// One page.
+    /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
         match page {
             XdataPage::Main => &self.bytes[..PAGE],
@@ -62,7 +62,7 @@ impl XdataMemory {
         }
     }
 
-    /// One page, to change.
+    /// Returns one page for changing it.
     pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
         match page {
             XdataPage::Main => &mut self.bytes[..PAGE],
@@ -70,7 +70,7 @@ impl XdataMemory {
         }
     }
 
-    /// The byte at an index into both pages, the main one first.
+    /// Returns the byte at an index into both pages, the main one first.
     #[inline(always)]
     pub(crate) fn at(&self, index: usize) -> u8 {
         self.bytes[index & (2 * PAGE - 1)]

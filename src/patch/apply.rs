@@ -1,4 +1,4 @@
-//! Patches on images: put in, found again, taken out.
+//! Applies patches to images, identifies patched images, and takes patches out.
 
 use super::definition::{Hunk, Patch};
 use super::library::Library;
@@ -7,34 +7,34 @@ use super::set::{PatchError, PatchSet};
 use crate::digest::{Sha256Digest, to_hex};
 use crate::firmware::{BodyOffset, Image};
 
-/// What patching gives.
+/// The result of patching.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patched {
-    /// The patched image; [`Image::to_file`] redoes checksum and CRC.
+    /// The patched image; [`Image::to_file`] recomputes checksum and CRC.
     pub image: Image,
     /// What was done.
     pub receipt: Receipt,
 }
 
-/// What an image is, as far as undoing patches tells.
+/// The origin of an image, as far as undoing patches shows it.
 #[derive(Debug, Clone)]
 pub struct Identified<'a> {
     /// The unpatched image's digest.
     pub base: Sha256Digest,
     /// The unpatched image.
     pub original: Image,
-    /// The patches that are in it, in the library's order. A patch that only changes the configuration leaves no
-    /// trace in the image and is never among them.
+    /// The patches in it, in the library's order. A patch that changes only the configuration leaves no trace in the
+    /// image and is never among them.
     pub patches: Vec<&'a Patch>,
 }
 
 impl PatchSet<'_> {
-    /// Puts the patches into the image.
+    /// Applies the patches to the image.
     ///
-    /// Every expected byte is checked before the first one changes.
+    /// Checks every expected byte before it changes the first one.
     ///
     /// # Errors
-    /// [`PatchError::Mismatch`] and [`PatchError::PastEnd`], where a hunk is wrong.
+    /// [`PatchError::Mismatch`] and [`PatchError::PastEnd`] if a hunk does not fit.
     pub fn apply(&self) -> Result<Patched, PatchError> {
         for (patch, hunk) in self.hunks() {
             let found = bytes(self.base(), hunk).ok_or_else(|| PatchError::PastEnd {
@@ -63,8 +63,8 @@ impl PatchSet<'_> {
 }
 
 impl PatchError {
-    /// Why an image is none that patches can be applied to: it is patched already, or unknown. `digest` is that of
-    /// the image's file.
+    /// Explains why patches can't be applied to an image: it is patched already, or unknown. `digest` is that of the
+    /// image's file.
     pub fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> Self {
         match identify(library, image, digest) {
             Some(Identified { base, patches, .. }) if !patches.is_empty() => PatchError::AlreadyPatched {
@@ -86,9 +86,9 @@ fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> Patc
     PatchError::UnknownImage { sha256, version: image.version(), known }
 }
 
-/// Finds out what an image was made from: takes out whatever patches are in it and compares the digest of the rest.
+/// Identifies what an image was made from: takes out all patches and compares the digest of the rest.
 ///
-/// `digest` is that of the image's file. `None` for an image that is none of the library's, with or without patches.
+/// `digest` is that of the image's file. `None` if the image, with or without patches, is not one of the library's.
 /// Costs at most one SHA-256 for each image that the library knows.
 pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Option<Identified<'a>> {
     let known = library.images();
@@ -137,7 +137,7 @@ mod tests {
     use super::super::Selection;
     use super::*;
 
-    /// Bytes that differ from their neighbours, so that a misplaced hunk shows.
+    /// An image whose neighbouring bytes differ, so that a misplaced hunk shows.
     fn image() -> Image {
         Image::from_body((0..0x1000u32).map(|at| (at ^ (at >> 8)) as u8).collect()).unwrap()
     }
@@ -146,7 +146,7 @@ mod tests {
         Sha256Digest::of(&image.to_file())
     }
 
-    /// A patch file for [`image`] with hunks that turn each byte into its complement.
+    /// Writes a patch file for [`image`] with hunks that replace each byte by its complement.
     fn patch_text(id: &str, head: &str, hunks: &[(usize, usize)], config: &str) -> String {
         let image = image();
         let mut text = format!("id = '{id}'\ntitle = ''\npurpose = ''\nsource = ''\n{head}\n");

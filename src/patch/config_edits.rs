@@ -10,28 +10,28 @@ use crate::digest::{parse_hex, to_hex};
 use crate::escape;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
-/// What a field is to hold.
+/// The new value of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
     Text(String),
     /// A 16-bit number.
     Number(u16),
-    /// Exactly as many bytes as the field has.
+    /// As many bytes as the field has.
     Bytes(Vec<u8>),
 }
 
-/// Fields of configuration block 0 and what each is to hold. The fields that are not named keep what the unit has.
+/// Fields of configuration block 0 with their new values. Fields that are not named keep the unit's values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigEdits(BTreeMap<ConfigField, ConfigValue>);
 
 /// A value that its field can't hold.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigValueError {
-    /// No such field.
+    /// There is no such field.
     #[error("unknown field `{0}`, expected one of {names}", names = field_names())]
     UnknownField(String),
-    /// A number where a text belongs, or the other way round.
+    /// The field takes a text and got a number, or the other way round.
     #[error("`{}` takes {}", field.name(), expected)]
     Kind {
         /// The field.
@@ -39,7 +39,7 @@ pub enum ConfigValueError {
         /// What it takes.
         expected: &'static str,
     },
-    /// Too long, or not printable ASCII.
+    /// The text is too long, or not printable ASCII.
     #[error("`{}` holds at most {} printable ASCII characters, {text:?} does not fit", field.name(), field.range().len())]
     Text {
         /// The field.
@@ -54,22 +54,22 @@ fn field_names() -> String {
 }
 
 impl ConfigEdits {
-    /// Whether nothing is to be changed.
+    /// Whether there are no edits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The fields and their values, in the order of the block.
+    /// Returns the fields and their values, in the order of the block.
     pub fn iter(&self) -> impl Iterator<Item = (ConfigField, &ConfigValue)> {
         self.0.iter().map(|(field, value)| (*field, value))
     }
 
-    /// What a field is to hold, if it is to change.
+    /// Returns a field's new value, if it changes.
     pub fn get(&self, field: ConfigField) -> Option<&ConfigValue> {
         self.0.get(&field)
     }
 
-    /// Adds the edits of another patch; a field that both name with different values is given back.
+    /// Adds the edits of another patch. Returns the field as an error if both name it with different values.
     pub(super) fn merge(&mut self, other: &Self) -> Result<(), ConfigField> {
         for (field, value) in other.iter() {
             match self.0.insert(field, value.clone()) {
@@ -80,10 +80,10 @@ impl ConfigEdits {
         Ok(())
     }
 
-    /// Writes the fields into a block, whose checksum is redone.
+    /// Writes the fields into a block and recomputes its checksum.
     ///
     /// # Errors
-    /// Where the block is not block 0 ([`ConfigBlockError::Magic`]): the fields are block 0's.
+    /// [`ConfigBlockError::Magic`] if the block is not block 0, which the fields belong to.
     pub fn apply(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
         if block.index() != BlockIndex::Zero {
             return Err(ConfigBlockError::Magic { index: BlockIndex::Zero, found: block.index().magic() });
@@ -132,7 +132,7 @@ impl<'de> Deserialize<'de> for ConfigEdits {
     }
 }
 
-/// For `--json`: names to texts and numbers, bytes as hexadecimal.
+/// Serialises for `--json`: names map to texts and numbers, bytes are hexadecimal.
 impl Serialize for ConfigEdits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter().map(|(field, value)| {
@@ -153,7 +153,7 @@ enum TomlValue {
     Text(String),
 }
 
-/// As it stands in a patch file or a receipt: a quoted text, a hexadecimal number, quoted hexadecimal bytes.
+/// Formats a value as patch files and receipts write it: a quoted text, a hexadecimal number, quoted hexadecimal bytes.
 impl fmt::Display for ConfigValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! What a patch file says, checked as far as it can be without an image.
+//! Patch files: what a patch says, checked as far as possible without an image.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::digest::{Sha256Digest, parse_hex, to_hex};
 use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
 
-/// One patch: what it is for, where that is known from, and what it changes.
+/// One patch: its purpose, its source, and what it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
     definition: Definition,
@@ -44,54 +44,54 @@ struct Definition {
 pub struct PatchedImage {
     /// The unpatched image that the hunks are for.
     pub sha256: Sha256Digest,
-    /// What people call it: a version, or a name.
+    /// A name for people, such as a version.
     pub name: String,
     /// What changes, in the order of the file.
     pub hunks: Vec<Hunk>,
 }
 
-/// Bytes that must be there, and what takes their place.
+/// Bytes that must be there, and the bytes that replace them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hunk {
-    /// Where the first byte stands.
+    /// The address of the first byte.
     pub at: HunkAddress,
     /// The unpatched image's bytes there.
     #[serde(deserialize_with = "hex_bytes")]
     pub expect: Vec<u8>,
-    /// The patched image's bytes: as many.
+    /// The patched image's bytes, of the same number.
     #[serde(deserialize_with = "hex_bytes")]
     pub new: Vec<u8>,
-    /// Where the first instruction begins that the hunk changes, where that is not the hunk's first byte.
+    /// Where the first changed instruction begins, if that is not the hunk's first byte.
     #[serde(default, deserialize_with = "code_address")]
     pub instruction: Option<CodeAddress>,
-    /// What the bytes are, for people.
+    /// A note on the bytes, for people.
     #[serde(default)]
     pub note: Option<String>,
 }
 
-/// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both mean a byte of the body.
+/// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both name a byte of the body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HunkAddress(BodyOffset);
 
 impl HunkAddress {
-    /// Counted from the start of the body.
+    /// Returns the offset from the start of the body.
     pub const fn body_offset(self) -> BodyOffset {
         self.0
     }
 
-    /// Counted from the start of the file.
+    /// Returns the offset from the start of the file.
     pub const fn file_offset(self) -> FileOffset {
         self.0.file_offset()
     }
 
-    /// As the CPU sees it; `None` past the end of bank 1.
+    /// Returns the code address; `None` past the end of bank 1.
     pub const fn code_address(self) -> Option<CodeAddress> {
         self.0.code_address()
     }
 }
 
-/// `c:0x2A0E (file 0x02a12)`: both views, whichever the author wrote.
+/// Formats both views, whichever the author wrote: `c:0x2A0E (file 0x02a12)`.
 impl fmt::Display for HunkAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code_address() {
@@ -138,7 +138,7 @@ impl<'de> Deserialize<'de> for HunkAddress {
     }
 }
 
-/// Long hunks are written in lines: white space between digits does not count.
+/// Parses hexadecimal bytes. Long hunks are written in lines, so white space between digits is ignored.
 fn hex_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text: String = String::deserialize(deserializer)?.split_ascii_whitespace().collect();
     parse_hex(&text).map_err(de::Error::custom)
@@ -157,14 +157,14 @@ fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     }
 }
 
-/// Why a text is no patch.
+/// Reasons a text is no patch.
 #[derive(Debug, Error, Diagnostic)]
 pub enum DefinitionError {
-    /// TOML with a wrong key or value.
+    /// The TOML has a wrong key or value.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
-    /// A patch that changes nothing.
+    /// The patch changes nothing.
     #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
     #[diagnostic(code(asmpatch::patch::empty))]
     Empty {
@@ -173,7 +173,7 @@ pub enum DefinitionError {
         /// The patch.
         id: String,
     },
-    /// Two sections for the same image.
+    /// Two sections are for the same image.
     #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
     #[diagnostic(code(asmpatch::patch::image_twice))]
     ImageTwice {
@@ -184,7 +184,7 @@ pub enum DefinitionError {
         /// The image.
         sha256: Sha256Digest,
     },
-    /// A hunk that changes nothing, or the length.
+    /// The hunk changes nothing, or changes the length.
     #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
     #[diagnostic(code(asmpatch::patch::hunk))]
     Hunk {
@@ -194,14 +194,14 @@ pub enum DefinitionError {
         id: String,
         /// The hunk.
         at: HunkAddress,
-        /// Bytes expected.
+        /// How many bytes it expects.
         expect: usize,
-        /// Bytes new.
+        /// How many bytes it writes.
         new: usize,
-        /// A remark where the bytes are the same.
+        /// A remark if the bytes are the same.
         same: &'static str,
     },
-    /// An instruction that the hunk does not reach into.
+    /// The hunk does not change the instruction that it names.
     #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
     #[diagnostic(code(asmpatch::patch::instruction))]
     Instruction {
@@ -211,10 +211,10 @@ pub enum DefinitionError {
         id: String,
         /// The hunk.
         at: HunkAddress,
-        /// Where the instruction is said to begin.
+        /// The instruction's stated address.
         instruction: CodeAddress,
     },
-    /// Two hunks of one patch change the same byte.
+    /// Two hunks of the patch change the same byte.
     #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
     #[diagnostic(code(asmpatch::patch::hunks_overlap))]
     HunksOverlap {
@@ -230,7 +230,7 @@ pub enum DefinitionError {
 }
 
 impl Hunk {
-    /// The bytes of the body that the hunk covers.
+    /// Returns the bytes of the body that the hunk covers.
     pub fn range(&self) -> std::ops::Range<usize> {
         let start = self.at.body_offset().0 as usize;
         start..start + self.expect.len()
@@ -238,7 +238,7 @@ impl Hunk {
 }
 
 impl Patch {
-    /// Reads a patch file's text. `origin` names it in errors.
+    /// Parses a patch file. `origin` names it in errors.
     ///
     /// # Errors
     /// [`DefinitionError`].
@@ -275,12 +275,12 @@ impl Patch {
         Ok(Self { definition, origin })
     }
 
-    /// What `--patch` and receipts call it.
+    /// The id that `--patch` and receipts use.
     pub fn id(&self) -> &str {
         &self.definition.id
     }
 
-    /// One line for people.
+    /// The title: one line for people.
     pub fn title(&self) -> &str {
         &self.definition.title
     }
@@ -290,22 +290,22 @@ impl Patch {
         &self.definition.purpose
     }
 
-    /// Where that is known from.
+    /// The source of these facts.
     pub fn source(&self) -> &str {
         &self.definition.source
     }
 
-    /// Whether it is applied without being asked for.
+    /// Whether it is applied by default.
     pub fn is_default(&self) -> bool {
         self.definition.default
     }
 
-    /// The patches that it does not work without.
+    /// The ids of the patches that it needs.
     pub fn requires(&self) -> &[String] {
         &self.definition.requires
     }
 
-    /// The patches that it does not work with.
+    /// The ids of the patches that it does not work with.
     pub fn conflicts(&self) -> &[String] {
         &self.definition.conflicts
     }
@@ -315,12 +315,12 @@ impl Patch {
         &self.definition.images
     }
 
-    /// Its changes to one image; none where it only changes the configuration, or is not made for that image.
+    /// Its changes to one image; empty if it changes only the configuration, or is not made for that image.
     pub fn hunks(&self, image: &Sha256Digest) -> &[Hunk] {
         self.images().iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
     }
 
-    /// Whether it can be applied to an image: it has hunks for it, or changes nothing in images at all.
+    /// Whether it can be applied to an image: it has hunks for it, or changes no image at all.
     pub fn is_for(&self, image: &Sha256Digest) -> bool {
         self.images().is_empty() || !self.hunks(image).is_empty()
     }
@@ -335,9 +335,10 @@ impl Patch {
         &self.origin
     }
 
-    /// The digest of what it does to one image: the SHA-256 of the lines that `docs/formats.md` gives.
+    /// Returns the digest of what it does to one image: the SHA-256 of the lines that `docs/formats.md` gives.
     ///
-    /// Prose, comments and hunks for other images do not count, so a receipt outlives an edited explanation.
+    /// Prose, comments and hunks for other images do not count, so that a receipt stays valid when an explanation is
+    /// edited.
     pub fn digest(&self, image: &Sha256Digest) -> Sha256Digest {
         use std::fmt::Write;
         let mut text = format!("asmpatch-patch 1\nid {}\n", self.id());

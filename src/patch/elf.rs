@@ -1,4 +1,4 @@
-//! Hunks from code that an author linked into an ELF file.
+//! Makes hunks from code that an author linked into an ELF file.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -6,14 +6,14 @@ use thiserror::Error;
 use super::definition::{Hunk, HunkAddress};
 use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
-/// Why an ELF file gives no hunks.
+/// Reasons an ELF file yields no hunks.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ElfError {
     /// The file can't be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     File(#[from] ElfFileError),
-    /// Code where no image byte can be.
+    /// The code is at an address that no image byte has.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
     #[diagnostic(code(asmpatch::elf::outside))]
     Outside {
@@ -22,7 +22,7 @@ pub enum ElfError {
         /// Its length.
         len: u64,
     },
-    /// Two pieces on the same bytes.
+    /// Two pieces of code overlap.
     #[error("the code at {second} overlaps that at {first}")]
     #[diagnostic(code(asmpatch::elf::overlap))]
     Overlap {
@@ -31,26 +31,26 @@ pub enum ElfError {
         /// The higher one.
         second: CodeAddress,
     },
-    /// Nothing at the place that was asked for.
+    /// No code begins at the requested site.
     #[error("no code begins at {site}; it begins at {found}")]
     #[diagnostic(code(asmpatch::elf::site))]
     Site {
-        /// What was asked for.
+        /// The requested site.
         site: CodeAddress,
-        /// Where code begins, with commas.
+        /// Where code begins, separated by commas.
         found: String,
     },
-    /// The code is there already.
+    /// The image already holds the code.
     #[error("the image has the same bytes at every place")]
     #[diagnostic(code(asmpatch::elf::same))]
     Same,
 }
 
-/// The hunks that put an ELF file's code into an unpatched image, ascending.
+/// Returns the hunks that put an ELF file's code into an unpatched image, in ascending order.
 ///
 /// One piece of the code must begin at `site`. Addresses from 0x8000 to 0xFFFF mean the bank of `site`, unless the file
-/// names banks itself, as SDCC does for banked code: then they mean bank 0, and 0x18000 and up bank 1. The expected
-/// bytes are the image's.
+/// itself names banks, as SDCC does for banked code: then they mean bank 0, and 0x18000 and up mean bank 1. The
+/// expected bytes are the image's.
 ///
 /// # Errors
 /// [`ElfError`].
@@ -105,7 +105,7 @@ mod tests {
         "b1:0xEF4F".parse().unwrap()
     }
 
-    /// An ELF as `objcopy` makes it of SDCC's Intel HEX: ELF32, EM_8051, allocated sections, no segments.
+    /// Builds an ELF file as `objcopy` makes it from SDCC's Intel HEX: ELF32, EM_8051, allocated sections, no segments.
     fn objcopied(sections: &[(u32, &[u8])]) -> Vec<u8> {
         let mut file = vec![0; 52];
         file[..7].copy_from_slice(b"\x7FELF\x01\x01\x01");

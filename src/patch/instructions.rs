@@ -1,4 +1,4 @@
-//! A hunk as instructions: what the CPU ran there, and what it runs now.
+//! A hunk as instructions: what the CPU ran there before, and what it runs now.
 
 use super::definition::Hunk;
 use crate::firmware::{BodyOffset, Image};
@@ -18,7 +18,7 @@ pub struct Instructions {
 }
 
 impl Instructions {
-    /// Disassembles a hunk's place in both images, from its first instruction to the end of its last.
+    /// Disassembles a hunk in both images, from its first instruction to the end of its last.
     pub fn of(hunk: &Hunk, unpatched: &Image, patched: &Image) -> Self {
         let lines = |image: &Image| {
             let start = hunk.instruction.map_or(hunk.at.body_offset(), |at| at.body_offset());

@@ -1,4 +1,4 @@
-//! The patches that are known: those in the binary, and those that the user adds.
+//! The known patches: the embedded ones, and those that the user adds.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::definition::{DefinitionError, Patch};
 use crate::digest::Sha256Digest;
 
-/// The patches in the binary: name for messages, text.
+/// The embedded patch files: name for messages, text.
 const EMBEDDED: [(&str, &str); 4] = [
     ("patches/e4-length-16.toml", include_str!("../../patches/e4-length-16.toml")),
     ("patches/identity-add1-0001.toml", include_str!("../../patches/identity-add1-0001.toml")),
@@ -16,21 +16,21 @@ const EMBEDDED: [(&str, &str); 4] = [
     ("patches/status-0x2a12.toml", include_str!("../../patches/status-0x2a12.toml")),
 ];
 
-/// Patches, in the order in which they were added, and the images that are known.
+/// Patches, in the order in which they were added, and the known images.
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     patches: Vec<Patch>,
     images: BTreeMap<Sha256Digest, String>,
 }
 
-/// Why a patch can't be added.
+/// Reasons a patch can't be added.
 #[derive(Debug, Error, Diagnostic)]
 pub enum LibraryError {
-    /// It is no patch.
+    /// The text is no patch.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Definition(#[from] DefinitionError),
-    /// Its id is taken.
+    /// Another patch has its id.
     #[error("{second}: the id `{id}` is taken by {first}")]
     #[diagnostic(code(asmpatch::patch::duplicate_id))]
     DuplicateId {
@@ -44,7 +44,7 @@ pub enum LibraryError {
 }
 
 impl Library {
-    /// The patches in the binary.
+    /// Loads the embedded patches.
     ///
     /// # Errors
     /// None in a binary that passed its tests.
@@ -76,28 +76,28 @@ impl Library {
         Ok(())
     }
 
-    /// The patch with this id.
+    /// Returns the patch with this id.
     pub fn get(&self, id: &str) -> Option<&Patch> {
         self.patches.iter().find(|patch| patch.id() == id)
     }
 
-    /// All of them.
+    /// Returns all patches.
     pub fn iter(&self) -> std::slice::Iter<'_, Patch> {
         self.patches.iter()
     }
 
-    /// Makes an unpatched image known, under a name for people. The images that patches have hunks for are known
-    /// already; others can take patches that only change the configuration.
+    /// Adds an unpatched image, with a name for people. Images that patches have hunks for are known already; other
+    /// images can take patches that change only the configuration.
     pub fn know(&mut self, sha256: Sha256Digest, name: &str) {
         self.images.insert(sha256, name.to_owned());
     }
 
-    /// The unpatched images that are known, with their names.
+    /// Returns the known unpatched images, with their names.
     pub const fn images(&self) -> &BTreeMap<Sha256Digest, String> {
         &self.images
     }
 
-    /// A known image's name, or its digest.
+    /// Returns a known image's name, or the digest of an unknown one.
     pub fn image_name(&self, sha256: &Sha256Digest) -> String {
         self.images.get(sha256).cloned().unwrap_or_else(|| sha256.to_string())
     }

@@ -1,6 +1,6 @@
-//! Declarative patches: what they say, which of them go together, what they do to an image, and how that is undone.
+//! Declarative patches: their files, which of them fit together, applying them to an image, and undoing that.
 //!
-//! Everything here is pure: patches come in as text, images as values, and what was done goes out as a [`Receipt`].
+//! Everything here is pure: patches come in as text, images as values, and a [`Receipt`] records what was done.
 
 mod apply;
 mod config_edits;

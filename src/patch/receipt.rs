@@ -1,4 +1,4 @@
-//! The receipt beside a patched image: what was done to which bytes, and what is still to be done to the unit.
+//! The receipt beside a patched image: what was done to which bytes, and what remains to be done to the unit.
 
 use std::fmt;
 
@@ -14,19 +14,19 @@ use crate::escape;
 use crate::firmware::{FirmwareVersion, Image};
 use crate::toml_file::{self, TomlError};
 
-/// What writes receipts now.
+/// The program that writes receipts now.
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
-/// The format's version that is read and written.
+/// The format version that is read and written.
 const FORMAT: u32 = 1;
 
-/// Why a receipt can't be used.
+/// Reasons a receipt can't be used.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ReceiptError {
-    /// TOML that is no receipt.
+    /// The TOML is no receipt.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
-    /// A receipt of another version of asmpatch.
+    /// Another version of asmpatch wrote the receipt, in another format.
     #[error("{origin} is a receipt of format {found}, written by {tool:?}; {TOOL} reads format {FORMAT}")]
     #[diagnostic(code(asmpatch::receipt::format))]
     Format {
@@ -34,12 +34,12 @@ pub enum ReceiptError {
         origin: String,
         /// Its format.
         found: i64,
-        /// What it says wrote it.
+        /// The program that wrote it, according to the receipt.
         tool: String,
     },
 }
 
-/// What receipts of every format have. The rest of another format's would be unknown keys.
+/// The keys that receipts of every format have. In another format, the other keys would be unknown.
 #[derive(Deserialize)]
 struct Head {
     format: i64,
@@ -47,13 +47,13 @@ struct Head {
     tool: String,
 }
 
-/// What a receipt says. It holds no times, paths or names of machines: the same inputs give the same receipt.
+/// The contents of a receipt. It holds no times, paths or machine names, so the same inputs give the same receipt.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     /// The format's version.
     pub format: Format,
-    /// What wrote it: `asmpatch 0.1.0`.
+    /// The program that wrote it: `asmpatch 0.1.0`.
     pub tool: String,
     /// The image before.
     pub input: ReceiptImage,
@@ -113,7 +113,7 @@ pub struct ReceiptPatch {
 }
 
 impl ReceiptImage {
-    /// The entry for an image.
+    /// Describes an image.
     pub fn of(image: &Image) -> Self {
         let file = image.to_file();
         Self { sha256: Sha256Digest::of(&file), size: file.len() as u64, version: image.version() }
@@ -121,7 +121,7 @@ impl ReceiptImage {
 }
 
 impl Receipt {
-    /// The receipt for a set of patches that gave `output`.
+    /// Makes the receipt for a set of patches that produced `output`.
     pub fn new(set: &PatchSet<'_>, output: &Image) -> Self {
         let base = set.base();
         let input = ReceiptImage { sha256: set.digest(), size: base.file_len() as u64, version: base.version() };
@@ -137,10 +137,10 @@ impl Receipt {
         }
     }
 
-    /// Reads a receipt. `origin` names it in errors.
+    /// Parses a receipt. `origin` names it in errors.
     ///
     /// # Errors
-    /// A receipt of another format; unknown keys, missing keys and bad values, each at its place.
+    /// Fails if the receipt has another format, an unknown key, a missing key or a bad value. Errors show the place.
     pub fn parse(origin: &str, text: &str) -> Result<Self, ReceiptError> {
         match toml::from_str(text) {
             Ok(Head { format, tool }) if format != i64::from(FORMAT) => {
@@ -151,7 +151,7 @@ impl Receipt {
     }
 }
 
-/// The receipt as TOML. Written by hand for its numbers: `0xADD1` says what 44497 does not.
+/// Formats the receipt as TOML. Written by hand for its numbers: `0xADD1` is readable, 44497 is not.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |text: &str| escape::toml(text);

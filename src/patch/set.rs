@@ -1,4 +1,4 @@
-//! Which patches go together on one image.
+//! Selects patches that fit together on one image.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -9,16 +9,16 @@ use super::library::Library;
 use crate::digest::Sha256Digest;
 use crate::firmware::{BodyOffset, FirmwareVersion, Image};
 
-/// What the user asked for.
+/// The user's selection.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// Start from no patch in place of the default set.
+    /// Starts from an empty set instead of the default set.
     pub no_defaults: bool,
-    /// Patches to add, by id. One that is there already changes nothing.
+    /// Patches to add, by id. A patch that is already in the set changes nothing.
     pub add: Vec<String>,
 }
 
-/// Patches that fit one image and each other.
+/// Patches that fit an image and each other.
 #[derive(Debug, Clone)]
 pub struct PatchSet<'a> {
     base: &'a Image,
@@ -27,38 +27,38 @@ pub struct PatchSet<'a> {
     config: ConfigEdits,
 }
 
-/// Why patches can't be applied, or not undone.
+/// Reasons patches can't be applied or undone.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum PatchError {
     /// No patch has this id.
     #[error("no patch has the id `{id}`; known are {known}")]
     #[diagnostic(code(asmpatch::patch::unknown_id))]
     UnknownId {
-        /// What was asked for.
+        /// The id that was asked for.
         id: String,
-        /// What there is.
+        /// The known ids.
         known: String,
     },
-    /// Nothing is left to do.
+    /// No patch is selected.
     #[error("no patch is selected")]
     #[diagnostic(code(asmpatch::patch::none))]
     Nothing,
-    /// A patch that needs another.
+    /// A patch requires another one that is not in the set.
     #[error("the patch `{id}` requires `{missing}`, which is not in the set")]
     #[diagnostic(code(asmpatch::patch::requires))]
     Requires {
         /// The patch.
         id: String,
-        /// What it requires.
+        /// The patch that it requires.
         missing: String,
     },
-    /// Two patches of which one says that they don't go together.
+    /// Two patches conflict, because one of them says so.
     #[error("the patches `{first}` and `{second}` conflict: `{by}` says so")]
     #[diagnostic(code(asmpatch::patch::conflicts))]
     Conflict {
-        /// One.
+        /// One patch.
         first: String,
-        /// The other.
+        /// The other patch.
         second: String,
         /// The one whose definition names the other.
         by: String,
@@ -67,36 +67,36 @@ pub enum PatchError {
     #[error("the patches `{first}` and `{second}` both change {at}")]
     #[diagnostic(code(asmpatch::patch::overlap))]
     Overlap {
-        /// One.
+        /// One patch.
         first: String,
-        /// The other.
+        /// The other patch.
         second: String,
         /// The first byte that both change.
         at: HunkAddress,
     },
-    /// Two patches want different values in a field.
+    /// Two patches set a field to different values.
     #[error("the patches `{first}` and `{second}` set the configuration field `{field}` to different values")]
     #[diagnostic(code(asmpatch::patch::config_conflict))]
     ConfigConflict {
-        /// One.
+        /// One patch.
         first: String,
-        /// The other.
+        /// The other patch.
         second: String,
         /// The field.
         field: &'static str,
     },
-    /// An image that no patch is made for.
+    /// No patch is made for the image.
     #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
     #[diagnostic(code(asmpatch::patch::unknown_image))]
     UnknownImage {
         /// The digest.
         sha256: Sha256Digest,
-        /// What its version field says.
+        /// The image's version.
         version: FirmwareVersion,
         /// The names of the images that have patches.
         known: String,
     },
-    /// An image that is patched.
+    /// The image is already patched.
     #[error("the image is already patched: it is {base} with {patches}")]
     #[diagnostic(code(asmpatch::patch::already_patched))]
     AlreadyPatched {
@@ -105,7 +105,7 @@ pub enum PatchError {
         /// The patches in it.
         patches: String,
     },
-    /// A known image that one of the patches has no hunks for.
+    /// A patch has no hunks for the image, which is known.
     #[error("the patch `{id}` is not made for this image, {image}; it is made for {made_for}")]
     #[diagnostic(code(asmpatch::patch::not_for_image))]
     NotForImage {
@@ -116,7 +116,7 @@ pub enum PatchError {
         /// The images that it has hunks for.
         made_for: String,
     },
-    /// Bytes that are not the ones a hunk replaces.
+    /// The image's bytes are not the ones that a hunk replaces.
     #[error("patch `{id}`: at {at} expected {expected}, found {found}")]
     #[diagnostic(code(asmpatch::patch::mismatch))]
     Mismatch {
@@ -129,7 +129,7 @@ pub enum PatchError {
         /// The image's, in hexadecimal.
         found: String,
     },
-    /// A hunk past the end of the body.
+    /// A hunk goes past the end of the body.
     #[error("patch `{id}`: the hunk at {at} has {len} bytes, the image's body ends at {}", end.file_offset())]
     #[diagnostic(code(asmpatch::patch::past_end))]
     PastEnd {
@@ -142,7 +142,7 @@ pub enum PatchError {
         /// The first offset behind the body.
         end: BodyOffset,
     },
-    /// Nothing to undo.
+    /// The image has no patch to undo.
     #[error("the image is {base}, and no patch is in it")]
     #[diagnostic(code(asmpatch::patch::not_patched))]
     NotPatched {
@@ -152,15 +152,14 @@ pub enum PatchError {
 }
 
 impl<'a> PatchSet<'a> {
-    /// The selected patches for an unpatched image, or why they don't go together. `digest` is that of the image's
-    /// file.
+    /// Selects patches for an unpatched image, and checks that they fit together. `digest` is that of the image's file.
     ///
-    /// A patch of the default set without hunks for the image is an error like any other: half of the default set
-    /// would be a firmware that nobody tested.
+    /// It is an error if a patch of the default set has no hunks for the image: nobody has tested half of the default
+    /// set.
     ///
     /// # Errors
-    /// [`PatchError`]: an image that is unknown or already patched, unknown ids, unmet requirements, conflicts,
-    /// overlaps, a patch that is not for the image.
+    /// [`PatchError`]: the image is unknown or already patched, an id is unknown, a requirement is unmet, patches
+    /// conflict or overlap, or a patch is not for the image.
     pub fn resolve(
         library: &'a Library,
         selection: &Selection,
@@ -179,7 +178,7 @@ impl<'a> PatchSet<'a> {
         Self::of(library, library.iter().filter(wanted).collect(), image, digest)
     }
 
-    /// These patches for an unpatched image, or why they don't go together.
+    /// Makes a set of these patches for an unpatched image, and checks that they fit together.
     ///
     /// # Errors
     /// As for [`PatchSet::resolve`].
@@ -195,7 +194,7 @@ impl<'a> PatchSet<'a> {
         if patches.is_empty() {
             return Err(PatchError::Nothing);
         }
-        // The order in which files were found must not show in the receipt.
+        // Sort, so that the order in which files were found does not show in the receipt.
         patches.sort_by_key(|patch| patch.id());
         let id = |patch: &Patch| patch.id().to_owned();
         for patch in &patches {
@@ -250,7 +249,7 @@ impl<'a> PatchSet<'a> {
         self.patches.iter().flat_map(|patch| patch.hunks(&self.digest).iter().map(|hunk| (*patch, hunk)))
     }
 
-    /// The changes to configuration block 0, of all patches together.
+    /// The changes that all patches together make to configuration block 0.
     pub const fn config(&self) -> &ConfigEdits {
         &self.config
     }

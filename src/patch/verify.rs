@@ -1,4 +1,4 @@
-//! Is a file what it should be: container, base image, patches, receipt.
+//! Verifies a file: container, base image, patches, receipt.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -11,15 +11,15 @@ use super::set::{PatchError, PatchSet};
 use crate::digest::Sha256Digest;
 use crate::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
 
-/// What a file is held against, beside its own container.
+/// What to compare a file with, in addition to checking its container.
 #[derive(Default)]
 pub struct Expectations<'a> {
-    /// What was written when the file was made.
+    /// The receipt that was written with the file.
     pub receipt: Option<&'a Receipt>,
     /// The unpatched image that it must have been made from.
     pub image: Option<Sha256Digest>,
-    /// The bytes of unpatched images, if available. They make every differing byte visible, not only
-    /// those that patches know.
+    /// The bytes of unpatched images, if available. With them, every differing byte is found, not only those that
+    /// patches know.
     pub originals: Option<Originals<'a>>,
 }
 
@@ -31,15 +31,15 @@ pub type Originals<'a> = &'a dyn Fn(&Sha256Digest) -> Option<Image>;
 pub struct Verification<'a> {
     /// The file's digest.
     pub sha256: Sha256Digest,
-    /// The image; `None` where the container does not hold.
+    /// The image; `None` if the container is invalid.
     pub image: Option<Image>,
     /// The unpatched image, found by undoing patches.
     pub original: Option<Image>,
     /// The unpatched image's digest.
     pub base: Option<Sha256Digest>,
-    /// The patches that are in it.
+    /// The patches in it.
     pub patches: Vec<&'a Patch>,
-    /// What is wrong. Empty: the file is what it should be.
+    /// What is wrong with the file; empty if nothing is.
     pub findings: Vec<Finding>,
     /// Bytes that differ from what they should be, ascending.
     pub differences: Vec<Difference>,
@@ -51,7 +51,7 @@ impl Verification<'_> {
         self.findings.is_empty() && self.differences.is_empty()
     }
 
-    /// Whether nothing is wrong but that no known image is behind it.
+    /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
         self.differences.is_empty()
             && !self.findings.is_empty()
@@ -59,35 +59,35 @@ impl Verification<'_> {
     }
 }
 
-/// A byte that is not what it should be.
+/// A byte that differs from what it should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
-    /// Where.
+    /// Its place in the file.
     pub at: FileOffset,
-    /// What should be there; `None` past the end of what should be there.
+    /// The byte that should be there; `None` past the expected end.
     pub expected: Option<u8>,
-    /// What is there; `None` past the end of the file.
+    /// The byte that is there; `None` past the end of the file.
     pub found: Option<u8>,
 }
 
 /// Something that is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Finding {
-    /// The container does not hold.
+    /// The container is invalid.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Container(#[from] ImageError),
-    /// Undoing patches gives no known image.
+    /// Undoing the patches gives no known image.
     #[error("undoing the known patches gives no known image")]
     #[diagnostic(code(asmpatch::verify::unknown_base))]
     UnknownBase,
-    /// It was made from another image than it should.
+    /// It was made from a different image than expected.
     #[error("the base image is {found}, expected {expected}")]
     #[diagnostic(code(asmpatch::verify::other_base))]
     OtherBase {
-        /// What it should be.
+        /// The expected image.
         expected: String,
-        /// What it is.
+        /// The actual image.
         found: String,
     },
     /// The receipt is for other bytes.
@@ -101,7 +101,7 @@ pub enum Finding {
         /// The file's, or that of its base image.
         found: Sha256Digest,
     },
-    /// The receipt names a patch that is not known here.
+    /// The receipt names an unknown patch.
     #[error("the receipt names the patch `{id}`, which is not known")]
     #[diagnostic(code(asmpatch::verify::unknown_patch))]
     UnknownPatch {
@@ -115,22 +115,22 @@ pub enum Finding {
         /// The patch.
         id: String,
     },
-    /// A patch is in the file that the receipt does not name.
+    /// The file has a patch that the receipt does not name.
     #[error("the patch `{id}` is in the file, but not in the receipt")]
     #[diagnostic(code(asmpatch::verify::patch_unlisted))]
     PatchUnlisted {
         /// The patch.
         id: String,
     },
-    /// A patch's definition has changed since.
+    /// A patch's definition has changed since the receipt was written.
     #[error("the patch `{id}` does something else than when the receipt was written: digest {found}, was {receipt}")]
     #[diagnostic(code(asmpatch::verify::patch_digest))]
     PatchDigest {
         /// The patch.
         id: String,
-        /// The receipt's digest of it.
+        /// The patch's digest in the receipt.
         receipt: Sha256Digest,
-        /// The known patch's.
+        /// The digest of the known patch.
         found: Sha256Digest,
     },
     /// The receipt's configuration is not what its patches say.
@@ -141,7 +141,7 @@ pub enum Finding {
     #[error("the patches in the file do not go together: {0}")]
     #[diagnostic(code(asmpatch::verify::patch_set))]
     PatchSet(PatchError),
-    /// A patch's place holds neither its expected nor its new bytes.
+    /// A hunk's place holds neither its expected nor its new bytes.
     #[error("at {at} there are neither the original's bytes nor those of the patch `{id}`")]
     #[diagnostic(code(asmpatch::verify::hunk))]
     Hunk {
@@ -152,9 +152,9 @@ pub enum Finding {
     },
 }
 
-/// Holds a file against its container, the known images, the known patches and what else is expected of it.
+/// Checks a file against its container, the known images, the known patches and the given expectations.
 ///
-/// Costs one pass for the container and one or two SHA-256, so a thousand images a second.
+/// Costs one pass for the container and one or two SHA-256, which allows a thousand images a second.
 pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) -> Verification<'a> {
     let mut verification = Verification {
         sha256: Sha256Digest::of(file),
@@ -199,7 +199,7 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     verification
 }
 
-/// Fills in the differing bytes, or without the original, what patches know of it.
+/// Adds the differing bytes or, without the original, what patches know of them.
 fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'_>) {
     let base = expect
         .image
@@ -227,7 +227,7 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
     verification.differences = differences(&expected.to_file(), file);
 }
 
-/// The available image of the same version: what an unidentified file most likely was.
+/// Returns the available image of the same version, which an unidentified file was most likely made from.
 fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
     let originals = expect.originals?;
     library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
@@ -272,7 +272,7 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
         {
             findings.push(Finding::PatchMissing { id });
         }
-        // Patches that set a field differently are not in one set, so not in one receipt either.
+        // Patches that set a field differently can't be in one set, so not in one receipt either.
         all_known &= config.merge(patch.config()).is_ok();
     }
     for patch in &verification.patches {
@@ -285,7 +285,7 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
     }
 }
 
-/// Body bytes, by their place in the body, of a file whose container may not hold.
+/// Returns a range of body bytes from a file whose container may be invalid.
 fn body_bytes(file: &[u8], range: std::ops::Range<usize>) -> Option<&[u8]> {
     let header = BodyOffset(0).file_offset().0 as usize;
     file.get(range.start + header..range.end + header)
@@ -299,10 +299,10 @@ fn patches_in<'a>(library: &'a Library, file: &[u8], base: &Sha256Digest) -> Vec
     library.iter().filter(is_in).collect()
 }
 
-/// Without the base's bytes, the patches that know it still tell something.
+/// Finds hunks with foreign bytes: without the base's bytes, the patches that know it are the only source.
 fn foreign_hunks(library: &Library, file: &[u8], base: &Sha256Digest) -> Vec<Finding> {
     let hunks = library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
-    // Another patch may have changed the same place: only bytes that no patch knows are foreign.
+    // Another patch may have changed the same place, so only bytes that no patch knows are foreign.
     let known = |range: std::ops::Range<usize>, found: &[u8]| {
         library.iter().flat_map(|patch| patch.hunks(base)).any(|hunk| hunk.range() == range && hunk.new == found)
     };

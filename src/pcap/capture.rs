@@ -1,4 +1,4 @@
-//! The file of a capture, and the thread that writes it.
+//! The capture file, and the thread that writes it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write};
@@ -16,31 +16,31 @@ use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
 use crate::file;
 
-/// Bytes that may wait for the disk; packets beyond them are dropped.
+/// How many bytes may wait for the disk. Packets beyond them are dropped.
 const BACKLOG: usize = 32 << 20;
-/// How long the end of a capture waits for its disk.
+/// How long the end of a capture waits for the disk.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// Why there is no capture.
+/// Reasons a capture can't start.
 #[derive(Debug, Error, Diagnostic)]
 pub enum CaptureError {
-    /// The system refuses.
+    /// The system refuses to open the file.
     #[error("cannot record USB traffic to {}", path.display())]
     #[diagnostic(code(asmpatch::pcap::file))]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something that is no capture would be lost.
+    /// The file exists and is no capture, so it would be lost.
     #[error("{} exists and is no pcapng file", path.display())]
     #[diagnostic(code(asmpatch::pcap::not_a_capture))]
     NotACapture {
         /// The file.
         path: PathBuf,
     },
-    /// Two captures into one file.
+    /// Another process is recording into the file.
     #[error("{} is in use by another process", path.display())]
     #[diagnostic(code(asmpatch::pcap::busy))]
     Busy {
@@ -49,22 +49,22 @@ pub enum CaptureError {
     },
 }
 
-/// What became of a capture.
+/// The outcome of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Events of URBs that were to be recorded.
     pub received: u64,
-    /// Those of them that are not in the file.
+    /// How many of those are missing in the file.
     pub dropped: u64,
-    /// Why the file ends early, in words.
+    /// Why the file ends early, in words; `None` if it is complete.
     pub failure: Option<String>,
 }
 
 /// Records URBs to a pcapng file.
 ///
-/// Recording copies the data to memory and returns; a thread writes them. What the disk does not take in time, or does
-/// not take at all, is dropped and counted.
-/// The capture ends with the last of its clones, or with [`Capture::finish`].
+/// Recording copies the data to memory and returns; a thread writes them. Data that the disk does not take in time, or
+/// does not take at all, are dropped and counted. The capture ends when its last clone is dropped, or with
+/// [`Capture::finish`].
 #[derive(Debug, Clone)]
 pub struct Capture(Arc<Owner>);
 
@@ -82,9 +82,9 @@ impl Drop for Owner {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// There is something to write, or the capture is over.
+    /// Signals something to write, or the end of the capture.
     filled: Condvar,
-    /// The file is complete.
+    /// Signals that the file is complete.
     ended: Condvar,
     urbs: AtomicU64,
     buses: AtomicU16,
@@ -94,7 +94,7 @@ struct Shared {
 struct State {
     /// Whole blocks that wait for the disk.
     blocks: Vec<u8>,
-    /// Packets in them.
+    /// How many packets are in the blocks.
     waiting: u64,
     received: u64,
     dropped: u64,
@@ -103,24 +103,24 @@ struct State {
     has_ended: bool,
 }
 
-/// Where blocks go.
+/// The destination of the blocks.
 trait Sink: Write + Send + 'static {
-    /// Keeps the first `len` bytes alone.
+    /// Cuts the file to its first `len` bytes.
     fn cut(&mut self, len: u64);
 }
 
 impl Sink for File {
     fn cut(&mut self, len: u64) {
-        // What can't be cut stays: readers take the blocks before the torn one.
+        // If the file can't be cut, leave it: readers accept the blocks before the torn one.
         let _ = self.set_len(len);
     }
 }
 
 impl Capture {
-    /// Begins a capture in a new file, or in place of an earlier capture.
+    /// Starts a capture in a new file, or replaces an earlier capture.
     ///
     /// # Errors
-    /// [`CaptureError`]. A file that is no capture, a device, a symbolic link are left as they are.
+    /// [`CaptureError`]. Leaves a file that is no capture, a device and a symbolic link as they are.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
         let failed = |source| CaptureError::Io { path: path.to_owned(), source };
         let mut file = match open(path) {
@@ -157,13 +157,13 @@ impl Capture {
         Ok(Self(Arc::new(Owner { shared })))
     }
 
-    /// A bus of its own for one more unit.
+    /// Returns a new bus, for one more unit.
     pub fn bus(&self) -> Bus {
         let number = self.0.shared.buses.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         Bus { capture: self.clone(), number, attached: Arc::default() }
     }
 
-    /// Ends the capture: writes what waits, for five seconds at most. What is recorded afterwards is dropped.
+    /// Ends the capture: writes the waiting data, for five seconds at most. Drops everything recorded afterwards.
     pub fn finish(&self) -> Summary {
         self.0.finish()
     }
@@ -180,7 +180,7 @@ impl Capture {
             state.dropped += 1;
             return;
         }
-        // Taken under the lock: times in the file never run backwards unless the clock does.
+        // Take the time under the lock, so that times in the file never run backwards unless the clock does.
         let time = now();
         let header = Header {
             id: urb.id,
@@ -236,7 +236,7 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             blocks.clear();
             std::mem::swap(&mut blocks, &mut state.blocks);
-            // They stay counted as waiting until they are written: the end of the capture may come before.
+            // The packets still count as waiting until they are written, because the capture may end first.
             let packets = state.waiting;
             is_last = state.is_over;
             if is_last {
@@ -266,7 +266,7 @@ impl Shared {
     }
 }
 
-/// [`Write::write_all`] that tells how much was written before it failed.
+/// Works like [`Write::write_all`], and also tells how much was written before it failed.
 fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match sink.write(&bytes[*written..]) {
@@ -280,14 +280,14 @@ fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Res
 }
 
 fn now() -> Duration {
-    // Before 1970 only on a machine without a clock.
+    // Only a machine without a clock thinks that it is before 1970.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt as _;
-    // Not blocking: a named pipe without a reader is refused, not waited for.
+    // Do not block: refuse a named pipe without a reader instead of waiting for one.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     file::hold(File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags), path)
 }

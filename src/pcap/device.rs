@@ -1,4 +1,4 @@
-//! Records a unit's transfers as a host's monitor of its bus sees them: each URB when it is submitted, and when it ends.
+//! Records a unit's transfers as a monitor of its bus sees them: each URB when it is submitted, and when it ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,12 +14,12 @@ const IN_PROGRESS: i32 = -115;
 pub struct Bus {
     pub(super) capture: Capture,
     pub(super) number: u16,
-    /// Addresses given so far.
+    /// How many addresses have been assigned.
     pub(super) attached: Arc<AtomicU64>,
 }
 
 impl Bus {
-    /// The unit as a device that the host has just found. It gets the next address each time.
+    /// Adds the unit as a newly found device. Each call assigns the next address.
     pub fn attach(&self) -> Device {
         const ADDRESSES: u64 = 127;
         let address = (self.attached.fetch_add(1, Ordering::Relaxed) % ADDRESSES + 1) as u8;
@@ -46,22 +46,22 @@ pub struct Urb {
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All of it moved, or a short packet ended it.
+    /// All the data moved, or a short packet ended the transfer.
     Done,
-    /// The endpoint is halted, or endpoint 0 refuses the request.
+    /// The endpoint is halted, or endpoint 0 refused the request.
     Stall,
-    /// The host took it back.
+    /// The host cancelled the transfer.
     Cancelled,
-    /// The device sent more than was asked for.
+    /// The device sent more data than requested.
     Babble,
     /// The device has left the bus.
     Disconnected,
-    /// The host refused it: there is no such endpoint.
+    /// The host refused the transfer: there is no such endpoint.
     NoEndpoint,
 }
 
 impl End {
-    /// Linux's error numbers (Documentation/driver-api/usb/error-codes.rst).
+    /// Returns Linux's error number (Documentation/driver-api/usb/error-codes.rst).
     const fn status(self) -> i32 {
         match self {
             Self::Done => 0,
@@ -73,36 +73,38 @@ impl End {
     }
 }
 
-/// One event of an URB, with what follows its header.
+/// One event of an URB, with the data that follow its header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'a> {
     pub(super) event: UsbmonEvent,
     pub(super) status: i32,
     pub(super) setup: Option<[u8; 8]>,
-    /// Bytes asked for, or moved.
+    /// How many bytes were requested, or moved.
     pub(super) length: usize,
     pub(super) data: &'a [u8],
 }
 
 impl Device {
-    /// A bulk transfer is submitted. `length` bytes are asked for, or are to go; `data` are those that go.
+    /// Records that a bulk transfer is submitted. `length` is how many bytes to read or write; `data` are those to
+    /// write.
     pub fn submit_bulk(&self, endpoint: u8, length: usize, data: &[u8]) -> Urb {
         self.submit(TransferType::Bulk, endpoint, None, length, data)
     }
 
-    /// A control request is submitted. `data` are those that go to the device.
+    /// Records that a control request is submitted. `data` are the bytes that go to the device.
     pub fn submit_control(&self, setup: [u8; 8], data: &[u8]) -> Urb {
         let length = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
         self.submit(TransferType::Control, setup[0] & 0x80, Some(setup), length, data)
     }
 
-    /// A transfer has ended; `length` bytes moved. `data` are those that came from the device.
+    /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
         let event = if end == End::NoEndpoint { UsbmonEvent::SubmissionError } else { UsbmonEvent::Completion };
         self.capture.record(self, &urb, &Record { event, status: end.status(), setup: None, length, data });
     }
 
-    /// A control transfer from its setup packet to its status. `data` are the bytes that moved, whichever way.
+    /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either
+    /// direction.
     pub fn control(&self, setup: [u8; 8], data: &[u8], end: End) {
         let is_in = setup[0] & 0x80 != 0;
         let (out, back) = if is_in { (&[][..], data) } else { (data, &[][..]) };

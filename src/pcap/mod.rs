@@ -1,8 +1,8 @@
 //! Records USB traffic as pcapng files that Wireshark and `tshark` read.
 //!
 //! [`pcapng`] and [`usbmon`] turn packets into bytes; both are pure. [`Capture`] owns the file, and [`Bus`] and
-//! [`Device`] record what moves. A file that can't keep up, or can't be written, loses packets and counts them; it never
-//! holds up the unit.
+//! [`Device`] record the transfers. If the file can't keep up, or can't be written, packets are lost and counted; the
+//! unit is never delayed.
 
 mod capture;
 mod device;

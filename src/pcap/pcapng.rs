@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// LINKTYPE_USB_LINUX_MMAPPED: each packet begins with usbmon's header of 64 bytes.
 pub const USB_LINUX_MMAPPED: u16 = 220;
-/// The most bytes of a packet in the file, its header included. Wireshark reads no longer ones of this link type.
+/// The most bytes of a packet in the file, including its header. Wireshark reads no longer packets of this link type.
 pub const SNAP_LEN: usize = 262_144;
 /// The first four bytes of every pcapng file: the type of its section header block.
 pub const MAGIC: [u8; 4] = SECTION_HEADER.to_le_bytes();
@@ -16,7 +16,7 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const INTERFACE_STATISTICS: u32 = 5;
 const ENHANCED_PACKET: u32 = 6;
 const END_OF_OPTIONS: u16 = 0;
-/// The one interface.
+/// The number of the only interface.
 const INTERFACE: u32 = 0;
 
 /// Appends a section header block of unknown length.
@@ -34,7 +34,7 @@ pub fn section_header(out: &mut Vec<u8>, application: &str) {
     });
 }
 
-/// Appends the description of the section's only interface. Its times have nanoseconds.
+/// Appends the description of the section's only interface. Its timestamps are in nanoseconds.
 pub fn interface_description(out: &mut Vec<u8>, link_type: u16) {
     const TIME_RESOLUTION: u16 = 9;
     const NANOSECONDS: u8 = 9;
@@ -62,7 +62,7 @@ pub fn enhanced_packet(out: &mut Vec<u8>, time: Duration, original_len: usize, h
     });
 }
 
-/// Appends what the interface counted: packets that came, and those of them that are not in the file.
+/// Appends the interface's counters: packets that came, and how many of them are missing in the file.
 pub fn interface_statistics(out: &mut Vec<u8>, time: Duration, received: u64, dropped: u64) {
     const RECEIVED: u16 = 4;
     const DROPPED: u16 = 5;
@@ -75,7 +75,7 @@ pub fn interface_statistics(out: &mut Vec<u8>, time: Duration, received: u64, dr
     });
 }
 
-/// How many of these bytes, which begin with a block, are whole blocks, and how many packets those hold.
+/// Returns how many of these bytes are whole blocks, and how many packets those hold. The bytes begin with a block.
 pub fn whole_blocks(bytes: &[u8]) -> (usize, u64) {
     let (mut whole, mut packets) = (0, 0);
     while let Some(&[k0, k1, k2, k3, l0, l1, l2, l3]) = bytes[whole..].first_chunk() {
@@ -89,7 +89,7 @@ pub fn whole_blocks(bytes: &[u8]) -> (usize, u64) {
     (whole, packets)
 }
 
-/// A block: its type, its length, its body, its length again.
+/// Appends a block: its type, its length, its body, its length again.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(kind.to_le_bytes());
@@ -111,7 +111,7 @@ fn pad(out: &mut Vec<u8>, len: usize) {
     out.extend(&[0; 3][..len.next_multiple_of(4) - len]);
 }
 
-/// In nanoseconds, the upper word first. 64 bits of them last until the year 2554.
+/// Appends a time in nanoseconds, the upper word first. 64 bits last until the year 2554.
 fn timestamp(out: &mut Vec<u8>, time: Duration) {
     let nanos = time.as_nanos() as u64;
     out.extend(((nanos >> 32) as u32).to_le_bytes());

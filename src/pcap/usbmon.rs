@@ -5,23 +5,23 @@
 
 use std::time::Duration;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const HEADER_LEN: usize = 64;
 
-/// What kind of transfer an URB is.
+/// The transfer type of an URB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TransferType {
-    /// On endpoint 0.
+    /// A transfer on endpoint 0.
     Control = 2,
-    /// On a bulk endpoint.
+    /// A transfer on a bulk endpoint.
     Bulk = 3,
 }
 
-/// What happened to an URB.
+/// An event of an URB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UsbmonEvent {
-    /// The host asks.
+    /// The host submitted the URB.
     Submission,
     /// The transfer has ended.
     Completion,
@@ -29,16 +29,16 @@ pub enum UsbmonEvent {
     SubmissionError,
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The URB's number: the same in its submission and its completion.
     pub id: u64,
-    /// What happened.
+    /// The event.
     pub event: UsbmonEvent,
-    /// The kind of transfer.
+    /// The transfer type.
     pub transfer: TransferType,
-    /// bEndpointAddress; bit 7 is the direction of a control transfer's data, too.
+    /// bEndpointAddress; bit 7 is also the direction of a control transfer's data.
     pub endpoint: u8,
     /// The device's address.
     pub device: u8,
@@ -46,19 +46,18 @@ pub struct Header {
     pub bus: u16,
     /// The setup packet of a control transfer's submission.
     pub setup: Option<[u8; 8]>,
-    /// When, since 1970.
+    /// The time since 1970.
     pub time: Duration,
-    /// 0, or a negative error number of Linux.
+    /// 0, or a negative Linux error number.
     pub status: i32,
-    /// Bytes asked for (submission) or moved (completion).
+    /// How many bytes were requested (submission) or moved (completion).
     pub length: u32,
-    /// Bytes of data that follow the header.
+    /// How many bytes of data follow the header.
     pub captured: u32,
 }
 
 impl Header {
-    /// Whether data of such an event follow its header: what the host sends when it is submitted, what the device sent
-    /// when it has ended.
+    /// Whether data follow the header of such an event: the host's data at submission, the device's data at completion.
     pub const fn has_data(event: UsbmonEvent, endpoint: u8) -> bool {
         matches!((event, endpoint & 0x80 != 0), (UsbmonEvent::Submission, false) | (UsbmonEvent::Completion, true))
     }
@@ -88,7 +87,7 @@ impl Header {
         bytes[32..36].copy_from_slice(&self.length.to_le_bytes());
         bytes[36..40].copy_from_slice(&self.captured.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.setup.unwrap_or_default());
-        // Interval and start frame (48 to 55) are for periodic transfers, as is the count of descriptors (60 to 63).
+        // Interval and start frame (48 to 55) and the count of descriptors (60 to 63) are for periodic transfers.
         bytes[56..60].copy_from_slice(&(if is_in { URB_DIR_IN } else { 0 }).to_le_bytes());
         bytes
     }

@@ -1,20 +1,20 @@
-//! The call stack of running code, followed instruction by instruction.
+//! Follows the call stack of running code, instruction by instruction.
 //!
-//! An 8051's calls, returns and interrupts move the stack pointer by two, and that is what tells when a function is left:
-//! by RET, by a return address that is popped (the compiler's helpers for `switch` do that), or by a new stack. A RET that
-//! leaves nothing is a jump: so the vendor's stubs enter the other bank.
+//! An 8051's calls, returns and interrupts move the stack pointer by two, which shows when a function is left: by RET,
+//! by a popped return address (the compiler's helpers for `switch` do that), or by a new stack. A RET that leaves no
+//! function is a jump: the vendor's stubs enter the other bank this way.
 
 use crate::firmware::CodeAddress;
 use crate::mcu::Step;
 
-/// A function that was entered and not left.
+/// A function that was entered and not yet left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it begins.
+    /// Its first address.
     pub entry: CodeAddress,
-    /// The stack pointer there, behind the return address.
+    /// The stack pointer there, after the return address was pushed.
     sp: u8,
-    /// An interrupt's handler.
+    /// Whether it is an interrupt handler.
     pub is_interrupt: bool,
 }
 
@@ -25,7 +25,7 @@ struct Before {
     kind: Kind,
 }
 
-/// What an instruction does to the stack.
+/// The effect of an instruction on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Call,
@@ -44,14 +44,14 @@ impl Kind {
             0x02 | 0x73 | 0x80 => Self::Jump,
             0xC0 => Self::Push,
             0xD0 => Self::Pop,
-            // ACALL and AJMP have the page's bits above them.
+            // ACALL and AJMP have bits of the target address above these five.
             opcode if opcode & 0x1F == 0x11 => Self::Call,
             opcode if opcode & 0x1F == 0x01 => Self::Jump,
             _ => Self::Other,
         }
     }
 
-    /// The stack pointer after it, unless it writes that register itself.
+    /// Returns the stack pointer after the instruction, unless it writes that register itself.
     fn sp_after(self, sp: u8) -> u8 {
         match self {
             Self::Call => sp.wrapping_add(2),
@@ -63,7 +63,7 @@ impl Kind {
     }
 }
 
-/// The call stack. Stack pointers rise from frame to frame, so that there are at most 257.
+/// The call stack. Stack pointers rise from frame to frame, so there are at most 257 frames.
 #[derive(Debug, Clone, Default)]
 pub struct CallStack {
     frames: Vec<Frame>,
@@ -71,20 +71,20 @@ pub struct CallStack {
 }
 
 impl CallStack {
-    /// The frames, the outermost first; the innermost executes.
+    /// Returns the frames, outermost first. The innermost one is executing.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// The frame of the interrupt's handler that runs.
+    /// Returns the index of the running interrupt handler's frame.
     pub fn interrupt(&self) -> Option<usize> {
         self.frames.iter().position(|frame| frame.is_interrupt)
     }
 
-    /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is a
-    /// call without a return.
+    /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is
+    /// a call without a return.
     ///
-    /// Gives how many frames were there all the time: those from there on are new.
+    /// Returns how many frames stayed the whole time. The frames from that index on are new.
     pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
         let sp = step.cpu.sp();
         let kind = Kind::of(step.opcode);
@@ -94,11 +94,11 @@ impl CallStack {
         };
         let is_vector = matches!(step.at.addr(), 0x03 | 0x0B | 0x13 | 0x1B | 0x23);
         let is_interrupt = is_vector && sp == before.kind.sp_after(before.sp).wrapping_add(2);
-        // Most instructions move nothing.
+        // Most instructions do not change the stack.
         if !is_interrupt && sp == before.sp && before.kind == Kind::Other {
             return self.frames.len();
         }
-        // An interrupt may come before the first instruction of a function: its address is on the stack then.
+        // An interrupt may come before a function's first instruction, whose address is then on the stack.
         let (at, own_sp) = match interrupted(step).filter(|_| is_interrupt) {
             Some(at) => (at, sp.wrapping_sub(2)),
             None => (step.at, sp),
@@ -139,7 +139,7 @@ impl CallStack {
     }
 }
 
-/// Where the code goes on after the interrupt that has just come.
+/// Returns where the code continues after the interrupt that has just occurred.
 fn interrupted(step: &Step<'_>) -> Option<CodeAddress> {
     let sp = step.cpu.sp();
     let [high, low] = [sp, sp.wrapping_sub(1)].map(|at| step.cpu.internal_ram[usize::from(at)]);

@@ -1,4 +1,4 @@
-//! Which lines of source were executed, as lcov.
+//! Line coverage: which source lines were executed, in lcov's format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use crate::symbols::Symbols;
 /// Counts how often each instruction was executed.
 #[derive(Debug, Clone)]
 pub struct Coverage {
-    /// By place in the body.
+    /// Counts by offset in the body.
     counts: Vec<u64>,
 }
 
@@ -21,13 +21,13 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// How often the instruction at `at` was executed.
+    /// Returns how often the instruction at `at` was executed.
     pub fn count(&self, at: CodeAddress) -> u64 {
         self.counts.get(at.body_offset().0 as usize).copied().unwrap_or(0)
     }
 
-    /// The counts as an lcov tracefile, by the lines and functions of `symbols`. A line with code at several places was
-    /// executed as often as the one that was most. `folder` stands before each file's name, where it isn't empty.
+    /// Formats the counts as an lcov tracefile, by the lines and functions of `symbols`. A line with code at several
+    /// places gets the highest of their counts. `folder`, if not empty, is prepended to each file's name.
     pub fn lcov(&self, symbols: &Symbols, folder: &str) -> String {
         let mut files: BTreeMap<&str, BTreeMap<u32, u64>> = BTreeMap::new();
         let mut functions: BTreeMap<&str, BTreeSet<(u32, &str, u64)>> = BTreeMap::new();
@@ -41,14 +41,14 @@ impl Coverage {
         }
         let mut text = String::new();
         let mut put = |line: std::fmt::Arguments<'_>| {
-            // A String takes all.
+            // Writing into a String can't fail.
             let _ = writeln!(text, "{line}");
         };
         for (file, lines) in &files {
             put(format_args!("TN:"));
             let separator = if folder.is_empty() || folder.ends_with('/') { "" } else { "/" };
             put(format_args!("SF:{folder}{separator}{file}"));
-            // A function has one line, however many begin its first instruction: the first.
+            // A function gets one line: the first, if several begin at its first instruction.
             let mut seen = BTreeSet::new();
             let functions: Vec<_> =
                 functions.get(file).into_iter().flatten().filter(|(_, name, _)| seen.insert(*name)).collect();

@@ -1,4 +1,4 @@
-//! A profile by function: clock cycles along the call stack.
+//! A profile by function: clock cycles by call stack.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::firmware::CodeAddress;
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
 
-/// Call paths that are told apart. What comes on top counts for its caller.
+/// How many call paths are told apart. Calls beyond them count for their caller.
 const MOST_PATHS: usize = 1 << 16;
 
-/// A way through the calls to a function.
+/// A call path to a function.
 #[derive(Debug, Clone)]
 struct Path {
     caller: Option<u32>,
@@ -21,9 +21,10 @@ struct Path {
     calls: u64,
 }
 
-/// Counts clock cycles and calls of each function, apart for each way through the calls that leads to it.
+/// Counts clock cycles and calls of each function, separately for each call path to it.
 ///
-/// Interrupts' handlers begin ways of their own: which function they interrupt says nothing about it.
+/// Interrupt handlers start call paths of their own: the interrupted function says nothing about the cost of the
+/// handler.
 #[derive(Debug, Default)]
 pub struct Profile {
     symbols: Symbols,
@@ -35,38 +36,38 @@ pub struct Profile {
     cut: u64,
 }
 
-/// What a function costs.
+/// The cost of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FunctionCost {
     /// Its name, or its address.
     pub name: String,
-    /// Where it begins.
+    /// Its first address.
     pub entry: CodeAddress,
     /// How often it was called.
     pub calls: u64,
     /// Clock cycles of its own instructions.
     pub own: u64,
-    /// Clock cycles with all that it called.
+    /// Clock cycles including everything that it called.
     pub total: u64,
 }
 
 impl Profile {
-    /// A profile with these names.
+    /// Creates a profile that uses these names.
     pub fn new(symbols: Symbols) -> Self {
         Self { symbols, ..Self::default() }
     }
 
-    /// All clock cycles.
+    /// Returns the total of clock cycles.
     pub fn cycles(&self) -> u64 {
         self.paths.iter().map(|path| path.cycles).sum()
     }
 
-    /// Calls that were counted for their caller, since there were too many ways to functions.
+    /// Returns how many calls were counted for their caller because there were too many call paths.
     pub fn cut(&self) -> u64 {
         self.cut
     }
 
-    /// The functions, the most expensive by itself first.
+    /// Returns the functions, sorted by their own cycles, highest first.
     pub fn functions(&self) -> Vec<FunctionCost> {
         let mut costs: HashMap<CodeAddress, FunctionCost> = HashMap::new();
         for path in &self.paths {
@@ -80,7 +81,7 @@ impl Profile {
             cost.own += path.cycles;
             cost.calls += path.calls;
         }
-        // One that calls itself counts once.
+        // A function that calls itself counts once.
         let mut seen = HashSet::new();
         for path in self.paths.iter().filter(|path| path.cycles > 0) {
             seen.clear();
@@ -99,8 +100,8 @@ impl Profile {
         costs
     }
 
-    /// The profile as folded stacks: a line for each way, its functions with `;` between them, a space, and the clock cycles.
-    /// flamegraph.pl and inferno take it.
+    /// Formats the profile as folded stacks: a line for each call path, with its functions separated by `;`, a space,
+    /// and the clock cycles. flamegraph.pl and inferno accept it.
     pub fn folded(&self) -> String {
         let mut lines: Vec<String> = Vec::with_capacity(self.paths.len());
         for path in self.paths.iter().filter(|path| path.cycles > 0) {
@@ -116,7 +117,7 @@ impl Profile {
         lines.sort();
         let mut text = String::new();
         for line in lines {
-            // A String takes all.
+            // Writing into a String can't fail.
             let _ = writeln!(text, "{line}");
         }
         text
@@ -126,7 +127,7 @@ impl Profile {
         self.symbols.entry(entry).map_or_else(|| entry.to_string(), str::to_owned)
     }
 
-    /// The path that leads to `entry` from `caller`.
+    /// Returns the path that leads to `entry` from `caller`.
     fn path(&mut self, caller: Option<u32>, entry: CodeAddress) -> u32 {
         if let Some(path) = self.known.get(&(caller, entry)) {
             return *path;
@@ -170,7 +171,7 @@ mod tests {
     use crate::chip::{Chip, Speed};
     use crate::mcu::{CodeSpace, MemoryFlash};
 
-    /// Runs code that ends by a jump to itself.
+    /// Runs code that ends with a jump to itself.
     fn profile(pieces: &[(usize, &[u8])], names: &str) -> Profile {
         let mut body = vec![0; 0x1_7ED6];
         for (at, bytes) in pieces {
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_popped_return_address_and_a_new_stack_leave_the_function() {
-        // f pops its return address, sets up a stack of its own and jumps on: what follows is main's.
+        // f pops its return address, sets up its own stack and jumps on: the rest belongs to main.
         let names = "C:   00000000 _main\nC:   00000100 _f\n";
         let f = [0xD0, 0x83, 0xD0, 0x82, 0xE4, 0x73];
         let folded = profile(&[(0, &[&LCALL_100[..], &[0x00, 0x00], &END].concat()), (0x100, &f)], names).folded();
@@ -218,7 +219,8 @@ mod tests {
 
     #[test]
     fn a_ret_that_jumps_into_the_other_bank_enters_the_function_there() {
-        // The stub pushes where to return and where to go, selects bank 1, and returns into it: as 240417's does.
+        // The stub pushes the return address and the target, selects bank 1, and returns into it, as 240417's stub
+        // does.
         let stub = [0x90, 0x90, 0x00, 0x74, 0x40, 0xC0, 0xE0, 0x74, 0x01, 0xC0, 0xE0, 0xC0, 0x82, 0xC0, 0x83];
         let stub = [&stub[..], &[0x75, 0x96, 0x01, 0x22]].concat();
         let names = "C:   00000000 _main\nC:   00000100 _stub\nC:   00019000 _far\n";

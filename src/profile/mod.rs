@@ -1,8 +1,8 @@
-//! What firmware does on the chip model, for its authors: a profile by function, line coverage, a timeline.
+//! Measurements of firmware on the chip model, for firmware authors: a profile by function, line coverage, a timeline.
 //!
-//! Each is an [`Observer`](crate::mcu::Observer) for [`Chip::run_observed`](crate::chip::Chip::run_observed), so that a run
-//! without one costs nothing. A firmware that idles is executed until the chip model has found that out, and so long its
-//! main loop is seen here too.
+//! Each is an [`Observer`](crate::mcu::Observer) for [`Chip::run_observed`](crate::chip::Chip::run_observed), so that a
+//! run without one costs nothing. An idle firmware is executed, and its main loop observed, until the chip model
+//! notices that it idles.
 
 mod calls;
 mod coverage;

@@ -1,8 +1,8 @@
-//! A timeline of a run, as trace-event JSON: what Perfetto's viewer and chrome://tracing open.
+//! A timeline of a run, as trace-event JSON for Perfetto's viewer and chrome://tracing.
 //!
-//! Time is simulated: clock cycles of what was executed, at the CPU's clock. Where an idle firmware waits for a timer, no
-//! cycles are executed: each instruction of that time counts [`IDLE_CYCLES`]. What the engines do takes no time in the model
-//! (docs/chip.md), so that flash commands and packets are moments, and spans are those that firmware or host make.
+//! Time is simulated: clock cycles of the executed instructions, at the CPU's clock. While an idle firmware waits for a
+//! timer, no instructions are executed: each skipped one counts [`IDLE_CYCLES`]. Engines take no time in the model
+//! (docs/chip.md), so flash commands and packets are instants, and spans come from the firmware or the host.
 
 #[cfg(test)]
 mod tests;
@@ -19,9 +19,9 @@ use crate::chip::{DmaEvent, UsbEvent, instruction_cycles};
 use crate::firmware::FlashAddress;
 use crate::mcu::{Observer, Step};
 
-/// Clock cycles that an instruction of skipped time counts: about the mean of what both known firmwares execute.
+/// Clock cycles of a skipped instruction: about the mean of what both known firmwares execute.
 pub const IDLE_CYCLES: u64 = 3;
-/// Events that are kept. Later ones are counted.
+/// How many events are kept. Later ones are only counted.
 const MOST: usize = 200_000;
 const PROCESS: u32 = 1;
 
@@ -68,7 +68,7 @@ struct TraceEvent {
     name: String,
     cat: &'static str,
     ph: &'static str,
-    /// Clock cycles here, microseconds in the file.
+    /// Clock cycles while recording, microseconds in the file.
     ts: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<f64>,
@@ -97,7 +97,7 @@ struct Recording {
     interrupt: Option<u64>,
     control: Option<Open>,
     suspended: Option<u64>,
-    /// Transfers of the DMA under way, by direction, queue slot and stream.
+    /// The DMA's running transfers, by direction, queue slot and stream.
     dma: BTreeMap<(bool, u8, u16), u64>,
     last_dma: u64,
 }
@@ -123,7 +123,7 @@ impl Recording {
         self.put(TraceEvent { name, cat, ph: "i", ts, dur: None, pid, tid, s: Some("t"), id: None, args });
     }
 
-    /// One end of a transfer of the DMA: several may be under way.
+    /// Records one end of a DMA transfer. Several transfers may run at once.
     fn dma_edge(&mut self, ph: &'static str, to_host: bool, id: u64, args: Value, now: u64) {
         let name = if to_host { "DMA to the host" } else { "DMA from the host" }.to_owned();
         let (pid, tid, ts) = (PROCESS, Track::Dma as u32, now as f64);
@@ -176,24 +176,25 @@ impl Shared {
     }
 }
 
-/// Records a run. It sees each instruction, for the time and the interrupts; its [`TimelineWatch`] sees the blocks.
+/// Records a run. It observes each instruction for the time and the interrupts; its [`TimelineWatch`] observes the
+/// blocks.
 #[derive(Debug, Default)]
 pub struct Timeline {
     shared: Arc<Shared>,
     stack: CallStack,
     depth: usize,
     cycles: u64,
-    /// Simulated time before the last instruction, and what it takes.
+    /// Simulated time before the last instruction, and the instruction's cycles.
     last: Option<(u64, u64)>,
 }
 
 impl Timeline {
-    /// What a watch passes on to the timeline.
+    /// Returns the watch that passes events on to the timeline.
     pub fn watch(&self) -> TimelineWatch {
         TimelineWatch(Arc::clone(&self.shared))
     }
 
-    /// Ends what is under way, and gives the file. `clock_mhz` is the CPU's clock.
+    /// Ends the open spans and returns the file's text. `clock_mhz` is the CPU's clock.
     pub fn finish(&mut self, clock_mhz: u32) -> String {
         let now = self.cycles + self.last.map_or(0, |(_, cycles)| cycles);
         let mut recording = self.shared.recording();
@@ -217,13 +218,13 @@ impl Timeline {
             all.push(named("thread_name", track as u32, json!({"name": name})));
             all.push(named("thread_sort_index", track as u32, json!({"sort_index": track as u32})));
         }
-        // Plain data always becomes JSON.
+        // Serialising plain data to JSON can't fail.
         all.extend(events.into_iter().filter_map(|event| serde_json::to_value(event).ok()));
         let other = json!({"clock_mhz": clock_mhz, "dropped": recording.dropped});
         json!({"displayTimeUnit": "ns", "otherData": other, "traceEvents": all}).to_string()
     }
 
-    /// Events that are missing in the file.
+    /// Returns how many events are missing in the file.
     pub fn dropped(&self) -> u64 {
         self.shared.recording().dropped
     }
@@ -244,7 +245,7 @@ impl Observer for Timeline {
         }
         self.depth = depth;
         let interrupt = self.stack.interrupt();
-        // One may follow on the other's heels.
+        // One interrupt may directly follow another.
         if interrupt.is_none_or(|frame| frame >= same) {
             let mut recording = self.shared.recording();
             recording.end_interrupt(self.cycles);
@@ -253,12 +254,12 @@ impl Observer for Timeline {
     }
 }
 
-/// The timeline's side of a [`Watch`](crate::chip::Watch): call each method from the one of the same name.
+/// The timeline's side of a [`Watch`](crate::chip::Watch): call each method from the one with the same name.
 #[derive(Debug, Clone)]
 pub struct TimelineWatch(Arc<Shared>);
 
 impl TimelineWatch {
-    /// Something crossed the wire.
+    /// Records traffic on the wire.
     pub fn usb(&self, event: UsbEvent<'_>) {
         let now = self.0.now();
         let mut recording = self.0.recording();
@@ -285,7 +286,7 @@ impl TimelineWatch {
         }
     }
 
-    /// The flash got a command.
+    /// Records a command to the flash.
     pub fn flash(&self, command: u8, at: FlashAddress, len: usize) {
         let name = match command {
             0x03 | 0x0B | 0x3B | 0x6B | 0xBB | 0xEB => "read",
@@ -304,7 +305,7 @@ impl TimelineWatch {
         self.0.recording().moment(Track::Flash, "flash", name.to_owned(), args, self.0.now());
     }
 
-    /// The SRAM's DMA began or ended a transfer.
+    /// Records that the SRAM's DMA began or ended a transfer.
     pub fn dma(&self, event: DmaEvent) {
         let now = self.0.now();
         let mut recording = self.0.recording();
@@ -322,7 +323,7 @@ impl TimelineWatch {
     }
 }
 
-/// A control request, by its name in the USB specification where it has one.
+/// Returns a control request's name in the USB specification, if it has one.
 fn request_name([kind, request, ..]: [u8; 8]) -> String {
     const STANDARD: [&str; 13] = [
         "GET_STATUS",

@@ -1,4 +1,4 @@
-//! Bulk-Only's wrappers: the CBW that carries a command, the CSW that carries its status.
+//! Bulk-Only's wrappers: the CBW carries a command, the CSW its status.
 //!
 //! Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0, sections 5.1 and 5.2.
 
@@ -13,7 +13,7 @@ pub const CSW_LEN: usize = 13;
 const CBW_SIGNATURE: [u8; 4] = *b"USBC";
 const CSW_SIGNATURE: [u8; 4] = *b"USBS";
 
-/// Which way the data goes, seen from the host.
+/// The direction of the data, seen from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Device to host.
@@ -25,11 +25,11 @@ pub enum Direction {
 /// A command block wrapper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandBlockWrapper {
-    /// dCBWTag: comes back in the CSW.
+    /// dCBWTag, which the CSW returns.
     pub tag: u32,
     /// dCBWDataTransferLength: bytes that the host expects to move.
     pub transfer_length: u32,
-    /// bmCBWFlags bit 7. Means nothing where the length is 0.
+    /// bmCBWFlags bit 7. Has no meaning if the length is 0.
     pub direction: Direction,
     /// bCBWLUN, 0 to 15.
     pub lun: u8,
@@ -37,13 +37,14 @@ pub struct CommandBlockWrapper {
     pub cdb: Cdb,
 }
 
-/// Bytes that are no valid and meaningful CBW; a device answers by stalling both endpoints (section 6.6.1).
+/// Reasons bytes are no valid and meaningful CBW. A device answers such bytes by stalling both endpoints (section
+/// 6.6.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CbwError {
-    /// Not 31 bytes.
+    /// There are not 31 bytes.
     #[error("a CBW has {CBW_LEN} bytes; this has {0}")]
     Length(usize),
-    /// Not "USBC".
+    /// The signature is not "USBC".
     #[error("the CBW's signature is wrong")]
     Signature,
     /// Reserved bits are set, or the command's length is not 1 to 16.
@@ -52,7 +53,7 @@ pub enum CbwError {
 }
 
 impl CommandBlockWrapper {
-    /// The 31 bytes on the wire.
+    /// Encodes the 31 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; CBW_LEN] {
         let mut bytes = [0; CBW_LEN];
         bytes[0..4].copy_from_slice(&CBW_SIGNATURE);
@@ -65,7 +66,7 @@ impl CommandBlockWrapper {
         bytes
     }
 
-    /// Checks and reads 31 bytes from the wire.
+    /// Parses and checks 31 bytes from the wire.
     ///
     /// # Errors
     /// [`CbwError`], in the order in which the specification's section 6.2 lists the conditions.
@@ -94,7 +95,7 @@ impl CommandBlockWrapper {
 pub enum CswStatus {
     /// 0.
     Passed,
-    /// 1: REQUEST SENSE tells why.
+    /// 1: REQUEST SENSE returns the reason.
     Failed,
     /// 2: host and device disagree; only reset recovery helps.
     PhaseError,
@@ -105,28 +106,28 @@ pub enum CswStatus {
 pub struct CommandStatusWrapper {
     /// The tag of the CBW that it answers.
     pub tag: u32,
-    /// dCSWDataResidue: expected bytes that were not moved.
+    /// dCSWDataResidue: how many of the expected bytes were not moved.
     pub residue: u32,
     /// How the command ended.
     pub status: CswStatus,
 }
 
-/// Bytes that are no valid CSW; the host answers with reset recovery (section 6.3.1).
+/// Reasons bytes are no valid CSW. The host answers such bytes with reset recovery (section 6.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CswError {
-    /// Not 13 bytes.
+    /// There are not 13 bytes.
     #[error("a CSW has {CSW_LEN} bytes; this has {0}")]
     Length(usize),
-    /// Not "USBS".
+    /// The signature is not "USBS".
     #[error("the CSW's signature is {0:02x?}, expected the letters USBS")]
     Signature([u8; 4]),
-    /// Not 0, 1 or 2.
+    /// The status is not 0, 1 or 2.
     #[error("the CSW's status is {0:#04x}, expected 0, 1 or 2")]
     Status(u8),
 }
 
 impl CommandStatusWrapper {
-    /// The 13 bytes on the wire.
+    /// Encodes the 13 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; CSW_LEN] {
         let mut bytes = [0; CSW_LEN];
         bytes[0..4].copy_from_slice(&CSW_SIGNATURE);
@@ -140,7 +141,7 @@ impl CommandStatusWrapper {
         bytes
     }
 
-    /// Checks and reads 13 bytes from the wire. Whether the tag is the right one is the caller's to check.
+    /// Parses and checks 13 bytes from the wire. The caller has to check the tag.
     ///
     /// # Errors
     /// [`CswError`].

@@ -1,17 +1,17 @@
 //! READ CAPACITY's answers (SBC-3, 5.15 and 5.16).
 
-/// How big a medium is.
+/// The size of a medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct Capacity {
     /// Logical blocks.
     pub blocks: u64,
-    /// Bytes in a block.
+    /// Block length in bytes.
     pub block_len: u32,
 }
 
 impl Capacity {
-    /// READ CAPACITY(10)'s 8 bytes; `None` where there are fewer. A medium past its 32 bits has
-    /// [`Capacity::blocks`] 2^32, and READ CAPACITY(16) tells.
+    /// Parses READ CAPACITY(10)'s 8 bytes; `None` if there are fewer. For a medium beyond its 32 bits,
+    /// [`Capacity::blocks`] is 2^32, and only READ CAPACITY(16) tells the size.
     pub fn parse10(data: &[u8]) -> Option<Self> {
         let [a, b, c, d, e, f, g, h] = *data.first_chunk()?;
         Some(Self {
@@ -20,19 +20,19 @@ impl Capacity {
         })
     }
 
-    /// READ CAPACITY(16)'s first 12 bytes; `None` where there are fewer.
+    /// Parses READ CAPACITY(16)'s first 12 bytes; `None` if there are fewer.
     pub fn parse16(data: &[u8]) -> Option<Self> {
         let last = u64::from_be_bytes(*data.first_chunk()?);
         let block_len = u32::from_be_bytes(*data.get(8..)?.first_chunk()?);
         Some(Self { blocks: last.saturating_add(1), block_len })
     }
 
-    /// Whether READ CAPACITY(10) could not tell all of it.
+    /// Whether the medium is too large for READ CAPACITY(10).
     pub const fn is_past_32_bits(self) -> bool {
         self.blocks > u32::MAX as u64
     }
 
-    /// Bytes, saturating.
+    /// Returns the size in bytes, saturating.
     pub const fn bytes(self) -> u64 {
         self.blocks.saturating_mul(self.block_len as u64)
     }

@@ -13,16 +13,16 @@ pub struct Cdb {
     len: u8,
 }
 
-/// Bytes that are no command descriptor block.
+/// The bytes are no command descriptor block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a CDB has 1 to 16 bytes; this has {0}")]
 pub struct CdbError(pub usize);
 
 impl Cdb {
-    /// A CDB of these bytes.
+    /// Makes a CDB from these bytes.
     ///
     /// # Errors
-    /// [`CdbError`] where there are none, or more than 16.
+    /// [`CdbError`] if there are none, or more than 16.
     pub fn new(cdb: &[u8]) -> Result<Self, CdbError> {
         if cdb.is_empty() || cdb.len() > 16 {
             return Err(CdbError(cdb.len()));
@@ -32,7 +32,7 @@ impl Cdb {
         Ok(Self { bytes, len: cdb.len() as u8 })
     }
 
-    /// A CDB of a length known to fit.
+    /// Makes a CDB of a length known to fit.
     pub(crate) const fn of<const N: usize>(cdb: [u8; N]) -> Self {
         const { assert!(N >= 1 && N <= 16) };
         let mut bytes = [0; 16];
@@ -59,7 +59,7 @@ impl Cdb {
         self.bytes[0]
     }
 
-    /// The command's name in the field, or its bytes where asmpatch does not know it: what errors call it.
+    /// Returns the command's standard name, or its bytes if asmpatch does not know it. Errors use it.
     pub fn name(&self) -> String {
         match opcode_name(self.opcode()) {
             Some(name) => name.to_owned(),
@@ -86,7 +86,7 @@ impl fmt::Debug for Cdb {
     }
 }
 
-/// The name of the commands that asmpatch sends, by operation code.
+/// Returns the name of a command that asmpatch sends, by its operation code.
 pub(super) const fn opcode_name(opcode: u8) -> Option<&'static str> {
     Some(match opcode {
         opcode::TEST_UNIT_READY => "TEST UNIT READY",

@@ -1,7 +1,7 @@
 //! The commands that asmpatch sends, each with its wire form beside it.
 //!
-//! Vendor commands: source is the vendor-command table of the reference (read out of, and executed from, image
-//! 240417). Standard ones: SPC-4 and SBC-3.
+//! Vendor commands come from the reference's vendor-command table, which was read from image 240417 and confirmed by
+//! executing it. Standard commands come from SPC-4 and SBC-3.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub enum XdataPage {
     Other,
 }
 
-/// A place in XDATA.
+/// An address in XDATA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct XdataAddress {
     /// The page.
@@ -29,15 +29,15 @@ pub struct XdataAddress {
 }
 
 impl XdataAddress {
-    /// Where XDATA shows the first 4 KiB of the SRAM, which PCIe devices reach too.
+    /// Where XDATA shows the first 4 KiB of the SRAM, which PCIe devices can reach too.
     pub const SRAM_WINDOW: Self = Self::main(0xF000);
 
-    /// A place in the page that MOVX reaches.
+    /// An address in the page that MOVX reaches.
     pub const fn main(addr: u16) -> Self {
         Self { page: XdataPage::Main, addr }
     }
 
-    /// The place `offset` bytes further on in the same page. An offset beyond the page's end wraps.
+    /// Returns the address `offset` bytes later in the same page. Wraps past the page's end.
     pub const fn plus(self, offset: u16) -> Self {
         Self { page: self.page, addr: self.addr.wrapping_add(offset) }
     }
@@ -61,12 +61,12 @@ impl fmt::Display for XdataAddress {
     }
 }
 
-/// What E8 does to the unit. Source: owners' measurements on an OWC Express 1M2, and image 240417 executed.
+/// What E8 does to the unit. Source: owners' measurements on an OWC Express 1M2, and executing image 240417.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ResetMode {
-    /// 0x50 (state 0x60): the CPU is reset. The unit leaves the bus and is back by itself after about 3 s.
+    /// 0x50 (state 0x60): resets the CPU. The unit leaves the bus and returns by itself after about 3 s.
     CpuReset,
-    /// 0x51 (state 0x8A): the unit leaves the bus and stays away until its power goes.
+    /// 0x51 (state 0x8A): the unit leaves the bus and stays away until it loses power.
     Halt,
 }
 
@@ -96,7 +96,7 @@ pub enum Command {
         /// Blocks of 512 bytes.
         blocks: u32,
     },
-    /// 0x8A: the same, from the host.
+    /// 0x8A: the same layout, with data from the host.
     Write16 {
         /// First logical block.
         lba: u64,
@@ -121,31 +121,31 @@ pub enum Command {
         /// Bytes, at most [`Part::max_len`].
         len: u32,
     },
-    /// 0xE4. Stock firmware takes the low byte only; the length extension up to 4,096 bytes.
+    /// 0xE4. Stock firmware uses only the low byte of the length; the length extension reads up to 4,096 bytes.
     XdataRead {
-        /// From where.
+        /// The first address.
         from: XdataAddress,
         /// Bytes. The high byte goes into CDB byte 5, which every known host leaves 0.
         len: u16,
     },
-    /// 0xE5.
+    /// 0xE5: writes one byte of XDATA.
     XdataWrite {
-        /// Where.
+        /// The address.
         at: XdataAddress,
-        /// What.
+        /// The byte.
         value: u8,
     },
-    /// 0xE6 with opcode 6 and CNS 1: NVMe Identify Controller, 4,096 bytes. The layout of the CDB is the one that
+    /// 0xE6 with opcode 6 and CNS 1: NVMe Identify Controller, 4,096 bytes. The CDB's layout is the one that
     /// smartmontools' `sntasmedia` device sends.
     NvmeIdentifyController,
     /// 0xE8.
     Reset(ResetMode),
 }
 
-/// How much data a command moves, and which way.
+/// How many bytes of data a command moves, and in which direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataLength {
-    /// None.
+    /// No data.
     None,
     /// Device to host.
     In(u32),
@@ -154,7 +154,7 @@ pub enum DataLength {
 }
 
 impl DataLength {
-    /// Bytes, 0 where there is no data.
+    /// The number of bytes; 0 if there is no data.
     pub const fn bytes(self) -> u32 {
         match self {
             Self::None => 0,
@@ -162,7 +162,7 @@ impl DataLength {
         }
     }
 
-    /// The CBW's direction; In where there is no data, as tinygrad's tools and Linux send it.
+    /// The CBW's direction; In if there is no data, as tinygrad's tools and Linux send it.
     pub const fn direction(self) -> Direction {
         match self {
             Self::None | Self::In(_) => Direction::In,
@@ -172,7 +172,7 @@ impl DataLength {
 }
 
 impl Command {
-    /// The command on the wire. E1, E3 and E8 have the lengths that tinygrad's tools send: 15, 6 and 15 bytes.
+    /// Encodes the command. E1, E3 and E8 have the lengths that tinygrad's tools send: 15, 6 and 15 bytes.
     pub fn cdb(&self) -> Cdb {
         match *self {
             Self::TestUnitReady => Cdb::of([opcode::TEST_UNIT_READY, 0, 0, 0, 0, 0]),
@@ -234,7 +234,7 @@ impl Command {
         }
     }
 
-    /// The command's name in the field.
+    /// The command's standard name.
     pub fn name(&self) -> &'static str {
         opcode_name(self.cdb().opcode()).unwrap_or("a command without a name")
     }

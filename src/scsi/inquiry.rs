@@ -4,10 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// Bytes of standard data that hold every field read here, and what asmpatch asks for.
+/// How many bytes of standard data asmpatch requests: enough for every field that it reads.
 pub const INQUIRY_LEN: u8 = 36;
 
-/// Who a unit says it is over SCSI.
+/// A unit's identity over SCSI.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Inquiry {
     /// Peripheral device type: 0 is a disk.
@@ -20,16 +20,16 @@ pub struct Inquiry {
     pub revision: String,
 }
 
-/// Bytes that are no standard INQUIRY data.
+/// The bytes are no standard INQUIRY data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("standard INQUIRY data have at least {INQUIRY_LEN} bytes; the unit sent {0}")]
 pub struct InquiryError(pub usize);
 
 impl Inquiry {
-    /// Reads standard data. Bytes outside printable ASCII become a dot.
+    /// Parses standard data. Bytes outside printable ASCII become a dot.
     ///
     /// # Errors
-    /// [`InquiryError`] where the unit sent too few.
+    /// [`InquiryError`] if the unit sent too few.
     pub fn parse(data: &[u8]) -> Result<Self, InquiryError> {
         let bytes: &[u8; INQUIRY_LEN as usize] = data.first_chunk().ok_or(InquiryError(data.len()))?;
         Ok(Self {

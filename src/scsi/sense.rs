@@ -7,7 +7,7 @@ use std::fmt;
 pub enum ScsiStatus {
     /// 0x00.
     Good,
-    /// 0x02: sense data tells why.
+    /// 0x02: sense data gives the reason.
     CheckCondition,
     /// 0x08.
     Busy,
@@ -37,7 +37,7 @@ impl From<ScsiStatus> for u8 {
     }
 }
 
-/// The sense key: the class of what went wrong. Its value is 0 to 15.
+/// The sense key: the class of the error. Its value is 0 to 15.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SenseKey(pub u8);
 
@@ -67,7 +67,7 @@ impl fmt::Debug for SenseKey {
 /// Sense key, additional sense code and its qualifier: written `5/24/00`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Sense {
-    /// The class of what went wrong.
+    /// The class of the error.
     pub key: SenseKey,
     /// Additional sense code.
     pub asc: u8,
@@ -82,22 +82,22 @@ impl Sense {
     pub const INVALID_OPCODE: Self = Self::new(SenseKey::ILLEGAL_REQUEST, 0x20, 0x00);
     /// NOT READY, MEDIUM NOT PRESENT.
     pub const MEDIUM_NOT_PRESENT: Self = Self::new(SenseKey::NOT_READY, 0x3A, 0x00);
-    /// MEDIUM ERROR, UNRECOVERED READ ERROR: what E0 answers when the flash does not.
+    /// MEDIUM ERROR, UNRECOVERED READ ERROR: E0's answer if the flash does not respond.
     pub const UNRECOVERED_READ_ERROR: Self = Self::new(SenseKey::MEDIUM_ERROR, 0x11, 0x00);
     /// NO SENSE.
     pub const NONE: Self = Self::new(SenseKey::NO_SENSE, 0x00, 0x00);
 
-    /// Of its three numbers.
+    /// Makes sense from its three numbers.
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
         Self { key, asc, ascq }
     }
 
-    /// Reads fixed (0x70, 0x71) or descriptor (0x72, 0x73) format; `None` for anything else or too short.
+    /// Parses fixed (0x70, 0x71) or descriptor (0x72, 0x73) format; `None` for anything else, or if it is too short.
     pub fn parse(data: &[u8]) -> Option<Self> {
         match data.first()? & 0x7F {
             0x70 | 0x71 => {
                 let key = SenseKey(data.get(2)? & 0x0F);
-                // A device may cut fixed-format sense short: byte 7 counts what follows.
+                // A device may cut fixed-format sense short: byte 7 counts the bytes that follow.
                 let asc = data.get(12).copied().unwrap_or(0);
                 let ascq = data.get(13).copied().unwrap_or(0);
                 Some(Self { key, asc, ascq })
@@ -107,7 +107,7 @@ impl Sense {
         }
     }
 
-    /// The 18 bytes of fixed-format current sense.
+    /// Encodes the 18 bytes of fixed-format current sense.
     pub const fn to_fixed(self) -> [u8; 18] {
         let mut data = [0; 18];
         data[0] = 0x70;
@@ -118,7 +118,7 @@ impl Sense {
         data
     }
 
-    /// What the standard calls this, where asmpatch meets it.
+    /// Returns the standard's name for this sense, if asmpatch knows it.
     pub const fn meaning(self) -> Option<&'static str> {
         Some(match (self.key.0, self.asc, self.ascq) {
             (0x0, 0x00, 0x00) => "no sense",

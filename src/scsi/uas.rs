@@ -23,7 +23,7 @@ const ID_TASK: u8 = 0x05;
 const ID_READ_READY: u8 = 0x06;
 const ID_WRITE_READY: u8 = 0x07;
 
-/// A command's tag. Under streams it is the stream ID on all three data and status pipes too; 0 names no stream.
+/// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
@@ -41,9 +41,9 @@ pub struct CommandIu {
 /// A task management function (UAS-3, table 19).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskFunction {
-    /// 0x01: end one command.
+    /// 0x01: ends one command.
     AbortTask,
-    /// 0x08: end all of a unit's commands.
+    /// 0x08: ends all commands of a logical unit.
     LogicalUnitReset,
     /// Any other value.
     Other(u8),
@@ -54,7 +54,7 @@ pub enum TaskFunction {
 pub struct TaskIu {
     /// This IU's own tag.
     pub tag: Tag,
-    /// What to do.
+    /// The function.
     pub function: TaskFunction,
     /// The tag of the command to end.
     pub managed: Tag,
@@ -62,7 +62,7 @@ pub struct TaskIu {
     pub lun: u8,
 }
 
-/// What arrives on the command pipe.
+/// An IU on the command pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostIu {
     /// A command.
@@ -71,7 +71,7 @@ pub enum HostIu {
     Task(TaskIu),
 }
 
-/// What arrives on the status pipe.
+/// An IU on the status pipe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StatusIu {
     /// A command has ended.
@@ -90,40 +90,40 @@ pub enum StatusIu {
         /// The response code (UAS-3, table 20): 0 complete, 8 succeeded, others refuse.
         code: u8,
     },
-    /// Data in may be fetched now (high speed, where there are no streams).
+    /// The host may now read the data (high speed, which has no streams).
     ReadReady(Tag),
-    /// Data out may be sent now (high speed, where there are no streams).
+    /// The host may now send the data (high speed, which has no streams).
     WriteReady(Tag),
 }
 
-/// Bytes that are no information unit.
+/// Reasons bytes are no information unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IuError {
-    /// Too short for its kind.
+    /// The IU is too short for its kind.
     #[error("an information unit of kind {id:#04x} has at least {expected} bytes; this has {found}")]
     Short {
         /// The IU's ID; 0 if it has none.
         id: u8,
-        /// The least it can have.
+        /// The least bytes that it can have.
         expected: usize,
-        /// Bytes found.
+        /// How many bytes were found.
         found: usize,
     },
-    /// An ID that does not belong on this pipe.
+    /// The ID does not belong on this pipe.
     #[error("{0:#04x} is no information unit that belongs on this pipe")]
     Id(u8),
-    /// A sense IU that claims more sense data than it carries.
+    /// The sense IU claims more sense data than it carries.
     #[error("the sense IU claims {claimed} bytes of sense data and carries {found}")]
     SenseLength {
-        /// Bytes by its length field.
+        /// How many bytes its length field claims.
         claimed: usize,
-        /// Bytes there.
+        /// How many bytes are there.
         found: usize,
     },
 }
 
 impl CommandIu {
-    /// The 32 bytes on the wire.
+    /// Encodes the 32 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; COMMAND_IU_LEN] {
         let mut bytes = [0; COMMAND_IU_LEN];
         bytes[0] = ID_COMMAND;
@@ -135,7 +135,7 @@ impl CommandIu {
 }
 
 impl TaskIu {
-    /// The 16 bytes on the wire.
+    /// Encodes the 16 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; TASK_IU_LEN] {
         let mut bytes = [0; TASK_IU_LEN];
         bytes[0] = ID_TASK;
@@ -152,7 +152,7 @@ impl TaskIu {
 }
 
 impl HostIu {
-    /// Reads what a host sent on the command pipe.
+    /// Parses what a host sent on the command pipe.
     ///
     /// # Errors
     /// [`IuError::Short`] and [`IuError::Id`].
@@ -182,7 +182,7 @@ impl HostIu {
 }
 
 impl StatusIu {
-    /// The bytes on the wire.
+    /// Encodes the bytes on the wire.
     pub fn to_bytes(&self) -> Vec<u8> {
         let head = |id: u8, tag: &Tag, len: usize| {
             let mut bytes = vec![0; len];
@@ -208,7 +208,7 @@ impl StatusIu {
         }
     }
 
-    /// Reads what a device sent on the status pipe.
+    /// Parses what a device sent on the status pipe.
     ///
     /// # Errors
     /// [`IuError`].

@@ -1,8 +1,8 @@
-//! SDCC's debugging information, `.cdb`: a record a line. `F:` says that a symbol is a function, `L:` where a symbol or a
-//! line is. Source: SDCC's manual, "CDB file format", and SDCC 4.2's output.
+//! Reads SDCC's debugging information, `.cdb`: one record per line. `F:` declares a function; `L:` gives the address of
+//! a symbol or a source line. Source: SDCC's manual, "CDB file format", and SDCC 4.2's output.
 //!
-//! `L:G$main$0$0:7B` is where a function begins, `L:XG$main$0$0:9E` its last instruction, `L:C$a.c$8$1_0$6:9E` line 8 of
-//! a.c, `L:A$start$97:0` line 97 of start.asm. Linker records have the address in hexadecimal.
+//! `L:G$main$0$0:7B` is where a function begins, `L:XG$main$0$0:9E` its last instruction, `L:C$a.c$8$1_0$6:9E` line 8
+//! of a.c, `L:A$start$97:0` line 97 of start.asm. Linker records have the address in hexadecimal.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -20,7 +20,7 @@ pub(super) fn is_cdb(text: &str) -> bool {
 
 pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     let mut symbols = Symbols::default();
-    // Records of the linker come last, but whoever wrote the file need not know that.
+    // The linker's records usually come last, but the file's author need not know that.
     let functions: HashSet<&str> = text.lines().filter_map(function).collect();
     let mut starts: BTreeMap<&str, CodeAddress> = BTreeMap::new();
     let mut ends: Vec<(&str, CodeAddress)> = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
             symbols.end_function(*at, end);
         }
     }
-    // The compiler's own assembly is nobody's source.
+    // Skip the assembly that the compiler generated: nobody wrote it.
     for (module, line, at) in assembly {
         if !compiled.contains(module) {
             symbols.add_line(&format!("{module}.asm"), line, at)?;
@@ -76,7 +76,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     Ok(symbols)
 }
 
-/// Scope and name of the function that a record tells of.
+/// Returns scope and name of the function that a record declares.
 fn function(record: &str) -> Option<&str> {
     let (symbol, _) = record.strip_prefix("F:")?.split_once('(')?;
     key(symbol)

@@ -1,17 +1,18 @@
-//! The map of SDCC's linker, `sdld`: a table for each area, with a line `C:   0000007B  _main   MODULE` for each of its
-//! symbols. Source: sdld V03.00's output.
+//! Reads the map of SDCC's linker, `sdld`: a table for each area, with a line `C:   0000007B  _main   MODULE` for each
+//! of its symbols. Source: sdld V03.00's output.
 //!
-//! With `--debug` it also has the compiler's own symbols: `G$main$0$0` a function, `Fmodule$helper$0$0` one that is
-//! static, each with an `X` before it at its last instruction. `A$...` and `C$...` are lines: the `.cdb` has them too.
+//! With `--debug` it also has the compiler's own symbols: `G$main$0$0` for a function, `Fmodule$helper$0$0` for a
+//! static one, each with an `X` before it at its last instruction. `A$...` and `C$...` are lines, which the `.cdb` has
+//! too.
 
 use std::collections::BTreeMap;
 
 use super::{Extent, Symbols, SymbolsError, c_name, place};
 use crate::firmware::CodeAddress;
 
-/// Areas whose symbols are no functions: linker's constants, tables, initial values.
+/// Areas whose symbols are no functions: the linker's constants, tables, initial values.
 const NO_CODE: [&str; 3] = ["CONST", "XINIT", "."];
-/// And those of absolute areas, of which each module has one of its own.
+/// Absolute areas, which hold no functions either. Each module has its own.
 const ABSOLUTE: &str = "CABS";
 
 pub(super) fn is_map(text: &str) -> bool {
@@ -67,7 +68,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     Ok(symbols)
 }
 
-/// The name of the area whose table begins here: its name, address and size.
+/// Returns the name of the area whose table begins here: the line has its name, address and size.
 fn area(line: &str) -> Option<&str> {
     let mut words = line.split_ascii_whitespace();
     let name = words.next().filter(|name| line.starts_with(name))?;
@@ -81,7 +82,7 @@ fn area(line: &str) -> Option<&str> {
     (is_number(next) && is_number(size)).then_some(name)
 }
 
-/// Scope and name of the compiler's own symbol for a function: `G$main` of `G$main$0$0`.
+/// Returns scope and name of the compiler's own symbol for a function: `G$main` from `G$main$0$0`.
 pub(super) fn key(symbol: &str) -> Option<&str> {
     let (rest, block) = symbol.rsplit_once('$')?;
     let (key, level) = rest.rsplit_once('$')?;

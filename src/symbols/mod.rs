@@ -1,7 +1,8 @@
-//! Names and source lines of a firmware's code, as its linker wrote them: SDCC's `.map` and `.cdb`, and ELF.
+//! Names and source lines of firmware code, from the linker's files: SDCC's `.map` and `.cdb`, and ELF.
 //!
-//! These files are input like any other: what they say is checked against code space and against the image, bounded, and
-//! shown only where it is plain text. Addresses are the CPU's, with 1 in bits 16 to 23 for bank 1, as SDCC writes banked code.
+//! These files are untrusted input: everything in them is checked against code space and against the image, bounded,
+//! and shown only if it is plain text. Addresses are the CPU's, with 1 in bits 16 to 23 for bank 1, as SDCC writes
+//! banked code.
 
 mod cdb;
 mod map;
@@ -15,23 +16,23 @@ use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, fro
 use miette::Diagnostic;
 use thiserror::Error;
 
-/// No file of symbols that is read is longer, in bytes.
+/// The longest symbol file that is read, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
-/// Line records that are kept of one file.
+/// How many line records of one file are kept.
 const MAX_LINES: usize = 500_000;
-/// Characters of a name.
+/// The longest name, in characters.
 const MAX_NAME: usize = 255;
-/// How far a function of unknown length reaches, where none follows: in bytes.
+/// How far a function of unknown length reaches if no other follows, in bytes.
 const REACH: u16 = 0x1000;
 
-/// Why a file gives no symbols.
+/// Reasons a file gives no symbols.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum SymbolsError {
-    /// None of the known forms.
+    /// The file has none of the known formats.
     #[error("this is no map of sdld, no .cdb of SDCC, and no ELF")]
     #[diagnostic(code(asmpatch::symbols::unknown_form))]
     UnknownForm,
-    /// A line that is not as its form has it.
+    /// A line does not follow the file's format.
     #[error("line {line}: {reason}")]
     #[diagnostic(code(asmpatch::symbols::malformed))]
     Malformed {
@@ -40,7 +41,7 @@ pub enum SymbolsError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// More lines of source than code has bytes.
+    /// The file has more source lines than code has bytes.
     #[error("it has more than {MAX_LINES} line records")]
     #[diagnostic(code(asmpatch::symbols::too_many))]
     TooMany,
@@ -50,7 +51,7 @@ pub enum SymbolsError {
     Elf(#[from] ElfFileError),
 }
 
-/// The form of a file of symbols.
+/// The format of a symbol file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SymbolsForm {
     /// The map that SDCC's linker writes.
@@ -71,14 +72,14 @@ impl fmt::Display for SymbolsForm {
     }
 }
 
-/// How far a function reaches.
+/// The extent of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
-    /// To its last instruction, which begins here.
+    /// To its last instruction, which begins at this address.
     To(CodeAddress),
     /// To the next function.
     Open,
-    /// Only its entry is known: what stands around it may be another's.
+    /// Its entry only: the bytes after it may belong to another function.
     Entry,
 }
 
@@ -99,7 +100,7 @@ pub struct SourceLine {
     pub at: CodeAddress,
 }
 
-/// Names of functions, and source lines, by address.
+/// Names of functions and source lines, by address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Symbols {
     functions: BTreeMap<CodeAddress, Function>,
@@ -108,7 +109,7 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// The routines that are known in an image of this version.
+    /// Returns the known routines of an image of this version.
     pub fn known(image: &Image) -> Self {
         let mut symbols = Self::default();
         for routine in known_routines(image.version()) {
@@ -117,7 +118,7 @@ impl Symbols {
         symbols
     }
 
-    /// Reads a file in whichever form it has.
+    /// Parses a file in any of the formats.
     ///
     /// # Errors
     /// [`SymbolsError`].
@@ -149,7 +150,7 @@ impl Symbols {
         Ok(symbols)
     }
 
-    /// Adds what `other` has. Where both name an address, the name that is here stays.
+    /// Adds the contents of `other`. If both name an address, keeps the name in `self`.
     pub fn merge(&mut self, other: Self) {
         for (at, function) in other.functions {
             match self.functions.entry(at) {
@@ -165,7 +166,7 @@ impl Symbols {
         self.ignored += other.ignored;
     }
 
-    /// Leaves out what stands where `image` has no code.
+    /// Removes names and lines at addresses where `image` has no code.
     pub fn keep_inside(&mut self, image: &Image) {
         let before = self.functions.len() + self.lines.len();
         self.functions.retain(|at, _| image.code(*at).is_some());
@@ -173,17 +174,17 @@ impl Symbols {
         self.ignored += before - self.functions.len() - self.lines.len();
     }
 
-    /// How many functions have a name.
+    /// Returns how many functions have a name.
     pub fn functions(&self) -> usize {
         self.functions.len()
     }
 
-    /// The lines of source, by file, line and address.
+    /// Returns the source lines, by file, line and address.
     pub fn lines(&self) -> impl Iterator<Item = &SourceLine> {
         self.lines.iter()
     }
 
-    /// How many symbols were left out: outside code, outside the image, or with a name that is no plain text.
+    /// Returns how many symbols were left out: outside code, outside the image, or with a name that is not plain text.
     pub fn ignored(&self) -> usize {
         self.ignored
     }
@@ -193,17 +194,17 @@ impl Symbols {
         self.functions.contains_key(&at)
     }
 
-    /// The name of the function that begins at `at`.
+    /// Returns the name of the function that begins at `at`.
     pub fn entry(&self, at: CodeAddress) -> Option<&str> {
         self.functions.get(&at).map(|function| function.name.as_str())
     }
 
-    /// The functions, by address.
+    /// Returns the functions, by address.
     pub fn entries(&self) -> impl Iterator<Item = (CodeAddress, &str)> {
         self.functions.iter().map(|(at, function)| (*at, function.name.as_str()))
     }
 
-    /// The function that `at` is in, and how far behind its entry.
+    /// Returns the function that contains `at`, and the distance from its entry.
     pub fn lookup(&self, at: CodeAddress) -> Option<(&str, u16)> {
         let (entry, function) = self.functions.range(..=at).next_back()?;
         let offset = at.addr().checked_sub(entry.addr())?;
@@ -216,7 +217,7 @@ impl Symbols {
         is_inside.then_some((function.name.as_str(), offset))
     }
 
-    /// `name` or `name+0x12`, where `at` is in a function with a name.
+    /// Returns `name` or `name+0x12` if `at` is in a function with a name.
     pub fn label(&self, at: CodeAddress) -> Option<String> {
         let (name, offset) = self.lookup(at)?;
         Some(if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") })
@@ -231,7 +232,7 @@ impl Symbols {
         self.functions.entry(at).or_insert(function);
     }
 
-    /// Puts the end of a function into it.
+    /// Sets the end of a function.
     fn end_function(&mut self, at: CodeAddress, end: CodeAddress) {
         if let Some(function) = self.functions.get_mut(&at).filter(|_| end.bank() == at.bank() && end >= at) {
             function.extent = Extent::To(end);
@@ -239,7 +240,7 @@ impl Symbols {
     }
 
     fn add_line(&mut self, file: &str, line: u32, at: CodeAddress) -> Result<(), SymbolsError> {
-        // A name alone: the file that is looked for stands beside the symbols.
+        // Accept a bare name only: the source file is looked for beside the symbols.
         let is_name = is_plain(file) && !file.contains(['/', '\\']) && file != "." && file != "..";
         if !is_name || line == 0 {
             self.ignored += 1;
@@ -252,12 +253,12 @@ impl Symbols {
     }
 }
 
-/// Whether a name can stand in a folded stack, in lcov and on a terminal as it is.
+/// Whether a name can appear as it is in a folded stack, in lcov and on a terminal.
 fn is_plain(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';')
 }
 
-/// A C function's name, of the linker's: SDCC puts an underscore before it.
+/// Returns a C function's name from the linker's, which has an underscore before it.
 fn c_name(symbol: &str) -> &str {
     symbol.strip_prefix('_').filter(|name| !name.is_empty()).unwrap_or(symbol)
 }

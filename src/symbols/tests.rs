@@ -1,4 +1,4 @@
-//! Symbol files of each kind, and what they name.
+//! Tests of symbol files of each kind.
 
 use proptest::prelude::*;
 
@@ -144,7 +144,7 @@ proptest! {
         let mut found = 0;
         for (address, name) in &functions {
             if let Some(at) = place(*address) {
-                // Bank 0 has two spellings, and the common area none in bank 1.
+                // Bank 0 has two spellings; bank 1 has no address in the common area.
                 prop_assert_eq!(symbols.entry(at), Some(name.as_str()));
                 prop_assert_eq!(symbols.label(at), Some(name.clone()));
                 found += 1;

@@ -1,4 +1,4 @@
-//! Memory controllers: they let many consumers share a memory's few channels, with a cache in between or without.
+//! Memory controllers, which share a memory's few channels among many consumers, with or without a cache.
 //!
 //! Source: adam-maj/tiny-gpu, `src/controller.sv`; dsandall/tiny-gpu, `src/pmem_controller.sv`, `src/pmem_cache.sv` and
 //! `src/dmem_cache.sv`.
@@ -7,10 +7,10 @@ use super::memory::Request;
 
 /// Lines of a cache.
 const LINES: usize = 16;
-/// The most words of a line.
+/// The most words in a line.
 const LINE_MAX: usize = 2;
 
-/// A direct-mapped cache: 16 lines of one or two words. Writes go through.
+/// A direct-mapped, write-through cache: 16 lines of one or two words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cache {
     words_a_line: usize,
@@ -24,7 +24,7 @@ struct Line {
     words: [Option<u16>; LINE_MAX],
 }
 
-/// Where an address stands in a cache.
+/// The place of an address in a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Spot {
     tag: usize,
@@ -33,7 +33,7 @@ struct Spot {
 }
 
 impl Cache {
-    /// An empty one.
+    /// Creates an empty cache.
     pub(super) fn new(words_a_line: usize) -> Self {
         Self { words_a_line: words_a_line.clamp(1, LINE_MAX), lines: [Line::default(); LINES] }
     }
@@ -49,7 +49,7 @@ impl Cache {
         line.words[spot.word].filter(|_| line.tag == spot.tag)
     }
 
-    /// The line for a tag. What it held under another one is dropped.
+    /// Returns the line for a tag, cleared if it held another tag.
     fn line(&mut self, spot: Spot) -> &mut Line {
         let line = &mut self.lines[spot.line];
         if line.tag != spot.tag {
@@ -63,7 +63,7 @@ impl Cache {
         self.line(spot).words[spot.word] = Some(value);
     }
 
-    /// Fills a line from memory. A word that was written since is newer.
+    /// Fills a line from memory. Keeps words that were written since, which are newer.
     fn fill(&mut self, address: u8, words: [u16; LINE_MAX]) {
         let (spot, count) = (self.spot(address), self.words_a_line);
         for (held, word) in self.line(spot).words.iter_mut().zip(words).take(count) {
@@ -75,13 +75,13 @@ impl Cache {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Idle,
-    /// The cache had it.
+    /// The cache has the word.
     Hit(u16),
-    /// Waits for memory.
+    /// Waits for the memory's answer.
     Waiting,
-    /// Asks for the line's next word.
+    /// Requests the line's next word.
     NextWord,
-    /// The consumer has its answer, and has not let go.
+    /// The consumer has its answer, but still holds its request.
     Relaying,
 }
 
@@ -89,12 +89,12 @@ enum State {
 struct Channel {
     state: State,
     consumer: usize,
-    /// What it serves.
+    /// The request that it serves.
     request: Request,
-    /// Words of the line that have come.
+    /// Words of the line that have arrived.
     words: [u16; LINE_MAX],
     came: usize,
-    /// Whether what comes may stay in the cache: nobody has written to the line meanwhile.
+    /// Whether the arriving words may stay in the cache: nobody has written to the line meanwhile.
     fills: bool,
     to_memory: Option<Request>,
 }
@@ -103,7 +103,7 @@ struct Channel {
 #[derive(Debug)]
 pub(super) struct Controller {
     channels: Vec<Channel>,
-    /// Consumers that a channel serves.
+    /// Whether a channel serves each consumer.
     served: Vec<bool>,
     answers: Vec<Option<u16>>,
     cache: Option<Cache>,
@@ -123,19 +123,19 @@ impl Controller {
         Self { channels: vec![idle; channels], served: vec![false; consumers], answers: vec![None; consumers], cache }
     }
 
-    /// What each consumer is told.
+    /// Returns the answer to each consumer.
     pub(super) fn answers(&self) -> &[Option<u16>] {
         &self.answers
     }
 
-    /// What each channel asks of the memory.
+    /// Returns each channel's request to the memory.
     pub(super) fn to_memory(&self) -> impl Iterator<Item = Option<Request>> {
         self.channels.iter().map(|channel| channel.to_memory)
     }
 
-    /// A clock edge: what the consumers ask, and what the memory answers.
+    /// Advances by one clock edge, given the consumers' requests and the memory's answers.
     pub(super) fn step(&mut self, requests: &[Option<Request>], memory: &[Option<u16>]) {
-        // All channels look at the cache as it was before the edge.
+        // All channels see the cache as it was before the edge.
         let cache = self.cache;
         for (index, answer) in memory.iter().enumerate() {
             match self.channels[index].state {
@@ -166,7 +166,7 @@ impl Controller {
         }
     }
 
-    /// An idle channel takes the first request that nobody serves.
+    /// Gives an idle channel the first request that nobody serves.
     fn take(&mut self, index: usize, requests: &[Option<Request>], cache: Option<&Cache>) {
         let waiting = requests.iter().enumerate().find(|(at, request)| request.is_some() && !self.served[*at]);
         let Some((consumer, Some(request))) = waiting else { return };
@@ -177,7 +177,7 @@ impl Controller {
         };
         let to_memory = match (*request, cache) {
             _ if held.is_some() => None,
-            // A line comes from its first word on.
+            // A line is fetched from its first word on.
             (Request::Read(address), Some(cache)) => Some(Request::Read(address - cache.spot(address).word as u8)),
             _ => Some(*request),
         };
@@ -189,7 +189,7 @@ impl Controller {
         *channel = Channel { state, consumer, request: *request, came: 0, fills: true, to_memory, ..*channel };
     }
 
-    /// A write is on its way to memory: the cache has it, and lines that are on their way from there are older.
+    /// Updates the cache for a write on its way to memory. Lines being fetched are older than the write.
     fn write_through(&mut self, address: u8, value: u16) {
         let Some(cache) = &mut self.cache else { return };
         cache.put(address, value);
@@ -201,7 +201,7 @@ impl Controller {
         }
     }
 
-    /// The memory has answered.
+    /// Handles a word that the memory has returned.
     fn came(&mut self, index: usize, word: u16) {
         let channel = &mut self.channels[index];
         channel.to_memory = None;
@@ -239,7 +239,7 @@ mod tests {
         controller.step(&[read, None, None], &[None; 3]);
         controller.step(&[read, None, None], &[Some(10), None, None]);
         controller.step(&[read, None, None], &[None; 3]);
-        // Word 1 changes, and another address takes the line, before the old word 1 comes.
+        // Word 1 changes, and another address takes the line, before the old word 1 arrives.
         let writes = [read, Some(Request::Write(1, 99)), Some(Request::Write(33, 5))];
         controller.step(&writes, &[None; 3]);
         controller.step(&writes, &[Some(11), Some(0), Some(0)]);

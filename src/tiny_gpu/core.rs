@@ -1,4 +1,4 @@
-//! A core: one block of threads in lockstep, by fetcher, scheduler, and for each thread registers, ALU, PC and LSU.
+//! A core: runs one block of threads in lockstep, with fetcher, scheduler, and per thread registers, ALU, PC and LSU.
 //!
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
@@ -6,10 +6,10 @@ use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, THREAD_INDEX};
 use super::machine::Fault;
 use super::memory::Request;
 
-/// Threads of a block, and so of a core.
+/// Threads per block, and so per core.
 pub const THREADS_A_BLOCK: usize = 4;
 
-/// What the scheduler does with an instruction, in order.
+/// The stages of an instruction in the scheduler, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
@@ -38,7 +38,7 @@ enum Lsu {
     Done,
 }
 
-/// A thread's own.
+/// The state of one thread.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
     registers: [u8; 16],
@@ -62,7 +62,7 @@ impl Lane {
         Self { registers, rs: 0, rt: 0, result: 0, condition, next, lsu: Lsu::Idle, loaded: 0 }
     }
 
-    /// A clock edge. `answer` is the memory's.
+    /// Advances by one clock edge. `answer` is the memory's.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
         if let Instruction::Load(..) | Instruction::Store(..) = instruction {
             self.lsu_step(stage, matches!(instruction, Instruction::Load(..)), answer);
@@ -116,7 +116,7 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// A core in reset, ready for a block of so many threads.
+    /// Creates a core in reset, ready for a block of this many threads.
     pub(super) fn new(block: u8, threads: usize) -> Self {
         Self {
             stage: Stage::Idle,
@@ -141,12 +141,12 @@ impl Core {
         self.stage == Stage::Done
     }
 
-    /// What the fetcher asks of program memory.
+    /// Returns the fetcher's request to program memory.
     pub(super) fn fetch(&self) -> Option<Request> {
         if let Fetcher::Fetching(address) = self.fetcher { Some(Request::Read(address)) } else { None }
     }
 
-    /// What a thread's LSU asks of data memory.
+    /// Returns the request of a thread's LSU to data memory.
     pub(super) fn access(&self, thread: usize) -> Option<Request> {
         match self.lanes.get(thread)?.lsu {
             Lsu::Waiting(request) => Some(request),
@@ -154,8 +154,8 @@ impl Core {
         }
     }
 
-    /// A clock edge. `returns_early`: RET ends the block where other instructions ask memory. `word` and `answers` are
-    /// program and data memory's, `words` the program's length.
+    /// Advances by one clock edge. With `returns_early`, RET ends the block in the stage in which other instructions
+    /// request memory. `word` and `answers` come from program and data memory; `words` is the program's length.
     pub(super) fn step(
         &mut self,
         returns_early: bool,
@@ -193,7 +193,7 @@ impl Core {
             stays => stays,
         };
         if stage == Stage::Execute {
-            // One PC for all threads, the last one's: what diverges is not told apart.
+            // All threads share one PC, the last thread's. The machine does not handle divergence.
             let condition = self.lanes.last().map_or(Condition::default(), |lane| lane.condition);
             self.next_pc = match instruction {
                 Instruction::Branch(wanted, target) if wanted.meets(condition) => usize::from(target),

@@ -1,22 +1,22 @@
 //! The instruction set: 11 instructions in words of 16 bits, the operation in the upper four.
 //!
-//! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page that this module is measured against.
+//! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page against which this module is measured.
 
 use std::fmt;
 
-/// One of 16 registers of a thread: R0 to R12, then what the thread is, read-only.
+/// One of a thread's 16 registers: R0 to R12, then the thread's place, read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Register(u8);
 
 /// Index of the thread's block.
 pub const BLOCK_INDEX: Register = Register(13);
-/// Threads a block.
+/// Threads per block.
 pub const BLOCK_DIM: Register = Register(14);
 /// Index of the thread in its block.
 pub const THREAD_INDEX: Register = Register(15);
 
 impl Register {
-    /// R0 to R15; of a larger number, the lower four bits.
+    /// R0 to R15. Of a larger number, the lower four bits count.
     pub const fn new(number: u8) -> Self {
         Self(number & 0x0F)
     }
@@ -26,7 +26,7 @@ impl Register {
         self.0 as usize
     }
 
-    /// Whether an instruction may change it.
+    /// Whether an instruction may write it.
     pub const fn is_writable(self) -> bool {
         self.0 < BLOCK_INDEX.0
     }
@@ -43,10 +43,10 @@ impl fmt::Display for Register {
     }
 }
 
-/// What a CMP finds: bit 2 "n", bit 1 "z", bit 0 "p", as a branch tests them.
+/// The result of a CMP: bit 2 "n", bit 1 "z", bit 0 "p", as a branch tests them.
 ///
-/// The machine subtracts without a sign, so "n" holds where the two differ, and "p" never does. Source:
-/// adam-maj/tiny-gpu, `src/alu.sv`: a difference of unsigned registers, compared with 0.
+/// The machine subtracts unsigned, so "n" is set if the two differ, and "p" never is. Source: adam-maj/tiny-gpu,
+/// `src/alu.sv`: a difference of unsigned registers, compared with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Condition(u8);
 
@@ -56,12 +56,12 @@ impl Condition {
     /// "z": they are equal.
     pub const Z: Self = Self(2);
 
-    /// What comparing two registers gives.
+    /// Compares two registers.
     pub const fn of(left: u8, right: u8) -> Self {
         if left == right { Self::Z } else { Self::N }
     }
 
-    /// Whether one of these holds.
+    /// Whether the two have a bit in common.
     pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -76,12 +76,12 @@ pub enum Arithmetic {
     Sub,
     /// Product.
     Mul,
-    /// Quotient without a remainder. By 0 it is 255 (chosen: the hardware description leaves it undefined).
+    /// Quotient without remainder. Division by 0 gives 255 (chosen here: the hardware description leaves it undefined).
     Div,
 }
 
 impl Arithmetic {
-    /// The result.
+    /// Computes the result.
     pub fn apply(self, left: u8, right: u8) -> u8 {
         match self {
             Self::Add => left.wrapping_add(right),
@@ -95,17 +95,17 @@ impl Arithmetic {
 /// A decoded instruction. Every word decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Instruction {
-    /// Nothing. Operations 10 to 14 have no meaning, and do the same.
+    /// Does nothing. Operations 10 to 14 have no meaning, and do the same.
     Nop,
-    /// Goes on at a word of the program where the last CMP found one of these.
+    /// Continues at a word of the program if the last CMP found one of these conditions.
     Branch(Condition, u8),
     /// Compares two registers.
     Compare(Register, Register),
-    /// Destination, left, right.
+    /// Computes: destination, left, right.
     Compute(Arithmetic, Register, Register, Register),
-    /// Loads a register from the address in another.
+    /// Loads a register from the address in another register.
     Load(Register, Register),
-    /// Stores at the address in the first register what is in the second.
+    /// Stores the second register at the address in the first.
     Store(Register, Register),
     /// Sets a register.
     Const(Register, u8),
@@ -135,7 +135,7 @@ impl From<u16> for Instruction {
 }
 
 impl Instruction {
-    /// Its word.
+    /// Encodes the instruction.
     pub const fn word(self) -> u16 {
         const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
             operation << 12 | (rd as u16) << 8 | low as u16

@@ -1,21 +1,21 @@
-//! Kernels of the course page: matrix product and sum, and the product with its matrices packed first.
+//! Kernels of the course page: matrix product, matrix sum, and a product that packs its matrices first.
 //!
 //! Matrices are 2 by 2, row by row, of bytes: A at 0, B at 4, their product at 8. All arithmetic is modulo 256.
 
 use super::isa::{Arithmetic, BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
 
-/// Threads of a product: one an element.
+/// Threads of a product: one per element.
 pub const PRODUCT_THREADS: u8 = 4;
-/// Where a product's elements stand in data memory.
+/// Address of a product's elements in data memory.
 pub const PRODUCT_AT: usize = 8;
-/// Where [`packed_matmul`] puts them as well, where it unpacks.
+/// Address of the second copy that [`packed_matmul`] writes if it unpacks.
 pub const UNPACKED_AT: usize = 24;
-/// Threads of [`matadd`]: one an element.
+/// Threads of [`matadd`]: one per element.
 pub const SUM_THREADS: u8 = 8;
-/// Where a sum's elements stand in data memory.
+/// Address of a sum's elements in data memory.
 pub const SUM_AT: usize = 16;
 
-/// The product, in the page's own words.
+/// The product kernel, with the course page's machine words.
 pub const MATMUL: [u16; 28] = [
     0b0101_0000_1101_1110,
     0b0011_0000_0000_1111,
@@ -51,13 +51,13 @@ const fn r(number: u8) -> Register {
     Register::new(number)
 }
 
-/// R0 = the thread's index among all.
+/// R0 = the thread's index among all threads.
 const WHO: [Instruction; 2] = [
     Instruction::Compute(Arithmetic::Mul, r(0), BLOCK_INDEX, BLOCK_DIM),
     Instruction::Compute(Arithmetic::Add, r(0), r(0), THREAD_INDEX),
 ];
 
-/// The sum of two matrices of 8 elements: A at 0, B at 8, the sum at 16.
+/// Returns the kernel for the sum of two matrices of 8 elements: A at 0, B at 8, the sum at 16.
 pub fn matadd() -> Vec<u16> {
     use Arithmetic::Add;
     use Instruction::{Compute, Const, Load, Return, Store};
@@ -77,8 +77,8 @@ pub fn matadd() -> Vec<u16> {
     words(WHO.into_iter().chain(body))
 }
 
-/// The product of matrices that every thread copies first: A to 16, B to 20. With `unpacks`, every thread copies the
-/// product to 24 in the end.
+/// Returns the kernel for a product whose matrices every thread copies first: A to 16, B to 20. With `unpacks`, every
+/// thread finally copies the product to 24.
 pub fn packed_matmul(unpacks: bool) -> Vec<u16> {
     use Arithmetic::{Add, Div, Mul, Sub};
     use Instruction::{Branch, Compare, Compute, Const, Load, Return, Store};
@@ -129,7 +129,7 @@ fn words(kernel: impl IntoIterator<Item = Instruction>) -> Vec<u16> {
     kernel.into_iter().map(Instruction::word).collect()
 }
 
-/// What the host finds for the product of two such matrices.
+/// Computes the product of two such matrices on the host.
 pub fn host_product(a: [u8; 4], b: [u8; 4]) -> [u8; 4] {
     std::array::from_fn(|at| {
         let (row, column) = (at / 2, at % 2);

@@ -1,6 +1,6 @@
-//! The machine: two cores, a dispatcher that gives them blocks, controllers, and the memories outside. It counts cycles.
+//! The machine: two cores, a dispatcher that assigns blocks to them, controllers, and external memories. Counts cycles.
 //!
-//! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when a count begins and ends.
+//! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when counting begins and ends.
 
 use thiserror::Error;
 
@@ -10,17 +10,17 @@ use super::memory::{Channels, Request};
 
 /// Words of program memory.
 pub const PROGRAM_LEN: usize = 256;
-/// Bytes of data memory. An address has 8 bits, so none is outside of it.
+/// Bytes of data memory. An address has 8 bits, so every address is inside it.
 pub const DATA_LEN: usize = 256;
 
 const CORES: usize = 2;
 const DATA_CHANNELS: usize = 4;
 const PROGRAM_CHANNELS: usize = 1;
 
-/// How a machine is built, and how slow its memories are.
+/// How the machine is built, and how slow its memories are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Design {
-    /// Caches in front of both memories: 16 lines each, of one word of program, of two bytes of data.
+    /// Whether caches are in front of both memories: 16 lines each, of one program word or of two data bytes.
     pub has_caches: bool,
     /// Cycles until program memory answers.
     pub program_latency: u32,
@@ -29,17 +29,17 @@ pub struct Design {
 }
 
 impl Design {
-    /// Without a cache, on memories that answer in the next cycle. Source: adam-maj/tiny-gpu, `test/helpers`.
+    /// No cache, and memories that answer in the next cycle. Source: adam-maj/tiny-gpu, `test/helpers`.
     pub const PLAIN: Self = Self { has_caches: false, program_latency: 1, data_latency: 1 };
-    /// With caches, on a program memory that takes six cycles: five that its bench waits, and one to see the request.
+    /// Caches, and a program memory that takes six cycles: five that its bench waits, and one to see the request.
     /// Source: dsandall/tiny-gpu, `test/helpers/memory.py` and `delay` in `test/test_matmul.py`; docs/tiny-gpu.md.
     pub const CACHED: Self = Self { has_caches: true, program_latency: 6, data_latency: 1 };
 }
 
-/// Why a program did not end.
+/// Reasons a program did not end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// There is no instruction where it goes on.
+    /// A block continued where the program has no instruction.
     #[error("block {block} went on at word {word}, outside of its program of {words} words")]
     LeftProgram {
         /// The block.
@@ -49,30 +49,30 @@ pub enum Fault {
         /// The program's length.
         words: u16,
     },
-    /// It takes longer than it may.
+    /// The program takes more cycles than allowed.
     #[error("the program did not end within {cycles} cycles: block {block} is at word {word}")]
     NeverEnds {
         /// The bound.
         cycles: u64,
         /// A block that has not ended.
         block: u8,
-        /// Where it is.
+        /// The block's next word.
         word: u16,
     },
 }
 
-/// What does not fit into a machine.
+/// Inputs that do not fit into a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum TooLong {
-    /// A program.
+    /// The program has too many words.
     #[error("a program of {0} words; program memory has {PROGRAM_LEN}")]
     Program(usize),
-    /// Data.
+    /// The data have too many bytes.
     #[error("{0} bytes of data; data memory has {DATA_LEN}")]
     Data(usize),
 }
 
-/// A machine with a program, data and a number of threads.
+/// A machine loaded with a program, data and a number of threads.
 #[derive(Debug)]
 pub struct TinyGpuMachine {
     design: Design,
@@ -86,13 +86,13 @@ pub struct TinyGpuMachine {
     data_controller: Controller,
     program_memory: Channels,
     data_memory: Channels,
-    /// What the LSUs asked, and were told, a cycle ago: registers stand in between, in both directions.
+    /// The LSUs' requests and answers of the previous cycle, because registers delay both directions.
     asked: Vec<Option<Request>>,
     told: Vec<Option<u16>>,
 }
 
 impl TinyGpuMachine {
-    /// A machine as at reset. Data memory holds `data` from its start on, and zeros.
+    /// Creates a machine in its reset state. Data memory starts with `data`, followed by zeros.
     ///
     /// # Errors
     /// [`TooLong`].
@@ -122,17 +122,17 @@ impl TinyGpuMachine {
         })
     }
 
-    /// Data memory.
+    /// Returns data memory.
     pub const fn data(&self) -> &[u8; DATA_LEN] {
         &self.data
     }
 
-    /// Runs the program to its end. Gives the cycles that it took, as the bench counts them.
+    /// Runs the program to its end. Returns how many cycles it took, counted as the bench counts them.
     ///
     /// # Errors
-    /// [`Fault`]; data memory is as the program has left it.
+    /// [`Fault`]; data memory stays as the program has left it.
     pub fn run(&mut self, limit: u64) -> Result<u64, Fault> {
-        // The bench sees a cycle late that the machine is done, and the one with caches two.
+        // The bench notices the end one cycle late, and the bench with caches two cycles late.
         let seen_late = if self.design.has_caches { 2 } else { 1 };
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
         let (mut begun, mut ended) = (0, 0);
@@ -166,7 +166,7 @@ impl TinyGpuMachine {
         Err(Fault::NeverEnds { cycles: limit, block, word })
     }
 
-    /// A clock edge of everything but the dispatcher. All look at what stood on the wires before it.
+    /// Advances everything but the dispatcher by one clock edge. All parts see the wires as they were before it.
     fn step(&mut self) -> Result<(), Fault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {

@@ -1,19 +1,19 @@
-//! What stands outside of the machine: program and data memory, as the test benches model them.
+//! The memories outside the machine: program and data memory, as the test benches model them.
 
-/// What asks a memory, or a controller in front of one. It is held until the answer is there.
+/// A request to a memory, or to a controller in front of one. It is held until the answer arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// Of a word at an address.
+    /// Reads a word at an address.
     Read(u8),
-    /// Of a word to an address.
+    /// Writes a word to an address.
     Write(u8, u16),
 }
 
-/// A memory's channels. Each carries one request at a time, and answers so many cycles after it came.
+/// A memory's channels. Each carries one request at a time and answers a fixed number of cycles later.
 #[derive(Debug)]
 pub(super) struct Channels {
     latency: u32,
-    /// Cycles that each channel's request has been there.
+    /// How many cycles each channel's request has waited.
     waited: Vec<u32>,
 }
 
@@ -22,7 +22,7 @@ impl Channels {
         Self { latency, waited: vec![0; count] }
     }
 
-    /// A cycle: what each channel answers, 0 to a write. `access` carries a request out.
+    /// Advances by one cycle. Returns each channel's answer, which is 0 for a write. `access` executes a request.
     pub(super) fn step(
         &mut self,
         requests: impl Iterator<Item = Option<Request>>,

@@ -1,8 +1,8 @@
-//! tiny-gpu: a GPU of two cores that run blocks of four threads, modelled by the clock cycle.
+//! tiny-gpu: a GPU of two cores that run blocks of four threads, modelled cycle by cycle.
 //!
-//! It stands for the GPU behind a bridge: [`chip`](crate::chip) puts it on PCIe. The machine is that of
-//! adam-maj/tiny-gpu, and with caches that of dsandall/tiny-gpu; what it does each cycle was read off their hardware
-//! descriptions, which the modules name. docs/tiny-gpu.md compares its cycles with published ones.
+//! It serves as the GPU behind a bridge: [`chip`](crate::chip) puts it on PCIe. The machine is adam-maj/tiny-gpu's, and
+//! with caches dsandall/tiny-gpu's. What it does in each cycle comes from their hardware descriptions, which the
+//! modules cite. docs/tiny-gpu.md compares its cycle counts with published ones.
 
 mod controller;
 mod core;

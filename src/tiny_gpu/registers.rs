@@ -1,56 +1,57 @@
-//! The registers of tiny-gpu as a PCIe card: what the card has, and what a host writes.
+//! The registers of tiny-gpu as a PCIe card, and how a host uses them.
 //!
-//! The card is ours: the machine's hardware description ends at its memories. BAR 0 is the card's memory, BAR 2 its
-//! registers, dwords, little-endian. A host writes them in ascending order, [`CONTROL`] last, which starts the work; all of it
-//! is done when the write has been carried out.
+//! The card is asmpatch's own design: the machine's hardware description ends at its memories. BAR 0 is the card's
+//! memory, BAR 2 its registers, dwords, little-endian. A host writes them in ascending order, [`CONTROL`] last, which
+//! starts the work; all of it is done when that write completes.
 
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::machine::{DATA_LEN, PROGRAM_LEN};
 
-/// Vendor and device ID. The vendor's is not assigned to anybody; virtual devices use it.
+/// Vendor ID. It is not assigned to anybody; virtual devices use it.
 pub const VENDOR: u16 = 0x1234;
-/// "TG".
+/// Device ID: "TG".
 pub const DEVICE: u16 = 0x5447;
-/// Processing accelerator.
+/// Class code: processing accelerator.
 pub const CLASS: u32 = 0x12_00_00;
-/// Bytes of BAR 0.
+/// Size of BAR 0, in bytes.
 pub const MEMORY_LEN: u32 = 16 << 20;
-/// Bytes of BAR 2.
+/// Size of BAR 2, in bytes.
 pub const REGISTERS_LEN: u32 = 0x1000;
 
 /// Read-only: "TGPU".
 pub const ID: u16 = 0x00;
-/// What [`ID`] reads.
+/// The value of [`ID`].
 pub const ID_VALUE: u32 = u32::from_le_bytes(*b"TGPU");
 /// Read-only: [`RAN`], [`SENT`], and a [`CardFault`]'s code in bits 15:8.
 pub const STATUS: u16 = 0x04;
 /// Read-only: cycles of the last run.
 pub const CYCLES: u16 = 0x08;
-/// Read-only: where a run went wrong: block in bits 31:16, word of its program in 15:0.
+/// Read-only: where a run failed: block in bits 31:16, word of its program in 15:0.
 pub const FAULT_AT: u16 = 0x0C;
 /// Offset of the program in the card's memory: words of 16 bits, little-endian.
 pub const PROGRAM_AT: u16 = 0x10;
-/// Its words, at most 256.
+/// Number of the program's words, at most 256.
 pub const PROGRAM_WORDS: u16 = 0x14;
-/// Offset of the data memory's 256 bytes in the card's memory: a run begins with them and leaves them there.
+/// Offset of data memory's 256 bytes in the card's memory: a run starts with them and leaves its results there.
 pub const DATA_AT: u16 = 0x18;
-/// Threads, at most 255.
+/// Number of threads, at most 255.
 pub const THREADS: u16 = 0x1C;
-/// The most cycles of a run, at most [`CYCLES_MAX`].
+/// The most cycles that a run may take, up to [`CYCLES_MAX`].
 pub const CYCLE_LIMIT: u16 = 0x20;
-/// Offset in the card's memory of what is sent.
+/// Offset in the card's memory of the data to send.
 pub const SEND_FROM: u16 = 0x24;
-/// Its bytes; 0 for none.
+/// Number of bytes to send; 0 for none.
 pub const SEND_LEN: u16 = 0x28;
-/// The PCIe address that it is sent to; its upper half is the next register.
+/// PCIe address of the data's destination; its upper half is the next register.
 pub const SEND_TO: u16 = 0x2C;
-/// The PCIe address for a completion entry, written behind the data; 0 for none. Its upper half is the next register.
+/// PCIe address of a completion entry, which is written after the data; 0 for none. Its upper half is the next
+/// register.
 pub const ENTRY_TO: u16 = 0x34;
 /// The entry's 16 bytes.
 pub const ENTRY: u16 = 0x3C;
-/// [`RUN`], [`SEND`], [`CACHES`], [`AWAIT`]: what to do. It forgets status, cycles and fault of what was done before.
+/// [`RUN`], [`SEND`], [`CACHES`], [`AWAIT`]: the work to do. A write clears status, cycles and fault of earlier work.
 pub const CONTROL: u16 = 0x4C;
 /// With [`AWAIT`]: the PCIe address of the NVMe submission queue entry that the completion entry waits for. Its upper
 /// half is the next register.
@@ -58,27 +59,27 @@ pub const COMMAND_AT: u16 = 0x50;
 
 /// CONTROL: runs the program.
 pub const RUN: u32 = 0x01;
-/// CONTROL: sends data and entry as bus master, after a run that ended.
+/// CONTROL: sends the data and the entry as bus master, after the run has ended.
 pub const SEND: u32 = 0x02;
 /// CONTROL: the run uses the machine with caches.
 pub const CACHES: u32 = 0x04;
-/// CONTROL, with [`SEND`]: the completion entry is sent once a command stands at [`COMMAND_AT`]: once the entry's first
-/// byte there, its opcode, is not 0. The command's ID goes into the completion entry.
+/// CONTROL, with [`SEND`]: sends the completion entry only when a command is at [`COMMAND_AT`], which means that the
+/// first byte there, its opcode, is not 0. The command's ID goes into the completion entry.
 pub const AWAIT: u32 = 0x08;
 /// STATUS: the program has ended.
 pub const RAN: u32 = 0x01;
-/// STATUS: all is sent.
+/// STATUS: everything is sent.
 pub const SENT: u32 = 0x02;
 /// STATUS: the data are sent, and the completion entry waits for its command.
 pub const WAITS: u32 = 0x04;
 
-/// The most cycles that a run may be given.
+/// The highest cycle limit of a run.
 pub const CYCLES_MAX: u32 = 1 << 20;
 
-/// What the card's status tells of work that it did not do.
+/// Reasons that the card's status gives for work it did not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 pub enum CardFault {
-    /// The program went on where it has no word.
+    /// The program continued where it has no word.
     #[error("block {block} went on at word {word}, outside of its program")]
     #[diagnostic(code(asmpatch::tiny_gpu::left_program))]
     LeftProgram {
@@ -87,35 +88,35 @@ pub enum CardFault {
         /// The word.
         word: u16,
     },
-    /// It was stopped.
+    /// The run reached its cycle limit.
     #[error("the program did not end within the cycles that it may take: block {block} is at word {word}")]
     #[diagnostic(code(asmpatch::tiny_gpu::never_ends))]
     NeverEnds {
         /// A block that had not ended.
         block: u16,
-        /// Where it was.
+        /// Its next word.
         word: u16,
     },
-    /// Registers that describe no run.
+    /// The registers describe no valid run.
     #[error(
         "the registers describe no run: at most {PROGRAM_LEN} words and {DATA_LEN} bytes within the card's memory, 255 \
          threads, {CYCLES_MAX} cycles"
     )]
     #[diagnostic(code(asmpatch::tiny_gpu::no_run))]
     NoRun,
-    /// It must not send: Bus Master Enable is off.
+    /// The card may not send: Bus Master Enable is off.
     #[error("it was to send, and Bus Master Enable is off")]
     #[diagnostic(code(asmpatch::tiny_gpu::not_master))]
     NotMaster,
-    /// What is to be sent is not in its memory.
+    /// The data to send are not in the card's memory.
     #[error("what it was to send is not in its memory")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_source))]
     NoSource,
-    /// Nobody takes what it sends.
+    /// Nothing accepts a write at the destination.
     #[error("nobody takes a write at the PCIe address that it was to send to")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_target))]
     NoTarget,
-    /// It can't see the command that it was to wait for.
+    /// The card can't read the command that it should wait for.
     #[error("nobody answers a read at the PCIe address where it was to wait for a command")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_command))]
     NoCommand,
@@ -126,7 +127,7 @@ pub enum CardFault {
 }
 
 impl CardFault {
-    /// Its code in STATUS, 15:8.
+    /// Returns its code in STATUS, bits 15:8.
     pub const fn number(self) -> u8 {
         match self {
             Self::LeftProgram { .. } => 1,
@@ -140,7 +141,7 @@ impl CardFault {
         }
     }
 
-    /// What FAULT_AT reads with it.
+    /// Returns the value of FAULT_AT for it.
     pub fn at(self) -> u32 {
         match self {
             Self::LeftProgram { block, word } | Self::NeverEnds { block, word } => {
@@ -150,7 +151,7 @@ impl CardFault {
         }
     }
 
-    /// The fault that STATUS and FAULT_AT tell; `None` where there is none.
+    /// Decodes the fault in STATUS and FAULT_AT; `None` if there is none.
     pub const fn of(status: u32, at: u32) -> Option<Self> {
         let (block, word) = ((at >> 16) as u16, at as u16);
         Some(match (status >> 8) as u8 {

@@ -1,4 +1,4 @@
-//! Programs on the small GPU: what they cost, how they end, and what is refused.
+//! Tests of programs on tiny-gpu: how many cycles they take, how they end, and what is refused.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use super::*;
 
 const LIMIT: u64 = 10_000;
 const MATRICES: [u8; 8] = [1, 2, 3, 4, 1, 2, 3, 4];
-/// The machine without caches on the memories of the other one.
+/// The machine without caches, with the memories of the machine with caches.
 const PLAIN_SLOW: Design = Design { has_caches: false, ..Design::CACHED };
 const CACHED_FAST: Design = Design { has_caches: true, ..Design::PLAIN };
 
@@ -67,7 +67,7 @@ fn the_packed_product_is_the_same_and_is_unpacked_on_request() {
 #[test]
 fn the_last_block_may_have_fewer_threads_and_none_at_all_end_at_once() {
     for threads in (0..20).chain([251, 255]) {
-        // Each thread writes its index to the place of that index.
+        // Each thread stores its index at the address of that index.
         let program = [0b0101_0000_1101_1110, 0b0011_0000_0000_1111, 0x8000, 0xF000];
         for design in [Design::PLAIN, Design::CACHED] {
             let (cycles, data) = ran(design, &program, &[0xFF; DATA_LEN], threads);
@@ -125,7 +125,7 @@ proptest! {
     fn caches_change_cycles_and_nothing_else(
         accesses in proptest::collection::vec((0_u8..16, any::<bool>()), 0..40), seed: [u8; 32]
     ) {
-        // Every thread has 16 addresses of its own, 16 apart: they share lines of the cache, and fight for them.
+        // Each thread has 16 addresses of its own, 16 apart: the threads share cache lines and evict each other's.
         let mut program = vec![0x50DE, 0x300F, 0x9800 | 16];
         for (at, stores) in accesses {
             // R1 = R0 + 16 * at; then R2 += [R1], or [R1] = R2.

@@ -1,4 +1,4 @@
-//! Why no unit was opened.
+//! Errors of finding and opening a unit.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -8,63 +8,63 @@ use crate::bridge::{Location, UnitInfo};
 use crate::usb::{DescriptorFault, MountedError, UsbError};
 use crate::virtual_bridge;
 
-/// No unit was opened; nothing was sent to any.
+/// Reasons no unit was opened. Nothing was sent to any unit.
 #[derive(Debug, Error, Diagnostic)]
 pub enum OpenError {
-    /// None is there.
+    /// No unit is connected.
     #[error("no ASM2464PD bridge is connected")]
     #[diagnostic(code(asmpatch::device::none))]
     None,
-    /// Several are there and none was chosen.
+    /// Several units are connected, and none was selected.
     #[error("{} bridges are connected: {}", found.len(), listed(found))]
     #[diagnostic(code(asmpatch::device::several))]
     Several {
-        /// Those found.
+        /// The units that were found.
         found: Vec<UnitInfo>,
     },
-    /// The one that was chosen is not there.
+    /// The selected unit is not connected.
     #[error("no bridge matches {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
     #[diagnostic(code(asmpatch::device::no_match))]
     NoMatch {
-        /// What was asked for.
+        /// The unit that was asked for.
         selector: Selector,
-        /// Those found.
+        /// The units that were found.
         found: Vec<UnitInfo>,
     },
-    /// A serial number that several have.
+    /// Several units have the requested serial number.
     #[error("{} bridges have the serial number {selector}: {}", found.len(), listed(found))]
     #[diagnostic(code(asmpatch::device::ambiguous))]
     Ambiguous {
-        /// What was asked for.
+        /// The serial number that was asked for.
         selector: Selector,
-        /// Those that match.
+        /// The units that match.
         found: Vec<UnitInfo>,
     },
-    /// Its disk is in use.
+    /// The unit's disk is in use.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Mounted(#[from] MountedError),
-    /// UAS was asked for and is not there.
+    /// UAS was requested, but the unit does not offer it.
     #[error("the unit at {location} offers no UAS: {fault}")]
     #[diagnostic(code(asmpatch::device::no_uas))]
     NoUas {
         /// The unit.
         location: Location,
-        /// Why.
+        /// What is wrong with its descriptors.
         fault: DescriptorFault,
     },
-    /// UAS was asked for and the system gives no streams.
+    /// UAS was requested, but the system provides no streams.
     #[error("the system gives no bulk streams to the unit at {location}, which UAS needs")]
     #[diagnostic(code(asmpatch::device::no_streams))]
     NoStreams {
         /// The unit.
         location: Location,
     },
-    /// A capture of a real unit was asked for.
+    /// A capture was requested for a real unit.
     #[error("only a virtual bridge's traffic can be recorded")]
     #[diagnostic(code(asmpatch::device::not_recordable))]
     NotRecordable,
-    /// The virtual bridge's folder.
+    /// The virtual bridge's folder can't be used.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Virtual(#[from] virtual_bridge::VirtualOpenError),
@@ -76,11 +76,11 @@ pub enum OpenError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Unopened(#[from] virtual_bridge::Unopened),
-    /// No folder for the virtual bridge.
+    /// The system names no data folder for the virtual bridge.
     #[error("no data folder for the virtual bridge: {0}")]
     #[diagnostic(code(asmpatch::device::no_data_folder))]
     NoDataFolder(String),
-    /// libusb or the system.
+    /// libusb or the system failed.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Usb(#[from] UsbError),

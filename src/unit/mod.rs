@@ -1,6 +1,6 @@
-//! A unit, wherever it is: listed, chosen, opened.
+//! A unit, real or virtual: lists, selects and opens it.
 //!
-//! Above this everything is the same for a real unit and a virtual one.
+//! The code above this module treats real and virtual units alike.
 
 mod error;
 mod selector;
@@ -28,23 +28,23 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// What it said of itself when it was opened.
+    /// Returns what the unit reported about itself when it was opened.
     pub const fn info(&self) -> &UnitInfo {
         &self.info
     }
 
-    /// The transport that was chosen.
+    /// Returns the transport that was chosen.
     pub fn transport_kind(&mut self) -> TransportKind {
         self.bridge.transport_mut().kind()
     }
 
-    /// Its commands.
+    /// Returns the bridge, for sending commands.
     pub const fn bridge(&mut self) -> &mut Bridge<AnyTransport> {
         &mut self.bridge
     }
 }
 
-/// Every unit on this machine's buses: the devices whose ID is `known`.
+/// Lists every unit on this machine's buses: the devices whose ID is in `known`.
 ///
 /// # Errors
 /// [`UsbError::Unavailable`].
@@ -52,10 +52,10 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
     Ok(usb::discover(known)?.into_iter().map(|found| found.info).collect())
 }
 
-/// What the named units say of themselves, each once, in the order in which they are named.
+/// Describes the named units, each once, in the order in which they are named.
 ///
 /// # Errors
-/// [`OpenError`], as for opening one; nothing is taken from the system.
+/// [`OpenError`], as when opening one. Takes nothing from the system.
 pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
@@ -73,13 +73,13 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
 /// A unit that runs open firmware, opened for its control requests. Dropping it gives the unit back to the system.
 #[derive(Debug)]
 pub struct OpenUnit {
-    /// What it said of itself when it was opened.
+    /// What the unit reported about itself when it was opened.
     pub info: UnitInfo,
-    /// Its requests.
+    /// The bridge, for sending requests.
     pub bridge: OpenBridge,
 }
 
-/// A unit that is chosen and not opened yet: what it runs decides how.
+/// A unit that is selected but not opened yet, because what it runs decides how to open it.
 pub struct Chosen(Place);
 
 enum Place {
@@ -88,7 +88,7 @@ enum Place {
 }
 
 impl Chosen {
-    /// What it says of itself.
+    /// Returns what the unit reports about itself.
     pub const fn info(&self) -> &UnitInfo {
         match &self.0 {
             Place::Virtual(unit) => &unit.info,
@@ -96,10 +96,10 @@ impl Chosen {
         }
     }
 
-    /// Opens it for SCSI commands.
+    /// Opens the unit for SCSI commands.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing is taken from the system where the unit's disk is in use.
+    /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
     pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
         let mut unit = match self.0 {
             Place::Virtual(unit) => unit.open(choice),
@@ -110,10 +110,10 @@ impl Chosen {
         Ok(unit)
     }
 
-    /// Opens it for the open firmware's control requests.
+    /// Opens the unit for the open firmware's control requests.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing is sent to a unit that runs anything else.
+    /// [`OpenError`]. Sends nothing to a unit that runs anything else.
     pub fn open_control(self) -> Result<OpenUnit, OpenError> {
         let unit = match self.0 {
             Place::Virtual(unit) => unit.open_control()?,
@@ -127,7 +127,7 @@ impl Chosen {
     }
 }
 
-/// Chooses a unit; without a selector the only one there is. `capture` records the traffic of a virtual one.
+/// Selects a unit; without a selector, the only one connected. `capture` records the traffic of a virtual one.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -143,7 +143,7 @@ pub fn choose(
     }))
 }
 
-/// Opens the chosen unit for SCSI commands; `selector` and `capture` are as for [`choose`].
+/// Opens the selected unit for SCSI commands; `selector` and `capture` are as for [`choose`].
 ///
 /// # Errors
 /// As for [`choose`] and [`Chosen::open`].
@@ -156,7 +156,7 @@ pub fn open(
     choose(known, selector, capture)?.open(choice)
 }
 
-/// Opens the chosen unit for the open firmware's control requests; `selector` and `capture` are as for [`choose`].
+/// Opens the selected unit for the open firmware's control requests; `selector` and `capture` are as for [`choose`].
 ///
 /// # Errors
 /// As for [`choose`] and [`Chosen::open_control`].
@@ -168,7 +168,8 @@ pub fn open_control(
     choose(known, selector, capture)?.open_control()
 }
 
-/// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`choose`].
+/// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
+/// as for [`choose`].
 ///
 /// # Errors
 /// [`OpenError`].
@@ -184,10 +185,10 @@ pub fn port(
     }
 }
 
-/// What the unit at a port says of itself; nothing is taken from the system.
+/// Returns what the unit at a port reports about itself. Takes nothing from the system.
 ///
 /// # Errors
-/// Where nobody is attached.
+/// Fails if no unit is attached.
 pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     let attached = port.attached()?;
     let device = port.device();
@@ -207,7 +208,7 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     })
 }
 
-/// The ports of every unit on this machine's buses.
+/// Returns the ports of every unit on this machine's buses.
 ///
 /// # Errors
 /// [`OpenError::None`] if no unit is attached.
@@ -236,7 +237,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
 }
 
 fn open_found(found: Found, choice: TransportChoice) -> Result<Unit, OpenError> {
-    // Held until the unit is taken: nobody mounts the disk in between.
+    // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port)?;
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: found.info.location, fault: *fault });

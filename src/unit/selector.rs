@@ -1,4 +1,4 @@
-//! Which unit a command means.
+//! The selection of a unit and its transport on the command line.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use crate::bridge::{Location, PortPath, UnitInfo};
 
-/// What `--device` takes: a port path, a serial number, or `virtual[:DIR]`.
+/// The value of `--device`: a port path, a serial number, or `virtual[:DIR]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
     /// `3-1.2`.
@@ -19,7 +19,7 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Whether it means this unit. A virtual one is opened by its folder, not looked for.
+    /// Whether it selects this unit. A virtual unit is opened by its folder, not searched for.
     pub fn matches(&self, unit: &UnitInfo) -> bool {
         match self {
             Self::Port(port) => unit.location == Location::Port(port.clone()),
@@ -57,15 +57,15 @@ impl fmt::Display for Selector {
     }
 }
 
-/// What `--transport` takes.
+/// The value of `--transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TransportChoice {
-    /// UAS where the unit offers it, else Bulk-Only.
+    /// UAS if the unit offers it, otherwise Bulk-Only.
     #[default]
     Auto,
     /// Bulk-Only, which a unit speaks in every state.
     Bot,
-    /// UAS: an error where the unit does not offer it.
+    /// UAS; an error if the unit does not offer it.
     Uas,
 }
 

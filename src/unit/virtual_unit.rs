@@ -1,4 +1,4 @@
-//! A virtual bridge as a unit: in the folder that `--device virtual:DIR` names.
+//! A virtual bridge as a unit, in the folder that `--device virtual:DIR` names.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::pcap::Capture;
 use crate::usb::DescriptorFault;
 use crate::virtual_bridge::{SharedBridge, VirtualPort};
 
-/// The port of the unit in `dir`; without one, of the unit in the user's data folder.
+/// Returns the port of the unit in `dir`; without `dir`, of the unit in the user's data folder.
 ///
 /// # Errors
 /// [`OpenError::Virtual`], [`OpenError::NoDataFolder`].
@@ -20,28 +20,28 @@ pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<Vi
     open_port(&folder(dir)?, capture)
 }
 
-/// What the unit in `dir` says of itself.
+/// Returns what the unit in `dir` reports about itself.
 ///
 /// # Errors
-/// As [`choose`].
+/// As for [`choose`].
 pub(super) fn info(dir: Option<PathBuf>) -> Result<UnitInfo, OpenError> {
     Ok(choose(dir, None)?.info)
 }
 
-/// A unit with power, not opened yet.
+/// A powered unit that is not opened yet.
 pub(super) struct ChosenUnit {
     pub(super) info: UnitInfo,
     port: VirtualPort,
 }
 
-/// The unit in `dir`.
+/// Selects the unit in `dir`.
 ///
 /// # Errors
-/// As [`port`]; [`OpenError::Absent`].
+/// As for [`port`]; [`OpenError::Absent`].
 pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<ChosenUnit, OpenError> {
     let dir = folder(dir)?;
     let mut port = VirtualPort::open_dir(&dir)?;
-    // Only a unit on the bus has a transport, and descriptors to read.
+    // Only a unit on the bus has a transport, and descriptors that can be read.
     port.transport()?;
     if let Some(capture) = capture {
         port.record(capture);
@@ -50,10 +50,10 @@ pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<
 }
 
 impl ChosenUnit {
-    /// Opens it: over UAS where it offers it, unless Bulk-Only is asked for.
+    /// Opens the unit: over UAS if it offers it, unless Bulk-Only is requested.
     ///
     /// # Errors
-    /// [`OpenError::NoUas`] where UAS is asked for in the boot loader; [`OpenError::Absent`].
+    /// [`OpenError::NoUas`] if UAS is requested in the boot loader; [`OpenError::Absent`].
     pub(super) fn open(mut self, choice: TransportChoice) -> Result<Unit, OpenError> {
         let bulk_only = self.port.transport()?;
         let streams = match choice {
@@ -71,7 +71,7 @@ impl ChosenUnit {
         Ok(Unit { info: self.info, bridge: Bridge::new(transport) })
     }
 
-    /// Opens it for the open firmware's control requests.
+    /// Opens the unit for the open firmware's control requests.
     ///
     /// # Errors
     /// [`OpenError::Unopened`].

@@ -1,4 +1,4 @@
-//! `asmpatch bench`.
+//! The `asmpatch bench` command: measures a bridge after proving that its data are right.
 
 mod table;
 
@@ -26,25 +26,26 @@ use crate::{atomic, interrupt};
 
 /// Measure a bridge, after proving that its data are right.
 ///
-/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands a second,
-/// latency percentiles. A path that does not answer is timed out, the unit recovered, and its row says so.
+/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands per
+/// second, latency percentiles. If a path does not answer, it is timed out, the unit is recovered, and the path's row
+/// says so.
 ///
-/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes
-/// them (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an
-/// SSD could be behind the bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it in the
-/// end. On the open firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer;
-/// bus numbers and BARs get addresses where they have none.
+/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes them
+/// (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an SSD could be behind the
+/// bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it at the end. On the open
+/// firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer; missing bus
+/// numbers and BAR addresses are assigned.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
-    /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; of the vendor's firmware e4-4096, write16,
-    /// e5-dma, read16; of the open firmware f0-write, f0-read, f2-out.
+    /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
+    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 
-    /// Bytes a command, as in 512, 4K, 64K; a path skips what it can't move [default: each path's largest].
+    /// Bytes per command, such as 512, 4K or 64K; a path skips what it can't move [default: each path's largest].
     #[arg(long = "size", value_name = "BYTES", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<usize>,
 
@@ -56,15 +57,15 @@ pub struct Args {
     #[arg(long)]
     sweep: bool,
 
-    /// Seconds a repetition.
+    /// Seconds per repetition.
     #[arg(long, value_name = "S", default_value = "0.5", value_parser = parse_seconds)]
     seconds: Duration,
 
-    /// Repetitions a row, after a warm-up.
+    /// Repetitions per row, after a warm-up.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: u32,
 
-    /// Seconds after which a command counts as not answered.
+    /// Seconds after which a command counts as unanswered.
     #[arg(long, value_name = "S", default_value = "2", value_parser = parse_seconds)]
     timeout: Duration,
 
@@ -72,13 +73,13 @@ pub struct Args {
     #[arg(long = "min-mb-s", value_name = "PATH=N")]
     floors: Vec<Floor>,
 
-    /// Fail with status 1 where a path that was measured does not do what its firmware should: no answer, a refusal,
-    /// bytes that are missing or other ones.
+    /// Fail with status 1 if a measured path does not do what its firmware should: no answer, a refusal, missing or
+    /// wrong bytes.
     #[arg(long)]
     check: bool,
 
-    /// Also say what silicon should reach, from the clock cycles that the firmware took on the chip model: virtual
-    /// bridges alone.
+    /// Also predict what silicon should reach, from the clock cycles that the firmware took on the chip model. Virtual
+    /// bridges only.
     #[arg(long)]
     predict: bool,
 
@@ -142,13 +143,13 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A unit of silicon was to be predicted.
+/// `--predict` was given for a real unit.
 #[derive(Debug, Error, Diagnostic)]
 #[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
 #[diagnostic(code(asmpatch::bench::no_model))]
 struct NoModel;
 
-/// What the figures did not reach.
+/// Requirements that the figures did not meet.
 #[derive(Debug, Error, Diagnostic)]
 enum CheckFailed {
     #[error("bytes came back different from what was written")]
@@ -169,7 +170,7 @@ fn found_words(found: Option<f64>) -> String {
     found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"))
 }
 
-/// The report and, with a baseline, what changed: the JSON of `--json`.
+/// The JSON of `--json`: the report and, with a baseline, what changed.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Json<'a> {
@@ -191,14 +192,14 @@ impl Args {
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),
             BridgeState::Vendor | BridgeState::BootLoader => Path::VENDOR.to_vec(),
         };
-        // A warm-up as long as half a repetition has filled every queue there is.
+        // A warm-up of half a repetition is long enough to fill every queue.
         let effort = Effort {
             warm_up: self.seconds / 2,
             repetition: self.seconds,
             repetitions: self.repetitions,
             timeout: self.timeout,
         };
-        // Another pattern each run; where the clock stands before 1970 the same one serves.
+        // Each run uses another pattern, unless the clock is before 1970.
         let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         BenchPlan {
             paths: paths.into_iter().collect(),
@@ -215,12 +216,12 @@ impl Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, no firmware on it, an SSD behind it, a failure on the wire, a floor that was missed.
+/// Fails if no unit is found, the unit runs no firmware, an SSD is behind it, a transfer fails, or a floor is missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.predict && !matches!(args.device.device, Some(unit::Selector::Virtual(_))) {
         return Err(NoModel.into());
     }
-    // Looked at first: a wrong file must not cost a whole run.
+    // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
     let recording = args.device.pcap.start()?;
@@ -277,7 +278,7 @@ fn vendor_firmware(
         is_initialised |= progress == BenchEvent::Initialising;
         show(bar, plan.effort, progress);
     });
-    // What is virtual loses its power with this process.
+    // A virtual unit loses its power when this process ends.
     let is_left_initialised = is_initialised && !unit.info().is_virtual();
     drop(unit);
     let restarted = if is_left_initialised { restart(args, capture, Interrupt::never()) } else { Ok(()) };
@@ -287,7 +288,7 @@ fn vendor_firmware(
     Ok(report?)
 }
 
-/// The unit as a report names it.
+/// Describes the unit as a report names it.
 fn told_of(info: &UnitInfo) -> BenchUnit {
     BenchUnit {
         device: info.location.to_string(),

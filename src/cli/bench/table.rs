@@ -1,4 +1,4 @@
-//! The report for people: a table and a bar chart.
+//! The bench report as text: a table and a bar chart.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use crate::bench::{BenchReport, Integrity, Limit, Outcome, Path, ROUND_TRIP_US, 
 use crate::cli::table;
 use crate::escape::Escape as _;
 
-/// Columns that the longest bar of the chart takes.
+/// Width of the chart's longest bar, in columns.
 const BAR_WIDTH: usize = 40;
-/// Eighths of a column, from empty to full.
+/// Block characters from empty to full, in eighths of a column.
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// The whole text, with colours as ANSI sequences: `anstream` takes them out where they do not belong.
+/// Renders the whole report, with colours as ANSI sequences. `anstream` strips them if the output takes no colours.
 pub fn render(report: &BenchReport, changes: Option<&[Change]>) -> String {
     let mut text = String::new();
     let unit = &report.unit;
@@ -70,7 +70,7 @@ fn integrity_lines(text: &mut String, integrity: &Integrity) {
     }
 }
 
-/// An outcome in words.
+/// Describes an outcome in words.
 pub fn words(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Same => "the same, every byte".to_owned(),
@@ -85,7 +85,7 @@ pub fn words(outcome: &Outcome) -> String {
     }
 }
 
-/// The rows that were measured, in 80 columns.
+/// Returns the measured rows as a table of 80 columns.
 fn measured(rows: &[Row]) -> Table {
     let mut table = table::new();
     table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
@@ -113,7 +113,7 @@ fn measured(rows: &[Row]) -> Table {
     table
 }
 
-/// What became of the others: a line each, and one for all that fared the same on a path.
+/// Lists the rows without figures. Rows of one path that ended the same way share a line.
 fn rows_without_figures(text: &mut String, rows: &[Row]) {
     let mut told: Vec<(Path, &Outcome)> = Vec::new();
     for row in rows.iter().filter(|row| row.figures().is_none()) {
@@ -129,12 +129,12 @@ fn rows_without_figures(text: &mut String, rows: &[Row]) {
     }
 }
 
-/// A row's name in the chart.
+/// Returns a row's name in the chart.
 fn name(path: Path, size: usize, depth: usize) -> String {
     format!("{path} {size} ×{depth}")
 }
 
-/// Three digits that count.
+/// Formats a value with three significant digits.
 fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -163,7 +163,8 @@ fn chart(text: &mut String, rows: &[Row]) {
     }
 }
 
-/// What silicon should reach: of each path and size the row with the most in flight, which waits least for the host.
+/// Adds what silicon should reach: for each path and size the row with the most commands in flight, which waits least
+/// for the host.
 fn prediction_lines(text: &mut String, report: &BenchReport) {
     let rows = &report.rows;
     let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
@@ -196,7 +197,7 @@ fn prediction_lines(text: &mut String, report: &BenchReport) {
     text.push('\n');
 }
 
-/// What each patch, and each way that needs none, gains over E4 as every firmware answers it.
+/// Adds what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
 fn gain_lines(text: &mut String, report: &BenchReport) {
     let best = |path: Path| {
         let rows = report.rows.iter().filter(|row| row.path == path);
@@ -262,7 +263,7 @@ mod tests {
         let rows: Vec<Row> = Path::ALL.iter().map(row).collect();
         let text = measured(&rows).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        // None is broken across lines.
+        // No line is broken.
         assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
         let mut text = String::new();
         chart(&mut text, &rows);

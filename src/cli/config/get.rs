@@ -1,4 +1,4 @@
-//! `asmpatch config get`.
+//! The `asmpatch config get` command: shows the fields of a unit's configuration.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::interrupt;
 
 /// Show the fields of a unit's configuration.
 ///
-/// Reads configuration block 0 and writes nothing. A unit in its boot loader gives none.
+/// Reads configuration block 0 and writes nothing. A unit in its boot loader can't return it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config get\n  asmpatch config get serial --device 3-1.2")]
 pub struct Args {
-    /// Print the value of this field alone: serial, manufacturer, t10-vendor, product, t10-product, vendor-id,
+    /// Print only the value of this field: serial, manufacturer, t10-vendor, product, t10-product, vendor-id,
     /// product-id, device-release or flags.
     #[arg(value_parser = parse_field)]
     field: Option<ConfigField>,
@@ -84,7 +84,7 @@ impl Value {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, one whose disk is in use, one that gives no block that holds.
+/// Fails if no unit is found, its disk is in use, or it returns no valid block.
 pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;

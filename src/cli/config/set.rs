@@ -1,4 +1,4 @@
-//! `asmpatch config set`.
+//! The `asmpatch config set` command: changes a unit's serial number or names.
 
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ use crate::unit::OpenError;
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
 asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run")]
 pub struct Args {
-    /// A field and what it is to hold: serial (at most 20 characters), manufacturer (36), t10-vendor (8), product (32),
+    /// A field and its new value: serial (at most 20 characters), manufacturer (36), t10-vendor (8), product (32),
     /// t10-product (16); printable ASCII.
     #[arg(value_name = "FIELD=TEXT", required = true)]
     edits: Vec<Edit>,
@@ -37,7 +37,7 @@ pub struct Args {
     writing: WritingArgs,
 }
 
-/// A field and what it is to hold.
+/// A field and its new value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     field: ConfigField,
@@ -77,7 +77,8 @@ impl Edit {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A unit whose firmware and blocks can't be read, and whatever else stops `flash` before the first write.
+/// Fails if the unit's firmware and blocks can't be read, and for every reason that stops `flash` before its first
+/// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
     let mut session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
@@ -104,7 +105,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     session.carry_out(vec![unit], &job)
 }
 
-/// The unit's own firmware and blocks, with the edits.
+/// Plans to write the unit's own firmware and blocks, with the edits applied.
 fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     let device = seen.device.as_str();
     for index in BlockIndex::ALL {
@@ -116,7 +117,7 @@ fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
 }
 
 impl Args {
-    /// The fields, to name the command again.
+    /// Returns the fields as given, for printing the command again.
     fn options(&self) -> Vec<OsString> {
         self.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect()
     }

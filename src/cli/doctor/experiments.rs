@@ -1,4 +1,4 @@
-//! `doctor --experiments`: says, asks, runs, restarts the unit.
+//! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
 use miette::Diagnostic;
 use thiserror::Error;
@@ -15,39 +15,39 @@ use crate::pcap::Capture;
 use crate::unit::{self, TransportChoice};
 use crate::{bridge, cli};
 
-/// Why no experiment was run.
+/// Reasons no experiment was run, or that the rest were not.
 #[derive(Debug, Error, Diagnostic)]
 enum Refused {
-    /// Nobody there to ask.
+    /// There is no terminal to ask on.
     #[error("there is no terminal to ask on")]
     #[diagnostic(code(asmpatch::doctor::not_asked))]
     NotAsked,
-    /// They are for another unit.
+    /// The experiments are meant for another kind of unit.
     #[error("the experiments are not for this unit: {why}")]
     #[diagnostic(code(asmpatch::doctor::no_experiments))]
     Unfit {
-        /// What is wrong.
+        /// What does not fit.
         why: String,
     },
-    /// The unit hangs.
+    /// The unit no longer answers.
     #[error("the unit does not answer any more after {experiment}")]
     #[diagnostic(code(asmpatch::doctor::hangs))]
     Hangs {
-        /// What it was.
+        /// The experiment that ran last.
         experiment: &'static str,
     },
 }
 
-/// Returns an error where a question could not be answered.
+/// Returns an error if a question would be needed and there is no terminal to ask on.
 pub(super) fn refuse_unasked(args: &Args) -> Result<(), AnyFailure> {
     if args.yes || ask::can_ask() { Ok(()) } else { Err(Refused::NotAsked.into()) }
 }
 
-/// Runs the experiments on the unit that was examined. What each showed, and what went wrong behind them: a unit that hangs, or
-/// could not be restarted.
+/// Runs the experiments on the examined unit. Returns what each showed, and what went wrong afterwards: a unit that
+/// hangs or could not be restarted.
 ///
 /// # Errors
-/// A unit that they are not for; nothing was written to it.
+/// Fails if the experiments are not for this unit. Nothing is written to it then.
 pub(super) fn run(
     args: &Args,
     seen: &Examination,
@@ -73,7 +73,7 @@ pub(super) fn run(
     Ok((findings, trouble))
 }
 
-/// Why the experiments are not for this unit.
+/// Returns why the experiments don't fit this unit; `None` if they do.
 fn unfit(seen: &Examination) -> Option<String> {
     match (&seen.runs, &seen.behind) {
         (Some(Ok(Runs::Flashed(firmware))), _) if !firmware.answers_writes() => Some(format!("it runs {firmware}")),
@@ -86,7 +86,7 @@ fn unfit(seen: &Examination) -> Option<String> {
     }
 }
 
-/// One after the other, until one hangs the unit or Ctrl-C.
+/// Runs them one after the other, until one hangs the unit or on Ctrl-C.
 fn all(
     args: &Args,
     bridge: &mut Bridge<AnyTransport>,
@@ -128,7 +128,7 @@ fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result
     cli::reset::restart(&mut *port, seen.unit.state, Interrupt::never()).map(drop)
 }
 
-/// Prints what they showed.
+/// Prints the findings.
 pub(super) fn show(findings: &[Finding]) {
     for finding in findings {
         let answer = match finding.answer {

@@ -1,10 +1,10 @@
-//! `doctor --prometheus`: docs/monitoring.md.
+//! `doctor --prometheus`: a diagnosis as metrics. docs/monitoring.md describes them.
 
 use super::diagnose::{Diagnosis, Line, Verdict};
 use crate::doctor::Examination;
 use crate::prometheus::{Exposition, Sample};
 
-/// Adds what the page says of the unit at `device`.
+/// Adds the diagnosis of the unit at `device`.
 pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis: &Diagnosis) {
     let of_unit = |value: f64| [Sample::new(value).with("device", device)];
     metrics.gauge(
@@ -51,7 +51,7 @@ pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis
     );
 }
 
-/// Each topic of the page once, with the worst of its lines' verdicts.
+/// Lists each topic once, with the worst verdict of its lines.
 fn checks(lines: &[Line]) -> Vec<(&'static str, Verdict)> {
     let mut checks: Vec<(&'static str, Verdict)> = Vec::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! Errors of files, images, patches, downloads and asmpatch itself.
+//! The table's entries for files, images, patches, downloads and asmpatch itself.
 
 use super::{Entry, Exit};
 

@@ -1,11 +1,11 @@
-//! What an error's code means to the command line: the exit status, and the help line.
+//! The table that maps each error code to an exit status and a help line.
 //!
 //! An error says what happened and where, and carries a stable code. `files` and `units` hold one entry for each code.
 //! docs/errors.md is generated from them.
 
 use miette::Diagnostic;
 
-/// Entries, each as `"code", Exit, "help";`.
+/// Builds the entries, each written as `"code", Exit, "help";`.
 macro_rules! entries {
     ($($code:literal, $exit:ident, $help:literal;)*) => {
         &[$(Entry { code: $code, exit: Exit::$exit, help: $help }),*]
@@ -22,9 +22,9 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
+    /// Success.
     Done = 0,
-    /// A check failed: `verify` found a difference, `bench --min-mb-s` was missed.
+    /// A check failed: `verify` found a difference, or `bench --min-mb-s` was missed.
     CheckFailed = 1,
     /// The command line is wrong.
     Usage = 2,
@@ -38,7 +38,7 @@ pub enum Exit {
     Interrupted = 130,
 }
 
-/// One code.
+/// One entry of the table.
 struct Entry {
     code: &'static str,
     exit: Exit,
@@ -54,19 +54,19 @@ fn entry_of(error: &dyn Diagnostic) -> Option<&'static Entry> {
 }
 
 impl Exit {
-    /// The exit status of a command that ends in this error.
+    /// Returns the exit status of a command that ends in this error.
     pub fn of(error: &dyn Diagnostic) -> Self {
         entry_of(error).map_or(Self::Device, |entry| entry.exit)
     }
 }
 
-/// What to do about an error: its own help where it has some, else that of its code.
+/// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Diagnostic) -> Option<String> {
     let own = error.help().map(|help| help.to_string());
     own.or_else(|| entry_of(error).map(|entry| entry.help.to_owned()))
 }
 
-/// What to do about an error of this code.
+/// Returns what to do about an error with this code.
 pub fn help_by_code(code: &str) -> Option<&'static str> {
     entry(code).map(|entry| entry.help)
 }

@@ -1,4 +1,4 @@
-//! The table of errors against the types that have them, and docs/errors.md against the table.
+//! Tests of the table of errors: against the types that carry the codes, and against docs/errors.md.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// The sources with their paths, without tests and without the table.
+/// Reads all sources with their paths, without their tests and without the table.
 fn sources() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut paths = Vec::new();
@@ -53,7 +53,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), without_tests(fs::read_to_string(path).unwrap()))).collect()
 }
 
-/// The codes that the sources name: in `#[diagnostic(code(...))]`, or in a string.
+/// Lists the codes that a source names: in `#[diagnostic(code(...))]`, or in a string.
 fn codes_in(text: &str) -> impl Iterator<Item = &str> {
     ["code(asmpatch::", "\"asmpatch::"].into_iter().flat_map(|start| {
         text.match_indices(start).map(|(at, start)| {

@@ -1,4 +1,4 @@
-//! Errors of units, of the way to them, and of what is behind them.
+//! The table's entries for units, the connection to them, and what is behind them.
 
 use super::{Entry, Exit};
 

@@ -1,4 +1,4 @@
-//! What `asmpatch exec` tells of a command.
+//! The report of `asmpatch exec`, as text and as JSON.
 
 use serde::Serialize;
 
@@ -21,13 +21,13 @@ pub(in crate::cli) struct ExecReport {
     /// With `no-answer`: where the firmware waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits_at: Option<String>,
-    /// What it brought, in hexadecimal.
+    /// The data that it returned, in hexadecimal.
     pub(super) data: String,
     /// Instructions executed from the command's arrival to its status, interrupts included.
     pub(super) instructions: u64,
-    /// The highest stack pointer meanwhile.
+    /// The highest stack pointer during the command.
     pub(super) stack_high_water: u8,
-    /// Each access to a register meanwhile, in order.
+    /// Each access to a register during the command, in order.
     pub(super) registers: Vec<RegisterAccess>,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Status {
     GoodThenReset,
     /// GOOD, and then the unit leaves the bus.
     GoodThenOffBus,
-    /// None: the firmware waits, as for an NVMe completion.
+    /// No status: the firmware waits, for example for an NVMe completion.
     NoAnswer,
 }
 
@@ -96,7 +96,7 @@ pub(super) fn print(report: &ExecReport, data: &[u8], accesses: &[Access]) {
     }
 }
 
-/// One row for each register, in the order in which they were first touched.
+/// One row per register, in the order of first access.
 fn register_table(accesses: &[Access]) -> comfy_table::Table {
     struct Row {
         addr: u16,

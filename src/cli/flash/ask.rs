@@ -1,4 +1,4 @@
-//! Questions on the terminal, before anything is written.
+//! Questions on the terminal, asked before anything is written.
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -9,13 +9,13 @@ use crate::failure::AnyFailure;
 use crate::flash::guard::Refusal;
 use crate::interrupt::Interrupt;
 
-/// How often Ctrl-C is looked for while nobody answers.
+/// How often to check for Ctrl-C while nobody answers.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Asks on the terminal for leave to write.
+/// Asks on the terminal for permission to write.
 ///
 /// # Errors
-/// [`Refusal::NotAsked`] without a terminal, [`Refusal::Declined`], Ctrl-C.
+/// [`Refusal::NotAsked`] without a terminal, [`Refusal::Declined`] if the answer is no; also fails on Ctrl-C.
 pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     if !can_ask() {
         return Err(Refusal::NotAsked.into());
@@ -28,13 +28,13 @@ pub fn can_ask() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Asks on the terminal; yes is anything that starts with y.
+/// Asks on the terminal. Any answer that starts with y means yes.
 ///
 /// # Errors
-/// Ctrl-C.
+/// Fails on Ctrl-C.
 pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailure> {
     err!("{question} [y/N] ");
-    // A signal does not end a read: another thread reads, so that this one sees Ctrl-C.
+    // A signal does not end a read. Another thread reads, so that this one notices Ctrl-C.
     let (sender, answers) = mpsc::channel();
     thread::spawn(move || {
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `asmpatch flash`.
+//! The `asmpatch flash` command: writes an image to one or more bridges.
 
 pub(super) mod ask;
 pub mod recovery;
@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The receipt that `asmpatch patch` wrote for it; by default FILE.toml, where that is there.
+    /// The receipt that `asmpatch patch` wrote for it; by default FILE.toml, if it exists.
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
@@ -55,7 +55,8 @@ pub struct Args {
     #[arg(long, requires = "all")]
     all_or_none: bool,
 
-    /// Take the configuration blocks from a backup in place of the unit: what the boot loader can't give.
+    /// Take the configuration blocks from a backup instead of the unit, for a unit in its boot loader, which can't
+    /// provide them.
     #[arg(long, value_name = "DIR")]
     config_from: Option<PathBuf>,
 
@@ -63,8 +64,8 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", conflicts_with = "all")]
     serial: Option<String>,
 
-    /// Give the unit the chip maker's IDs and names again (174C:2464), in place of those that the patches name. A maker's
-    /// own are only in a backup: `asmpatch restore`.
+    /// Give the unit the chip maker's IDs and names again (174C:2464), instead of those that the patches name. Only a
+    /// backup has an enclosure maker's own: `asmpatch restore`.
     #[arg(long)]
     stock_identity: bool,
 
@@ -75,7 +76,7 @@ pub struct Args {
     writing: WritingArgs,
 }
 
-/// What every command that writes a unit takes.
+/// Options of every command that writes a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WritingArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
@@ -129,7 +130,7 @@ pub struct WritingArgs {
 }
 
 impl WritingArgs {
-    /// The options that say what becomes of the backup, to name the command again.
+    /// Returns the options about the backup as given, for printing the command again.
     pub fn backup_options(&self) -> Vec<OsString> {
         if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() }
     }
@@ -149,7 +150,7 @@ impl WritingArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Whatever stops it before a unit is looked at; what refuses or stops one unit is reported here, unit by unit.
+/// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let source = source::Source::read(args)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
@@ -178,7 +179,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 impl Args {
-    /// The options that choose what is written, to name the command again.
+    /// Returns the options that choose what is written, for printing the command again.
     fn options(&self) -> Vec<OsString> {
         let mut options = Vec::new();
         let mut add = |name: &str, path: &Path| options.extend([name.into(), shell::argument(path)]);

@@ -1,4 +1,4 @@
-//! The state that a stopped run leaves a unit in, and the commands that bring it back. Pure.
+//! The state in which a stopped run leaves a unit, and the commands that recover it. Pure.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,23 +18,23 @@ use crate::flash::registers::RegisterError;
 use crate::flash::run::Stopped;
 use crate::shell;
 
-/// The command that was run, so that it can be named again.
+/// The command that was run, kept so that it can be printed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// `asmpatch flash FILE`.
     Flash {
-        /// The image.
+        /// The image file.
         file: PathBuf,
         /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial=S`.
         options: Vec<OsString>,
-        /// The backup that gave the configuration blocks, where one did.
+        /// The backup that provided the configuration blocks, if one did.
         config_from: Option<PathBuf>,
-        /// The options that say what becomes of the backup, as given: `--no-backup`, `--backup-dir=D`.
+        /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
         backup: Vec<OsString>,
     },
     /// `asmpatch restore DIR`.
     Restore {
-        /// The backup.
+        /// The backup's folder.
         folder: PathBuf,
         /// As for `flash`.
         backup: Vec<OsString>,
@@ -48,26 +48,26 @@ pub enum Origin {
     },
 }
 
-/// One thing to do.
+/// One step of a recovery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Action {
-    /// What for.
+    /// What the step is for.
     pub purpose: &'static str,
-    /// The command, ready for a shell; `None` where it is something to do by hand.
+    /// The command, ready for a shell; `None` for something to do by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
 const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
 
-/// What brings the backup back, behind another way.
+/// Purpose of restoring the backup when it is the second choice.
 const OR_BACK: &str = "or go back to what it was";
 
 const FLASH: Action =
     Action { purpose: "give the unit firmware: `asmpatch flash FILE --no-backup`, docs/recovery.md", command: None };
 
-/// What brings a unit back that was left in this state. `backup` is the one that the stopped run took.
+/// Returns the steps that recover a unit left in this state. `backup` is the one that the stopped run took.
 pub fn actions(
     left: Left,
     origin: &Origin,
@@ -77,7 +77,7 @@ pub fn actions(
     gone: bool,
 ) -> Vec<Action> {
     let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
-    // A virtual bridge is listed only where it is named.
+    // A virtual bridge is listed only if it is named.
     let named =
         if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
     let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
@@ -91,7 +91,7 @@ pub fn actions(
     }
     match left {
         Left::Untouched => actions.push(again(false)),
-        // Only the backup has the unit's own firmware now.
+        // Only the backup still has the unit's own firmware.
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
             if matches!(origin, Origin::Config { .. }) =>
         {
@@ -119,8 +119,8 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
     words.join(" ")
 }
 
-/// The command that was run, so that it works in the state that the unit is in now: the unit may be in its boot
-/// loader, which gives neither a backup nor the unit's own configuration blocks.
+/// Returns the command that was run, changed so that it works in the unit's present state: the unit may be in its boot
+/// loader, which provides neither a backup nor the unit's own configuration blocks.
 fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
     let mut words = Vec::new();
     let as_given = match origin {
@@ -152,28 +152,28 @@ fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>
     words
 }
 
-/// A run that stopped, with the way out: what `flash` and `restore` end in.
+/// A run that stopped, and how to recover from it: the error that `flash` and `restore` return.
 #[derive(Debug)]
 pub struct FlashFailure {
     /// The port, as `--device` takes it.
     pub device: String,
-    /// Why.
+    /// The error itself.
     pub error: FlashError,
-    /// In which step.
+    /// The step in which it happened.
     pub during: FlashStep,
-    /// What state the unit is in.
+    /// The state that the unit is in.
     pub left: Left,
-    /// What to do.
+    /// The steps that recover the unit.
     pub actions: Vec<Action>,
 }
 
 impl FlashFailure {
-    /// The failure of a run that this command started.
+    /// Describes the failure of a run that this command started.
     pub fn new(stopped: Stopped, origin: &Origin, carried: &Carried) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
         let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
-        // What does not erase holds what it held: the old firmware is the likelier way.
+        // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
         if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
             && at.0 != 0
             && let [.., on, back] = &mut actions[..]
@@ -185,7 +185,7 @@ impl FlashFailure {
         Self { device: report.device, error, during, left, actions }
     }
 
-    /// The same with `suffix` behind each command that is to be run: options that the unit is not found without.
+    /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
     pub fn with_options(mut self, suffix: &str) -> Self {
         self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
         self
@@ -200,12 +200,12 @@ impl fmt::Display for FlashFailure {
 
 impl std::error::Error for FlashFailure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The error itself is in the message.
+        // The message already contains the error itself.
         self.error.source()
     }
 }
 
-/// Whether the unit has to be plugged in again before anything else can be done: it left, or answers no more.
+/// Whether the unit has to be plugged in again first: it left the bus, or no longer answers.
 fn is_gone(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
@@ -216,7 +216,7 @@ fn is_gone(error: &FlashError) -> bool {
     }
 }
 
-/// What an error in the middle of a write calls for, beside what the state does.
+/// Returns what an error in the middle of a write calls for, in addition to what the state calls for.
 const fn advice(error: &FlashError) -> Option<&'static str> {
     let FlashError::Registers(error) = error else { return None };
     match error {
@@ -257,7 +257,8 @@ impl Diagnostic for FlashFailure {
 }
 
 impl FlashFailure {
-    /// What to do, a line each, for printing as it is: a command that is broken across lines can't be copied.
+    /// Returns the recovery steps, one per line, for printing as they are: a command broken across lines can't be
+    /// copied.
     pub fn way_out(&self) -> Vec<String> {
         let lines = |Action { purpose, command }: &Action| match command {
             Some(command) => vec![format!("{purpose}:"), format!("    {command}")],
@@ -329,7 +330,7 @@ mod tests {
             commands(Left::Incomplete, &origin, Some("b")),
             ["asmpatch restore b --device 1-2.3 --no-backup", &set]
         );
-        // Without one there is no command that could name the firmware.
+        // Without a backup, no command could name the firmware.
         assert_eq!(commands(Left::BootLoader, &origin, None), [set.as_str()]);
         assert_eq!(commands(Left::Untouched, &origin, None), [set]);
     }

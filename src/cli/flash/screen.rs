@@ -1,7 +1,7 @@
-//! Progress and the steps' results, printed by a thread of their own.
+//! Progress and step results, printed by a separate thread.
 //!
-//! The threads that write units only send it what happens and never wait for it: a terminal that is stopped, hung or
-//! gone keeps the text waiting, not the write.
+//! The threads that write units only send events and never wait: a terminal that is stopped, hung or gone delays the
+//! text, not the write.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
@@ -14,33 +14,33 @@ use crate::escape::Escape as _;
 use crate::flash::progress::FlashEvent;
 use crate::progress::Progress;
 
-/// What the printing thread is told.
+/// What the other threads tell the printing thread.
 enum Message {
-    /// A unit's work begins; it is known by its number from here on.
+    /// Work on a unit begins. Later messages identify the unit by its number.
     Begin { unit: usize, device: String },
-    /// How many bytes its work moves.
+    /// How many bytes the work on the unit moves.
     Total { unit: usize, bytes: u64 },
-    /// What its bar says.
+    /// The text that its bar shows.
     Note { unit: usize, text: String },
     /// Bytes were moved.
     Moved { unit: usize, bytes: u64 },
     /// A step's result.
     Result { unit: usize, text: String },
-    /// What the user has to do.
+    /// Something that the user has to do.
     Ask { unit: usize, text: String },
-    /// Its work is over.
+    /// The work on the unit is over.
     End { unit: usize },
 }
 
-/// The printing thread.
+/// The handle of the printing thread.
 pub struct Screen {
     sender: Sender<Message>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Screen {
-    /// Starts the thread. `says_steps` is whether results go to stdout, step by step, and `names_units` whether each line
-    /// begins with its unit.
+    /// Starts the thread. `says_steps` sends each step's result to stdout; `names_units` begins each line with its
+    /// unit.
     pub fn start(context: &Context, says_steps: bool, names_units: bool) -> Self {
         let printer = Printer {
             all: terminal::bars(context),
@@ -49,30 +49,30 @@ impl Screen {
             bars: Vec::new(),
         };
         let (sender, messages) = mpsc::channel();
-        // Without a thread nothing is shown; the work goes on.
+        // If the thread can't be started, nothing is shown, and the work goes on.
         let thread = thread::Builder::new().name("screen".into()).spawn(move || printer.run(&messages)).ok();
         Self { sender, thread }
     }
 
-    /// What reports on one unit. `unit` is its number in this run.
+    /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize, device: String) -> UnitProgress {
         let progress = UnitProgress { unit, sender: self.sender.clone() };
         progress.send(Message::Begin { unit, device: device.shown().to_string() });
         progress
     }
 
-    /// Waits until everything that was sent is printed.
+    /// Waits until all messages are printed.
     pub fn finish(self) {
         let Self { sender, thread } = self;
         drop(sender);
         if let Some(thread) = thread {
-            // A panic in there has printed itself, and costs only output.
+            // A panic in the thread has printed itself, and costs only output.
             let _ = thread.join();
         }
     }
 }
 
-/// One unit's reporter: sends, and never waits.
+/// One unit's reporter. It sends messages and never waits.
 pub struct UnitProgress {
     unit: usize,
     sender: Sender<Message>,
@@ -80,7 +80,7 @@ pub struct UnitProgress {
 
 impl UnitProgress {
     fn send(&self, message: Message) {
-        // Where the thread is gone there is nobody to tell.
+        // If the thread is gone, nobody listens any more.
         let _ = self.sender.send(message);
     }
 }
@@ -108,7 +108,7 @@ impl Drop for UnitProgress {
     }
 }
 
-/// The thread's side.
+/// The state of the printing thread.
 struct Printer {
     all: &'static MultiProgress,
     says_steps: bool,

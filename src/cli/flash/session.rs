@@ -27,28 +27,28 @@ use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
 use crate::unit::{self, OpenError};
 
-/// What a command wants written.
+/// What a command is going to write.
 pub struct Job {
     /// The image, and where it comes from.
     pub subject: Subject,
-    /// The patches and images that are known.
+    /// The known patches and images.
     pub library: Library,
     /// The image or the backup, in words.
     pub source: String,
-    /// The command, to name it again.
+    /// The command, for printing it again.
     pub origin: Origin,
 }
 
-/// Which units of those that are named are written.
+/// Which of the selected units to write.
 #[derive(Clone, Copy)]
 pub struct Choice {
-    /// Every one.
+    /// Write every unit.
     pub all: bool,
-    /// None where one is refused.
+    /// Write no unit if one is refused.
     pub all_or_none: bool,
 }
 
-/// A unit as it was named, and its port where it was found.
+/// A unit as the user named it, and its port if it was found.
 type Found = (String, Result<Box<dyn Port>, AnyFailure>);
 
 /// The units of one run.
@@ -56,7 +56,7 @@ pub struct Session<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
-    /// Ends with the session.
+    /// The capture, which ends with the session.
     _recording: Recording<'a>,
     backup_into: Option<PathBuf>,
     choice: Choice,
@@ -64,27 +64,27 @@ pub struct Session<'a> {
     ports: Vec<Found>,
 }
 
-/// A unit that was looked at, and what is to be done with it.
+/// A unit that was examined, and what to do with it.
 pub struct PreparedUnit {
     /// Its port, as `--device` takes it.
     pub device: String,
-    /// Where it is; nothing where it was not found.
+    /// Its port; `None` if it was not found.
     port: Option<Box<dyn Port>>,
-    /// What is seen of it and what would be written; nothing where it could not be looked at.
+    /// What was found on it, and what would be written; `None` if it could not be examined.
     pub seen: Option<(Observation, FlashPlan)>,
-    /// On what terms it is written.
+    /// The conditions on which it is written.
     pub terms: Terms,
-    /// What became of it.
+    /// The outcome so far.
     pub outcome: Outcome,
-    /// What the commands after this one need.
+    /// What the recovery commands printed later need to repeat.
     pub carried: Carried,
 }
 
-/// What became of a unit.
+/// The outcome for one unit.
 pub enum Outcome {
-    /// It is to be written.
+    /// It will be written.
     Write,
-    /// It holds all of the plan already.
+    /// It already holds everything in the plan.
     Nothing,
     /// It was not written.
     Refused(AnyFailure),
@@ -101,10 +101,10 @@ impl PreparedUnit {
 }
 
 impl<'a> Session<'a> {
-    /// Finds the units: the one named, the only one, or with `all` every one. From here on Ctrl-C is a request.
+    /// Finds the units: the named one, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
     ///
     /// # Errors
-    /// No unit, several and no choice, no place for backups.
+    /// Fails if no unit is found, if several are found and none is selected, or if there is no place for backups.
     pub fn open(args: &'a WritingArgs, choice: Choice, context: &'a Context) -> Result<Self, AnyFailure> {
         let devices = args.ids.load()?;
         let interrupt = interrupt::install();
@@ -132,16 +132,16 @@ impl<'a> Session<'a> {
                 return Err(Refusal::SeveralUnits { devices }.into());
             }
         };
-        // Named twice, by its port and by its serial number, it is one unit.
+        // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
         Ok(Self { args, context, interrupt, _recording: recording, backup_into, choice, devices, ports })
     }
 
-    /// Looks at all units, decides, shows, asks, writes those that are to be written all at once, and reports each.
+    /// Examines all units, decides, shows, asks, writes the accepted units all at once, and reports each.
     ///
     /// # Errors
-    /// Where the answer is no. What refuses or stops one unit is reported here and decides the status.
+    /// Fails if the answer is no. A unit that is refused or stops is reported here and decides the exit status.
     pub fn run(
         mut self,
         job: &Job,
@@ -151,7 +151,8 @@ impl<'a> Session<'a> {
         self.carry_out(units, job)
     }
 
-    /// Does the rest of [`Session::run`] with units that were looked at: for a job that depends on what they hold.
+    /// Does the rest of [`Session::run`] with units that were examined already, for a job that depends on what they
+    /// hold.
     ///
     /// # Errors
     /// As for [`Session::run`].
@@ -175,14 +176,14 @@ impl<'a> Session<'a> {
             exit = exit.max(self.report(unit, job));
         }
         match answer {
-            // The array has it already, for each unit that would have been written.
+            // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.diagnostic()))),
             Err(failure) => Err(failure),
             Ok(()) => Ok(exit),
         }
     }
 
-    /// Looks at all units at once and makes their plans.
+    /// Examines all units at once and makes their plans.
     pub fn look(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<PreparedUnit> {
         let interrupt = self.interrupt;
         let look_at = |port: &mut dyn Port| {
@@ -254,7 +255,7 @@ impl<'a> Session<'a> {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
             }
             (Outcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
-            // Before the question: who answers it should know.
+            // Show refusals before the question, so that the user knows about them when answering.
             (Outcome::Refused(failure), _) => self.context.report(failure),
             _ => {}
         }
@@ -276,7 +277,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Writes those that are to be written, all at once.
+    /// Writes the accepted units, all at once.
     fn write(&self, units: &mut [PreparedUnit], job: &Job) {
         let writing: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
         if writing.is_empty() {
@@ -313,7 +314,7 @@ impl<'a> Session<'a> {
         screen.finish();
     }
 
-    /// Tells what became of a unit; gives the status that it ends in.
+    /// Reports the outcome of a unit and returns its exit status.
     fn report(&self, unit: &PreparedUnit, job: &Job) -> Exit {
         match &unit.outcome {
             Outcome::Write | Outcome::Nothing => Exit::Done,
@@ -333,11 +334,11 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Works on each on a thread of its own; gives the outcomes in the same order.
+/// Runs `work` on each item in its own thread. Returns the outcomes in the same order.
 fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
     thread::scope(|scope| {
         let running: Vec<_> = all.into_iter().map(|one| scope.spawn(move || work(one))).collect();
-        // A unit's thread does not panic; if it did, that panic is this process's.
+        // A unit's thread should not panic. If it does, pass the panic on.
         running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
@@ -351,7 +352,7 @@ fn write_one(
     (job, carried): (&Job, &Carried),
     interrupt: Interrupt<'_>,
 ) -> Outcome {
-    // Nobody plugs a virtual bridge in, and nobody who reads no messages plugs in a real one.
+    // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
     let is_attended = is_attended && !port.device().starts_with("virtual:");
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
     let options = FlashOptions {

@@ -1,4 +1,4 @@
-//! A plan and its outcome in words and as JSON.
+//! A flash plan and its outcome, as text and as JSON.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ use crate::flash::proof::Runs;
 use crate::flash::run::FlashReport;
 use crate::shell;
 
-/// What is known of the disk behind a unit that was not opened exclusively.
+/// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
     "no use seen; only root can check whether another namespace or a virtual machine uses it"
 } else {
@@ -74,7 +74,7 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &Job, terms: &Terms, back
     notes(plan, job, terms).iter().for_each(|note| outln!("  note      {note}"));
 }
 
-/// What the user may want to do otherwise.
+/// Hints about what the user may want to do differently.
 fn notes(plan: &FlashPlan, job: &Job, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.origin {
@@ -103,7 +103,7 @@ fn notes(plan: &FlashPlan, job: &Job, terms: &Terms) -> Vec<String> {
     notes
 }
 
-/// What a unit with open firmware is to its owner.
+/// Notes for the owner of a unit with open firmware.
 const OPEN_NOTES: [&str; 2] = [
     "with open firmware the unit is no disk and answers no SCSI command: tinygrad drives it from v0.14.0 on, and USB4 and \
      Thunderbolt hosts don't see the GPU behind it",
@@ -125,7 +125,7 @@ fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
     }
 }
 
-/// What the owner of an SSD loses.
+/// Warning for the owner of an SSD.
 pub const SSD_LOST: &str = "can't be used as a disk with patched firmware, which acknowledges writes before the SSD has \
                             stored them; its data stays";
 
@@ -139,7 +139,7 @@ fn block_words(block: &BlockPlan) -> String {
     }
 }
 
-/// Prints that a unit is as it is wanted.
+/// Prints that a unit already holds what is wanted.
 pub fn nothing(seen: &Observation, job: &Job) {
     outln!(
         "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
@@ -150,7 +150,7 @@ pub fn nothing(seen: &Observation, job: &Job) {
     );
 }
 
-/// Prints how it ended well, and what comes next. `suffix` goes behind each command that is printed.
+/// Prints a successful outcome and what comes next. `suffix` is appended to each command that is printed.
 pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &Job, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
@@ -169,7 +169,7 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &Job, suffix: &str) 
     if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
         outln!("  keep the backup: `{}{suffix}` brings back what was there", restore(folder, &report.device, options));
     }
-    // Only a write that is answered with nobody behind the bridge can be measured, and none may reach an SSD.
+    // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
     if (firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it {
@@ -177,7 +177,7 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &Job, suffix: &str) 
     }
 }
 
-/// Why the unit is to be unplugged; `None` where it need not be.
+/// Returns why the unit has to be unplugged; `None` if it need not be.
 fn power_words(report: &FlashReport) -> Option<&'static str> {
     report.needs_power.then_some(match report.runs {
         Some(Runs::Before) => "unplug the unit once: it still runs what it had",
@@ -193,11 +193,11 @@ fn power_words(report: &FlashReport) -> Option<&'static str> {
 pub(in crate::cli) struct UnitJson<'a> {
     /// The unit's port, as `--device` takes it.
     device: &'a str,
-    /// Whether it is as it was wanted.
+    /// Whether the unit now holds what was wanted.
     ok: bool,
     /// Whether anything was written to the unit.
     changed: bool,
-    /// There where --dry-run was given.
+    /// Present with --dry-run.
     #[serde(skip_serializing_if = "is_false")]
     dry_run: bool,
     /// The unit before.
@@ -206,19 +206,19 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// What is behind the bridge, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind: Option<String>,
-    /// What would be or was written; nothing where the unit could not be looked at.
+    /// What would be or was written; nothing if the unit could not be examined.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<PlanJson<'a>>,
     /// The unit after, once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     after: Option<IdentityJson<'a>>,
-    /// The version that it runs now, as it says itself.
+    /// The version that it runs now, as the unit reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
     /// Whether it runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<Runs>,
-    /// What the unit needs before it runs what was written for certain.
+    /// What the unit still needs to be certain to run what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
     /// Its backup's folder.
@@ -226,7 +226,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     backup: Option<&'a PathBuf>,
     /// What was done, in order.
     steps: &'a [StepReport],
-    /// Why it is not as it was wanted.
+    /// Why the unit does not hold what was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<UnitErrorJson<'a>>,
 }
@@ -245,7 +245,7 @@ struct IdentityJson<'a> {
     usb_id: String,
     /// What runs on it, in words.
     state: String,
-    /// The firmware, as far as it shows.
+    /// The firmware, as far as it can be told.
     firmware: String,
     /// Its serial number.
     serial: &'a str,
@@ -253,7 +253,7 @@ struct IdentityJson<'a> {
     product: &'a str,
 }
 
-/// What would be or was written; nothing of it where the unit holds it already.
+/// What would be or was written; empty if the unit already holds it.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct PlanJson<'a> {
@@ -261,13 +261,13 @@ struct PlanJson<'a> {
     write: bool,
     /// The firmware, in words.
     firmware: String,
-    /// The VID:PID that it comes back with; nothing for the chip's own.
+    /// The VID:PID that it comes back with; nothing if it is the chip's own.
     usb_id: Option<String>,
     /// The fields of its configuration that change.
     changes: Vec<&'a FieldChange>,
-    /// What nobody has seen work.
+    /// What nobody has seen work yet.
     unproven: Vec<String>,
-    /// What the user may want to do otherwise.
+    /// What the user may want to do differently.
     notes: Vec<String>,
 }
 
@@ -276,9 +276,9 @@ struct PlanJson<'a> {
 struct UnitErrorJson<'a> {
     #[serde(flatten)]
     error: ErrorJson,
-    /// What state the unit was left in.
+    /// The state that the unit was left in.
     left: Left,
-    /// What brings it on, or back, in the order in which to try it.
+    /// The steps that recover it, in the order in which to try them.
     recovery: &'a [Action],
 }
 
@@ -292,9 +292,9 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
     }
 }
 
-/// Prints what became of all units as one JSON array.
+/// Prints the outcomes of all units as one JSON array.
 ///
-/// `declined` is why those that were to be written were not: the answer to the question.
+/// `declined` is why the accepted units were not written: the answer to the question.
 pub fn json(units: &[PreparedUnit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
     print::json_each(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
 }

@@ -1,4 +1,4 @@
-//! The image that is to be written, and what vouches for it.
+//! The image to write, and what proves that it is good.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 pub struct Source {
     /// The image.
     pub image: Image,
-    /// What it is.
+    /// What kind of firmware it is.
     pub firmware: Firmware,
-    /// The patches and images that are known.
+    /// The known patches and images.
     pub library: Library,
     edits: Vec<ConfigEdits>,
     stock_identity: bool,
@@ -29,11 +29,12 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads and verifies an image: its container, what it was made from, its receipt where there is one. Open firmware
-    /// is made from no known image: what it enumerates as vouches for it here, and a boot before anything is written.
+    /// Reads and verifies an image: its container, what it was made from, and its receipt if there is one. Open
+    /// firmware is not made from a known image: here it is accepted by what it enumerates as, and it must boot before
+    /// anything is written.
     ///
     /// # Errors
-    /// What can't be read (status 3), and what nothing vouches for ([`Refusal::Unverified`]).
+    /// Fails if something can't be read (status 3), or if nothing proves the image good ([`Refusal::Unverified`]).
     pub fn read(args: &Args) -> Result<Self, AnyFailure> {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
@@ -58,7 +59,7 @@ impl Source {
         let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
-            // A patched image without its receipt: what the default patches say of the configuration.
+            // A patched image without a receipt gets the configuration of the default patches.
             None if !ids.is_empty() => {
                 library.iter().filter(|patch| patch.is_default()).map(|patch| patch.config().clone()).collect()
             }
@@ -77,7 +78,7 @@ impl Source {
     /// Makes the changes in block 0.
     ///
     /// # Errors
-    /// A serial number that does not fit.
+    /// Fails if the serial number does not fit.
     pub fn edit(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
         if self.stock_identity {
             block.set_stock_identity()?;

@@ -1,9 +1,9 @@
-//! `list --prometheus`: docs/monitoring.md.
+//! `list --prometheus`: the list as metrics. docs/monitoring.md describes them.
 
 use super::Row;
 use crate::prometheus::{Exposition, Sample};
 
-/// Adds what the list shows of every unit.
+/// Adds what the list shows about each unit.
 pub fn add(metrics: &mut Exposition, rows: &[Row]) {
     let devices: Vec<String> = rows.iter().map(|row| row.unit.location.to_string()).collect();
     let ids: Vec<String> = rows.iter().map(|row| row.unit.id.to_string()).collect();

@@ -1,4 +1,4 @@
-//! `asmpatch pcie`.
+//! The `asmpatch pcie` command: shows and reaches what is behind a bridge on PCIe.
 
 mod open;
 pub(super) mod show;
@@ -25,9 +25,9 @@ use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
 /// Show what is behind a bridge on PCIe: link, devices, BARs.
 ///
 /// Answers the first question after a flash: is my GPU there, and how fast is its link? Works on the vendor's firmware,
-/// patched or not, and on open firmware. Bridges that have no bus numbers get some, and windows where no BAR in the tree
-/// has an address; the output says so. BARs get addresses with --assign alone. A unit with an SSD is left alone: its
-/// firmware drives the SSD by the same registers.
+/// patched or not, and on open firmware. Bridges without bus numbers get some, and windows are set where no BAR in the
+/// tree has an address; the output says so. BARs get addresses only with --assign. A unit with an SSD is left alone:
+/// its firmware drives the SSD through the same registers.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  asmpatch pcie\n  asmpatch pcie -xxx --json\n  asmpatch pcie --assign\n  \
@@ -54,7 +54,7 @@ struct ShowArgs {
     #[arg(short = 'x', action = clap::ArgAction::Count)]
     hex: u8,
 
-    /// Write nothing at all: no bus numbers, no windows, and no question for the sizes of BARs.
+    /// Write nothing at all: no bus numbers, no windows, and no probing of BAR sizes.
     #[arg(long, conflicts_with = "assign")]
     read_only: bool,
 
@@ -62,10 +62,10 @@ struct ShowArgs {
     unit: UnitArgs,
 }
 
-/// What every action takes.
+/// Options of every action.
 #[derive(Debug, clap::Args)]
 struct UnitArgs {
-    /// Lay windows and BARs out anew first. What uses a device behind the bridge loses it.
+    /// Assign windows and BARs anew first. Whatever uses a device behind the bridge loses it.
     #[arg(long)]
     assign: bool,
 
@@ -81,11 +81,11 @@ struct UnitArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie read --assign 0x10000000 64")]
 struct ReadArgs {
-    /// PCIe address, as 0x10000000.
+    /// PCIe address, such as 0x10000000.
     #[arg(value_parser = parse_number)]
     address: u64,
 
-    /// Bytes, as 64 or 0x40; at most 1 MiB.
+    /// Number of bytes, such as 64 or 0x40; at most 1 MiB.
     #[arg(value_parser = parse_len)]
     len: usize,
 
@@ -93,15 +93,15 @@ struct ReadArgs {
     unit: UnitArgs,
 }
 
-/// Write memory on the PCIe side. Nothing tells whether a device took it.
+/// Write memory on the PCIe side. Nothing confirms that a device took it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
 struct WriteArgs {
-    /// PCIe address, as 0x10000000.
+    /// PCIe address, such as 0x10000000.
     #[arg(value_parser = parse_number)]
     address: u64,
 
-    /// The bytes in hexadecimal, the one at ADDRESS first, as 00ff10.
+    /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
     #[arg(value_parser = parse_bytes)]
     bytes: Bytes,
 
@@ -111,8 +111,8 @@ struct WriteArgs {
 
 /// Reset everything behind the bridge, then show it.
 ///
-/// On open firmware PCIe's power is switched off and on; on the vendor's, and on open builds without that request, the
-/// root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are gone after it.
+/// On open firmware, PCIe's power is switched off and on. On the vendor's, and on open builds without that request, the
+/// root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are lost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie reset --device 3-1.2")]
 struct ResetArgs {
@@ -120,13 +120,13 @@ struct ResetArgs {
     show: ShowArgs,
 }
 
-/// Bytes from the command line.
+/// Bytes given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bytes(Vec<u8>);
 
-/// The most that is read at once.
+/// The most bytes that one command reads.
 const READ_MAX: usize = 1 << 20;
-/// How long a survey may take: a tree that answers takes a part of a second.
+/// How long a survey may take. A tree that answers takes a fraction of a second.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn parse_number(text: &str) -> Result<u64, String> {
@@ -150,24 +150,24 @@ fn parse_bytes(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// Why nothing was sent to the PCIe side.
+/// Reasons nothing was sent to the PCIe side.
 #[derive(Debug, Error, Diagnostic)]
 enum Refusal {
-    /// Nothing on the unit carries PCIe requests.
+    /// Nothing on the unit can carry PCIe requests.
     #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
     #[diagnostic(code(asmpatch::pcie::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
-    /// The firmware uses the engine itself.
+    /// An SSD is behind the bridge, so the firmware uses the engine itself.
     #[error("{device}: an SSD is behind the bridge ({what})")]
     #[diagnostic(code(asmpatch::pcie::ssd))]
     Ssd { device: String, what: String },
-    /// Nobody can tell whether an SSD is there.
+    /// The unit does not tell whether an SSD is there.
     #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
     #[diagnostic(code(asmpatch::pcie::unknown_behind))]
     CannotTell { device: String, why: String },
 }
 
-/// The clock, and Ctrl-C.
+/// Waits by the clock, and stops on Ctrl-C.
 struct Waits {
     interrupt: Interrupt<'static>,
     until: Instant,
@@ -183,7 +183,7 @@ impl Patience for Waits {
     }
 }
 
-/// What an action does with the unit that [`open::with_engine`] has opened.
+/// A unit that [`open::with_engine`] has opened, as an action sees it.
 struct Reached<'a, 'b> {
     pcie: Pcie<'a, &'b mut dyn TlpEngine>,
     device: String,
@@ -194,7 +194,7 @@ struct Reached<'a, 'b> {
 
 impl Reached<'_, '_> {
     fn survey(&mut self, args: &UnitArgs, scope: Scope) -> Result<Survey, AnyFailure> {
-        // Those of an assignment would only replace them.
+        // An assignment would replace windows that the survey sets.
         let scope = Scope { windows: scope.windows && !args.assign, ..scope };
         let found = self.pcie.survey(scope).and_then(|mut survey| {
             if args.assign {
@@ -202,14 +202,14 @@ impl Reached<'_, '_> {
             }
             Ok(survey)
         });
-        // A survey that Ctrl-C stopped says so.
+        // A survey stopped by Ctrl-C returns an error that says so.
         if matches!(found, Err(PcieError::Stopped { .. })) {
             self.interrupt.check()?;
         }
         Ok(found?)
     }
 
-    /// Makes memory reachable where that is asked for.
+    /// Makes memory reachable if `--assign` is given.
     fn assign(&mut self, args: &UnitArgs) -> Result<(), AnyFailure> {
         if args.assign {
             self.survey(args, Scope::USUAL)?;
@@ -226,7 +226,7 @@ impl Reached<'_, '_> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// No unit, one with an SSD or without firmware, no link, a request that failed.
+/// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match &args.action {
@@ -266,7 +266,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFa
     Ok(())
 }
 
-/// What was read, or written.
+/// The bytes that were read or written.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct MemoryJson<'a> {
@@ -287,7 +287,7 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Re
     if let Ok(style) = ProgressStyle::with_template("[{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left") {
         bar.set_style(style);
     }
-    // In pieces, so that Ctrl-C ends a long one.
+    // Read in pieces, so that Ctrl-C ends a long read.
     let mut address = args.address;
     for piece in bytes.chunks_mut(256) {
         reached.interrupt.check()?;

@@ -1,4 +1,4 @@
-//! A unit opened for its PCIe side, whatever firmware it runs.
+//! Opens a unit for its PCIe side, whatever firmware it runs.
 
 use std::time::Instant;
 
@@ -11,14 +11,14 @@ use crate::firmware::BridgeState;
 use crate::interrupt;
 use crate::pcie::{Pcie, PcieError, TlpEngine, VendorTlp};
 
-/// How long the link may take after a reset, in steps of this many milliseconds. Source: PCIe gives a device a second.
+/// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;
 const LINK_STEP_MS: u64 = 100;
 
-/// Opens the unit, resets what is behind it where `resets` says so, and gives its PCIe side to `work`.
+/// Opens the unit, resets what is behind it if `resets` says so, and passes its PCIe side to `work`.
 ///
 /// # Errors
-/// No unit; one with an SSD, or without firmware that carries PCIe requests; those of `work`.
+/// Fails if no unit is found, it has an SSD, its firmware carries no PCIe requests, or `work` fails.
 pub(super) fn with_engine(
     args: &DeviceArgs,
     resets: bool,
@@ -43,10 +43,11 @@ pub(super) fn with_engine(
         }
         BridgeState::Vendor => {
             let mut unit = chosen.open(args.transport)?;
-            // These questions are the firmware's first SCSI commands, too: with those it brings the link up.
+            // These commands are also the first SCSI commands that the firmware gets, and it brings the link up with
+            // those.
             match survey::behind(unit.bridge())? {
                 Behind::Ssd(what) => return Err(Refusal::Ssd { device, what }.into()),
-                // A GPU runtime initialises only where no SSD is.
+                // A GPU runtime initialises a unit only if it has no SSD.
                 behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
                 Behind::CannotTell(why) => return Err(Refusal::CannotTell { device, why }.into()),
                 Behind::NoMedium => {}
@@ -65,7 +66,7 @@ pub(super) fn with_engine(
     Ok(Exit::Done)
 }
 
-/// Switches PCIe's power off and on; `false` on builds that don't know the request.
+/// Switches PCIe's power off and on. Returns `false` on builds that don't know the request.
 fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
     match bridge.pcie_power(false) {
         Err(ControlError::Stalled { .. }) => return Ok(false),
@@ -75,7 +76,7 @@ fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
     Ok(true)
 }
 
-/// Resets by the root port where that is left to do, and waits for the link.
+/// Sends a hot reset from the root port if `is_hot`, and waits for the link.
 fn settle(pcie: &mut Pcie<'_, &mut dyn TlpEngine>, is_hot: bool) -> Result<(), PcieError> {
     if is_hot {
         pcie.hot_reset()?;

@@ -1,4 +1,4 @@
-//! A survey as text and as JSON.
+//! A PCIe survey as text and as JSON.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,12 +17,12 @@ use crate::pcie::{
     Bar, BarKind, CapabilityKind, Change, Function, Header, Link, Names, Note, Survey, Window, class_name,
 };
 
-/// Where systems keep names.
+/// Where systems keep the PCI ID database.
 const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
-/// No such file is longer: today's has 1.5 MiB.
+/// The longest database that is read, in bytes. Today's has 1.5 MiB.
 const IDS_MAX: usize = 16 << 20;
 
-/// What the board measures of its supply.
+/// The board's measurement of its supply.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct SupplyJson {
@@ -38,19 +38,19 @@ impl From<Supply> for SupplyJson {
     }
 }
 
-/// The names of what was found: from the system's file where there is one, else those that are built in.
+/// Returns names for what was found: from the system's database if there is one, otherwise the built-in names.
 pub(super) fn names(survey: &Survey) -> Names {
     let wanted: BTreeSet<_> = survey.functions.iter().map(|function| (function.vendor, function.device)).collect();
     let text = IDS.iter().find_map(|path| file::read_regular(Path::new(path), IDS_MAX).ok());
     text.map(|text| Names::find(&String::from_utf8_lossy(&text), &wanted)).unwrap_or_default()
 }
 
-/// Everything that is shown.
+/// Everything that the command shows.
 pub(super) struct Shown<'a, 'b, 'c> {
     pub(super) reached: &'a Reached<'b, 'c>,
     pub(super) survey: &'a Survey,
     pub(super) names: &'a Names,
-    /// Configuration space of each function; empty where it was not asked for.
+    /// Configuration space of each function; empty if it was not requested.
     pub(super) spaces: &'a [Vec<u32>],
 }
 
@@ -61,15 +61,15 @@ pub(in crate::cli) struct Json<'a> {
     device: &'a str,
     /// What runs on it.
     firmware: BridgeState,
-    /// What its board measures of the supply, where it does.
+    /// The supply as its board measures it, if it does.
     supply: Option<SupplyJson>,
     /// The link below the bridge.
     link: Link,
-    /// The functions, each behind the bridge above it.
+    /// The functions, each after the bridge that it is behind.
     functions: Vec<FunctionJson<'a>>,
-    /// What was written.
+    /// What the command wrote.
     changes: &'a [Change],
-    /// What is not as it should be.
+    /// What is wrong or unusual.
     notes: Vec<NoteJson<'a>>,
 }
 
@@ -82,9 +82,9 @@ struct FunctionJson<'a> {
     function: &'a Function,
     /// Its class, in words.
     class_name: Option<&'static str>,
-    /// Its vendor, where it is known.
+    /// Its vendor's name, if it is known.
     vendor_name: Option<&'a str>,
-    /// Its device, where it is known.
+    /// Its device's name, if it is known.
     device_name: Option<&'a str>,
     /// With --hex: its configuration space, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ impl Shown<'_, '_, '_> {
         text
     }
 
-    /// Vendor and device in words as far as they are known.
+    /// Returns the names of vendor and device, as far as they are known.
     fn name(&self, function: &Function) -> String {
         let Function { vendor, device, .. } = *function;
         let vendor_name = self.names.vendor(vendor).map_or_else(|| format!("Vendor {vendor:04x}"), str::to_owned);
@@ -239,7 +239,7 @@ fn described(bar: &Bar, decodes: bool) -> String {
     }
 }
 
-/// A power of two in the largest unit that it has at least one of.
+/// Formats a power of two in the largest unit of which it has at least one.
 fn binary_bytes(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let step = (bytes.max(1).ilog2() / 10) as usize;
@@ -260,7 +260,7 @@ fn said(kind: CapabilityKind) -> String {
     }
 }
 
-/// Bytes in hexadecimal, 16 a line behind their address.
+/// Formats bytes in hexadecimal, 16 to a line, each line with its address.
 pub(super) fn dump(address: u64, bytes: &[u8]) -> String {
     let mut text = String::new();
     for (index, row) in bytes.chunks(16).enumerate() {

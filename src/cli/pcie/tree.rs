@@ -1,8 +1,8 @@
-//! The tree as `lspci -tv` draws it.
+//! Draws the tree as `lspci -tv` does.
 
 use crate::pcie::Survey;
 
-/// Draws the functions; `name` gives what stands behind the place of one that is no bridge with something behind it.
+/// Draws the functions. `name` returns the text for a function that is not a bridge with something behind it.
 pub(super) fn draw(survey: &Survey, name: &dyn Fn(usize) -> String) -> String {
     let mut drawing = Drawing { survey, name, text: String::new(), line: "-[0000:00]-".to_owned() };
     drawing.bus(None);
@@ -18,7 +18,7 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    /// What is on the bus behind a bridge. Ends with the last line finished.
+    /// Draws what is on the bus behind a bridge. Ends with the last line finished.
     fn bus(&mut self, bridge: Option<usize>) {
         let functions: Vec<usize> = self.survey.behind(bridge).collect();
         match functions[..] {
@@ -65,7 +65,7 @@ impl Drawing<'_> {
         self.text.push('\n');
     }
 
-    /// The next line, as far as `column`: the bars of the buses that have more to come.
+    /// Starts the next line, up to `column`, with the bars of the buses that have more functions.
     fn go_on(&mut self, column: usize) {
         let bar = |drawn: char| if matches!(drawn, '+' | '|') { '|' } else { ' ' };
         self.line = self.line.chars().take(column).map(bar).collect();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
     use crate::pcie::{Bdf, Function, Link};
 
-    /// A function, and its secondary and subordinate bus where it is a bridge.
+    /// A function, with its secondary and subordinate bus if it is a bridge.
     fn function(at: Bdf, parent: Option<usize>, buses: Option<(u32, u32)>) -> Function {
         let mut header = [0; 16];
         if let Some((secondary, subordinate)) = buses {

@@ -1,4 +1,4 @@
-//! What `run` has for those who write firmware: names, a profile, a timeline, coverage.
+//! Options of `run` for firmware authors: names, a profile, a timeline, coverage.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::firmware::Image;
 use crate::mcu::{Observer, Step};
 use crate::profile::{Coverage, Profile, Timeline};
 
-/// Names and measurements for those who write firmware.
+/// The options for firmware authors.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "For firmware authors")]
 pub struct AuthorArgs {
@@ -34,18 +34,18 @@ pub struct AuthorArgs {
     #[arg(long, value_name = "FILE", requires = "symbols")]
     coverage: Option<PathBuf>,
 
-    /// Replace these files where they are there already.
+    /// Replace these files if they exist.
     #[arg(long)]
     force: bool,
 }
 
-/// Why there can be no coverage.
+/// Reasons coverage is impossible.
 #[derive(Debug, Error, Diagnostic)]
 #[error("no file of --symbols has source lines")]
 #[diagnostic(code(asmpatch::run::no_lines))]
 struct NoLines;
 
-/// Two results for one file.
+/// Two results would go to the same file.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{} would hold two results", path.display())]
 #[diagnostic(code(asmpatch::run::same_output))]
@@ -53,7 +53,7 @@ struct SameOutput {
     path: PathBuf,
 }
 
-/// What measures a run; `None` where it isn't asked for.
+/// The observers that measure a run; `None` for those that were not requested.
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     pub(super) profile: Option<Profile>,
@@ -62,7 +62,7 @@ pub(super) struct Observers {
 }
 
 impl Observers {
-    /// Whether anything is asked for.
+    /// Whether any measurement was requested.
     pub(super) fn is_any(&self) -> bool {
         self.profile.is_some() || self.timeline.is_some() || self.coverage.is_some()
     }
@@ -83,7 +83,7 @@ impl Observer for Observers {
 }
 
 impl AuthorArgs {
-    /// Reads the symbols, and checks that every result has a place.
+    /// Reads the symbols, and checks that every result can be written.
     pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<Names, AnyFailure> {
         let outputs: Vec<&PathBuf> = [&self.profile, &self.timeline, &self.coverage].into_iter().flatten().collect();
         for (index, path) in outputs.iter().enumerate() {
@@ -101,7 +101,7 @@ impl AuthorArgs {
         Ok(names)
     }
 
-    /// What measures the run.
+    /// Returns the observers that were requested.
     pub(super) fn observers(&self, names: &Names) -> Observers {
         Observers {
             profile: self.profile.is_some().then(|| Profile::new(names.names.clone())),
@@ -110,7 +110,7 @@ impl AuthorArgs {
         }
     }
 
-    /// Writes the results; gives the files.
+    /// Writes the results. Returns the files' names.
     pub(super) fn write(&self, names: &Names, observers: &mut Observers) -> Result<Vec<String>, AnyFailure> {
         let profile = observers.profile.as_ref().map(Profile::folded);
         let timeline = observers.timeline.as_mut().map(|timeline| timeline.finish(CLOCK_MHZ));

@@ -1,4 +1,4 @@
-//! What happens on the chip, a line each, as it happens.
+//! Prints what happens on the chip as it happens, one line per event.
 
 use super::author::Observers;
 use super::{Kind, place, xdata};
@@ -13,9 +13,9 @@ use crate::scsi::XdataAddress;
 
 /// The bit of bmRequestType and bEndpointAddress for data to the host.
 const TO_HOST: u8 = 0x80;
-/// Bytes of a packet that a line shows.
+/// How many bytes of a packet a line shows.
 const SHOWN: usize = 32;
-/// Calls are indented no further.
+/// Deepest indentation of calls.
 const DEEPEST: usize = 40;
 
 /// Prints registers, packets and serial text, and records the wire.
@@ -25,7 +25,7 @@ pub(super) struct Events {
     uart: bool,
     line: Vec<u8>,
     wire: Option<Device>,
-    /// The control transfer under way: its setup packet, and a write's data.
+    /// The running control transfer: its setup packet, and the data of a write.
     control: Option<([u8; 8], Vec<u8>)>,
     timeline: Option<TimelineWatch>,
 }
@@ -57,7 +57,7 @@ impl Events {
                 let urb = wire.submit_bulk(endpoint, packet.len(), if is_read { &[] } else { packet });
                 wire.complete(urb, End::Done, packet.len(), if is_read { packet } else { &[] });
             }
-            // usbmon has no events for them.
+            // usbmon has no events for these.
             UsbEvent::Suspend | UsbEvent::Resume => {}
         }
     }
@@ -116,10 +116,10 @@ impl Watch for Events {
     }
 }
 
-/// Sees each instruction: the last ones, calls, and where to stop.
+/// Observes each instruction: keeps the last ones, shows calls, and stops at addresses.
 pub(super) struct Recorder {
     pub(super) trace: Trace,
-    /// How deep the calls are; `None` where they are not shown.
+    /// The current depth of calls; `None` if calls are not shown.
     pub(super) calls: Option<usize>,
     pub(super) until: Vec<CodeAddress>,
     pub(super) hit: Option<CodeAddress>,
@@ -128,13 +128,13 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Whether it has anything to see.
+    /// Whether there is anything to observe.
     pub(super) fn is_needed(&self) -> bool {
         let Self { trace, calls, until, observers, .. } = self;
         trace.is_on() || calls.is_some() || !until.is_empty() || observers.is_any()
     }
 
-    /// Shows a call or a return.
+    /// Prints a call or a return.
     pub(super) fn call(&mut self, step: &Step<'_>) {
         const LCALL: u8 = 0x12;
         const RET: u8 = 0x22;
@@ -142,7 +142,7 @@ impl Recorder {
         let Some(depth) = self.calls.as_mut() else { return };
         let indent = 2 * (*depth).min(DEEPEST);
         match step.opcode {
-            // ACALL: the high bits of the page, and 10001.
+            // ACALL's opcode: three bits of the target address, then 10001.
             opcode if opcode == LCALL || opcode & 0x1F == 0x11 => {
                 let instruction = step.instruction();
                 let note = self.symbols.note(step.at, &instruction);

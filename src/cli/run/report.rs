@@ -1,4 +1,4 @@
-//! What a run prints, as text and as JSON.
+//! The report of `asmpatch run`, as text and as JSON.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::escape::Escape as _;
 use crate::firmware::BridgeState;
 use crate::profile::{FunctionCost, Profile};
 
-/// Functions that the table shows.
+/// How many functions the table shows.
 const SHOWN: usize = 12;
 
 #[derive(Serialize)]
@@ -24,19 +24,19 @@ pub(in crate::cli) struct RunReport {
     pub(super) state: Option<BridgeState>,
     /// The product string that it enumerated with.
     pub(super) product: Option<String>,
-    /// How the run ended, in words; `None` where all went well.
+    /// How the run ended, in words; `None` if it ended as it should.
     pub(super) stopped: Option<String>,
-    /// Where the CPU is.
+    /// The CPU's address at the end.
     pub(super) at: Option<String>,
-    /// The function there, and how far behind its entry.
+    /// The function at that address, and the distance from its entry.
     pub(super) function: Option<String>,
     /// Instructions executed since power-on.
     pub(super) instructions: u64,
     /// The highest stack pointer.
     pub(super) stack_high_water: u8,
-    /// What came out of the serial port.
+    /// The output of the serial port.
     pub(super) uart: String,
-    /// Bytes of the serial port that were lost.
+    /// How many bytes of the serial port were lost.
     pub(super) uart_lost: u64,
     /// The requests of --control.
     pub(super) requests: Vec<RequestReport>,
@@ -44,11 +44,11 @@ pub(in crate::cli) struct RunReport {
     pub(super) commands: Vec<CommandReport>,
     /// The registers that the model does not know, each with its first access.
     pub(super) unknown_registers: Vec<UnknownReport>,
-    /// The addresses of --until, where none was executed.
+    /// The addresses of --until, if none of them was executed.
     pub(super) not_reached: Vec<String>,
     /// The files of --symbols.
     pub(super) symbols: Vec<SymbolsReport>,
-    /// What each function cost, with --profile.
+    /// What each function cost. Needs --profile.
     pub(super) functions: Vec<FunctionReport>,
     /// The files that were written.
     pub(super) wrote: Vec<String>,
@@ -61,13 +61,13 @@ impl print::Document for RunReport {}
 pub(super) struct FunctionReport {
     /// Its name, or its address.
     pub(super) name: String,
-    /// Where it begins.
+    /// Its first address.
     pub(super) at: String,
     /// How often it was called.
     pub(super) calls: u64,
     /// Clock cycles of its own instructions.
     pub(super) own_cycles: u64,
-    /// Clock cycles with all that it called.
+    /// Clock cycles including everything that it called.
     pub(super) total_cycles: u64,
 }
 
@@ -78,7 +78,7 @@ pub(super) struct RequestReport {
     pub(super) setup: String,
     /// `done` or `stall`.
     pub(super) answer: &'static str,
-    /// What it brought: bytes in hexadecimal, with spaces between them.
+    /// The data that it returned: bytes in hexadecimal, with spaces between them.
     pub(super) data: String,
     /// Instructions executed for it.
     pub(super) instructions: u64,
@@ -91,7 +91,7 @@ pub(super) struct CommandReport {
     pub(super) cdb: String,
     /// Its status, in words.
     pub(super) status: String,
-    /// What it brought: bytes in hexadecimal, with spaces between them.
+    /// The data that it returned: bytes in hexadecimal, with spaces between them.
     pub(super) data: String,
     /// Instructions executed for it.
     pub(super) instructions: u64,
@@ -104,12 +104,12 @@ pub(super) struct UnknownReport {
     pub(super) at: String,
     /// `read` or `write`.
     pub(super) kind: &'static str,
-    /// Where the CPU was.
+    /// The CPU's address.
     pub(super) pc: String,
 }
 
 impl FunctionReport {
-    /// The functions of a profile, the most expensive by itself first.
+    /// Lists the functions of a profile, sorted by their own cycles, highest first.
     pub(super) fn all(profile: &Profile) -> Vec<Self> {
         let report = |FunctionCost { name, entry, calls, own, total }| Self {
             name,

@@ -1,4 +1,4 @@
-//! `asmpatch verify --boot`: what the image does from power-on, on the chip model.
+//! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
 use serde::Serialize;
 
@@ -7,14 +7,14 @@ use crate::cli::table;
 use crate::firmware::BridgeState;
 use crate::patch::Verification;
 
-/// What the image did; `None` for a file without an image to boot.
+/// The result of booting; `None` for a file without an image to boot.
 pub(super) struct Booting(Option<BootReport>);
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "Booted"))]
 pub(super) struct Json {
-    /// Whether every check holds.
+    /// Whether every check passes.
     ok: bool,
     /// What it enumerates as.
     state: Option<BridgeState>,
@@ -26,15 +26,15 @@ pub(super) struct Json {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "BootCheck"))]
 struct CheckJson {
-    /// The transport on which it was made.
+    /// The transport on which the check ran.
     wire: Wire,
     /// What was checked.
     what: &'static str,
-    /// Whether it holds.
+    /// Whether the check passes.
     ok: bool,
-    /// What came of it, in words.
+    /// What was found, in words.
     found: String,
-    /// Instructions executed since power-on, at its end.
+    /// Instructions executed from power-on to the end of the check.
     instructions: u64,
 }
 

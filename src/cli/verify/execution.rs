@@ -1,4 +1,4 @@
-//! `asmpatch verify --execute`: the checklist, executed on the image that is verified.
+//! `asmpatch verify --execute`: the checklist, executed on the image.
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ const STATUS_PATCH: &str = "status-0x2a12";
 const E4_LENGTH_16: &str = "e4-length-16";
 const READ16_SRAM: &str = "read16-sram";
 
-/// What the list found; `None` for an image that can't be executed.
+/// The results of the list; `None` for an image that can't be executed.
 pub(super) struct Execution(Option<Vec<Checked>>);
 
 #[derive(Serialize)]
@@ -31,18 +31,18 @@ struct CheckJson {
     what: &'static str,
     /// The command: bytes in hexadecimal, with spaces between them.
     cdb: String,
-    /// Whether it holds.
+    /// Whether the check passes.
     ok: bool,
-    /// What it must answer, in words.
+    /// The expected answer, in words.
     expected: String,
-    /// What it answered, in words.
+    /// The actual answer, in words.
     found: String,
     /// Instructions executed for it.
     instructions: u64,
 }
 
 impl Execution {
-    /// Executes the list; what an image must answer depends on the patches that were found in it.
+    /// Executes the list. The expected answers depend on the patches that were found in the image.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
         let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
         let expected = Expected {

@@ -1,4 +1,4 @@
-//! `verify --device`: whether a unit's flash holds the image.
+//! `verify --device`: compares a unit's flash with an image.
 
 use serde::Serialize;
 
@@ -16,17 +16,17 @@ use crate::interrupt;
 use crate::progress::Progress as _;
 use crate::unit::{self, Selector};
 
-/// What a unit's flash holds.
+/// The contents of a unit's flash.
 pub struct UnitFlash(Backup);
 
-/// Where the flash differs from an image.
+/// The difference between the flash and an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Difference {
     count: usize,
     first: FileOffset,
 }
 
-/// The key of `--json`.
+/// The `unit` key of `--json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "UnitFlash"))]
@@ -37,19 +37,19 @@ pub struct Json {
     holds: bool,
     /// How many bytes differ.
     differing_bytes: usize,
-    /// The first of them: its place in the file, in bytes.
+    /// The first differing byte: its place in the file, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_file_offset: Option<u32>,
-    /// The first of them: its place in flash, in bytes.
+    /// The first differing byte: its place in flash, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_flash_address: Option<u32>,
 }
 
 impl UnitFlash {
-    /// Reads all of it, through vendor commands or registers. Writes nothing.
+    /// Reads the whole flash, through vendor commands or registers. Writes nothing.
     ///
     /// # Errors
-    /// No unit, or one that gives nothing of its flash.
+    /// Fails if no unit is found, or if it does not allow reading its flash.
     pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
         let mut port = unit::port(&ids.load()?, Some(selector), None)?;
@@ -65,7 +65,7 @@ impl UnitFlash {
         Ok(Self(found?))
     }
 
-    /// Where it differs from an image file; `None` where it holds it.
+    /// Compares the flash with an image file; `None` if it holds the image.
     pub fn difference(&self, file: &[u8]) -> Option<Difference> {
         let parts = Part::ALL.into_iter().zip(&self.0.parts);
         let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
@@ -74,7 +74,7 @@ impl UnitFlash {
         Some(Difference { count: 1 + differing.count(), first: FileOffset(first as u32) })
     }
 
-    /// Prints whether it holds an image.
+    /// Prints whether the flash holds an image.
     pub fn print(&self, difference: Option<Difference>) {
         let device = self.0.unit.device.shown();
         match difference {
@@ -86,7 +86,7 @@ impl UnitFlash {
         }
     }
 
-    /// The same for `--json`.
+    /// Returns the same result for `--json`.
     pub fn json(&self, difference: Option<Difference>) -> Json {
         Json {
             device: self.0.unit.device.clone(),

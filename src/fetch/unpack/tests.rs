@@ -1,4 +1,4 @@
-//! Files that hold an image, a damaged one, or none.
+//! Tests of files that hold an image, a damaged one, or none.
 
 use super::super::archive::tests::zip_of;
 use super::super::updater::tests::pe;
@@ -9,7 +9,7 @@ fn image(seed: u32) -> Vec<u8> {
     Image::from_body((0..0x9000u32).map(|i| (i.wrapping_mul(seed) >> 5) as u8).collect()).unwrap().to_file()
 }
 
-/// Knows one image, "known", beside the embedded ones.
+/// Returns manifests with one image, "known", in addition to the embedded ones.
 fn manifests(bytes: &[u8], md5: Md5Digest, sha256: Sha256Digest) -> Manifests {
     let mut manifests = Manifests::load(&[]).unwrap();
     let size = bytes.len();

@@ -1,4 +1,4 @@
-//! Instructions, data and names in listings.
+//! Tests of listings: instructions, data and names.
 
 use std::process::Command;
 use std::{fs, iter};

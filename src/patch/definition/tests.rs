@@ -1,4 +1,4 @@
-//! Patch files that are taken and that are refused.
+//! Tests of patch files that are accepted and refused.
 
 use super::*;
 

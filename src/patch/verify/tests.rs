@@ -1,4 +1,4 @@
-//! What a patch's verification accepts and finds.
+//! Tests of what verification accepts and finds.
 
 use super::super::Selection;
 use super::*;
@@ -42,7 +42,7 @@ fn every_byte_that_differs_is_named_where_the_original_is_to_be_had() {
     let body: Vec<_> = verification.differences.iter().filter(|d| d.at.0 < image.trailer_offset().0).collect();
     assert_eq!(body.len(), 2);
     assert_eq!((body[0].at, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
-    // The same without a receipt: the version tells which image it most likely was.
+    // Without a receipt, the version tells which image it most likely was.
     let expect = Expectations { originals: Some(&practice_original), ..Default::default() };
     assert_eq!(verify(&library, &foreign, &expect).differences, verification.differences);
 }

@@ -1,11 +1,11 @@
-//! Captures that are whole, cut and made up.
+//! Tests of captures: whole, cut and forged ones.
 
 use std::sync::mpsc;
 
 use super::super::End;
 use super::*;
 
-/// What a file holds: URB ids and events, in order.
+/// Reads a file's URB ids and events, in order.
 fn events(file: &[u8]) -> Vec<(u64, u8)> {
     let mut found = Vec::new();
     let mut rest = file;
@@ -108,14 +108,14 @@ fn a_full_disk_ends_the_file_at_a_whole_block_and_the_unit_goes_on() {
     assert!(summary.failure.is_some());
 }
 
-/// A disk that takes nothing before it is told to.
+/// A disk that accepts nothing until it is told to.
 struct Stuck {
     go: mpsc::Receiver<()>,
 }
 
 impl Write for Stuck {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Without a sender it goes on by itself.
+        // Without a sender it continues by itself.
         let _ = self.go.recv();
         Ok(bytes.len())
     }

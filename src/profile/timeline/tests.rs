@@ -1,4 +1,4 @@
-//! Timelines of runs, against what the format wants.
+//! Tests of timelines against the rules of the format.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ impl Watch for Eyes {
     }
 }
 
-/// What the format wants of every event. Source: the trace-event format's document, "Event Descriptions".
+/// Checks what the format requires of every event. Source: the trace-event format's document, "Event Descriptions".
 fn check(document: &Value) {
     let mut begun: BTreeMap<u64, u64> = BTreeMap::new();
     let mut last = 0.0;

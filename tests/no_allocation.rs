@@ -13,7 +13,7 @@ use asmpatch::scsi::{Command, ScsiStatus};
 const TIMEOUT: Duration = Duration::from_secs(1);
 const BLOCK: usize = 65_536;
 
-/// Pipes of a device that completes every transfer at once, in order.
+/// Pipes of a device that completes every transfer at once, the newest first.
 struct Obedient {
     streams: u16,
     buffers: Vec<Vec<u8>>,

@@ -70,8 +70,8 @@ struct Row {
     by_reads: Counts,
 }
 
-/// One firmware's figures in docs/tiny-gpu.md: the job, then for each length the card's own write and memory reads. Each
-/// is a number of commands and of instructions. Instructions may differ by a tenth, because transports differ.
+/// One firmware's figures in docs/tiny-gpu.md: the job, then for each length the card's own write and memory reads.
+/// Each is a number of commands and of instructions. Instructions may differ by a tenth, because transports differ.
 struct Documented {
     job: Spent,
     rows: [(usize, Spent, Spent); 3],

@@ -31,8 +31,8 @@ pub enum Step {
         data: Vec<u8>,
         patience: u32,
     },
-    /// A SCSI command on the current transport. The host moves `packets` packets of data and then gives up; `None` moves
-    /// all data and the status. It also gives up after `patience` instructions without a packet.
+    /// A SCSI command on the current transport. The host moves `packets` packets of data and then gives up; `None`
+    /// moves all data and the status. It also gives up after `patience` instructions without a packet.
     Command {
         cdb: Vec<u8>,
         data: Data,

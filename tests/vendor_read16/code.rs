@@ -54,8 +54,8 @@ fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
     listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
 }
 
-/// Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. Only the start-up of an SSD writes
-/// 0x0AFF.
+/// Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. The start-up of an SSD writes 0x0AFF; other
+/// code only reads it.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn no_code_of_the_firmwares_makes_the_condition_true() {
@@ -64,7 +64,7 @@ fn no_code_of_the_firmwares_makes_the_condition_true() {
         places_of(&image, &[0x90, 0x00, 0x00]),
         ["c:0x39E9", "b0:0xA0DF", "b1:0xBDB5", "b1:0xBE20", "b1:0xDE1B", "b1:0xDE37"]
     );
-    // The written values in order: 0, a constant, two that were read, 1, 0.
+    // The uses of 0x0000 in this order: a write of 0, a constant, two reads, writes of 1 and of 0.
     assert_eq!(texts(&image, "c:0x39E4", 4), ["clr a", "mov dptr, #0x044B", "movx @dptr, a", "mov dptr, #0x0000"]);
     assert_eq!(texts(&image, "b0:0xA0E2", 3)[2], "mov a, dph");
     for read in ["b1:0xBDB8", "b1:0xBE23"] {

@@ -1,7 +1,7 @@
-"""Verifies images with asmpatch: annotations, a job summary, and a report of all of them.
+"""Verifies images with asmpatch. Writes annotations, a job summary, and a report on all images.
 
-Takes the inputs of action.yml as ASMPATCH_* and GitHub's own variables. Ends with asmpatch's exit status, the worst of
-all images': 1 a check failed, 3 bad input; 2 where an input of the action is wrong.
+Reads the inputs of action.yml as ASMPATCH_*, and GitHub's variables. Ends with the worst of asmpatch's exit statuses (1 a
+check failed, 3 bad input), or with 2 if an input of the action is wrong.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 
 class Problem(NamedTuple):
-    """What is wrong with an image: asmpatch's code, and words."""
+    """A problem with an image: asmpatch's code and message."""
 
     code: str
     message: str
@@ -50,7 +50,7 @@ def images() -> list[str]:
     patterns = [line.strip() for line in os.environ.get("ASMPATCH_FILES", "").splitlines() if line.strip()]
     found: dict[str, None] = {}
     for pattern in patterns:
-        # A file may have the name of a pattern.
+        # A file's name may look like a pattern.
         matches = [pattern] if os.path.isfile(pattern) else sorted(glob.glob(pattern, recursive=True))
         files = [path for path in matches if os.path.isfile(path)]
         if not files:
@@ -62,14 +62,14 @@ def images() -> list[str]:
 
 
 def options() -> list[str]:
-    """The options of `asmpatch verify` that are the same for all images."""
+    """Returns the options of `asmpatch verify` that all images share."""
     named = [("--image", os.environ.get("ASMPATCH_IMAGE")), ("--patch-dir", os.environ.get("ASMPATCH_PATCH_DIR"))]
     chosen = [f"{option}={value}" for option, value in named if value]
     return chosen + [f"--{name.lower()}" for name in ("BOOT", "EXECUTE") if flag(name)]
 
 
 def verify(file: str, chosen: list[str]) -> Image:
-    """Verifies one image, with its receipt where it has one."""
+    """Verifies one image, with its receipt if there is one."""
     receipt = f"{file}.toml" if os.path.isfile(f"{file}.toml") else None
     command = ["asmpatch", "verify", "--json", *chosen, *([f"--receipt={receipt}"] if receipt else []), "--", file]
     try:
@@ -85,14 +85,14 @@ def verify(file: str, chosen: list[str]) -> Image:
         return Image(file, receipt, done.returncode or 1, None, [Problem(said["code"], said["message"])])
     if not printed:
         why = done.stderr.strip() or f"it ended with {done.returncode}"
-        # Ended by a signal, its status is below 0.
+        # The status is negative if a signal ended the process.
         return Image(file, receipt, done.returncode if done.returncode > 0 else 4, None, [Problem("asmpatch", why)])
     status = max(done.returncode, 0 if printed[0]["ok"] else 1)
     return Image(file, receipt, status, printed[0], problems(printed[0]))
 
 
 def problems(document: dict[str, Any]) -> list[Problem]:
-    """What a document of `asmpatch verify --json` finds wrong."""
+    """Lists the problems in a document of `asmpatch verify --json`."""
     if document["ok"]:
         return []
     found = [Problem(finding["code"], finding["message"]) for finding in document["findings"]]
@@ -108,7 +108,7 @@ def problems(document: dict[str, Any]) -> list[Problem]:
 
 
 def annotation(problem: Problem, file: str | None = None) -> str:
-    """A workflow command that shows a problem, at a file where there is one. Escaped as GitHub reads it."""
+    """Formats a workflow command that shows a problem, at its file if any. Escapes the text as GitHub expects."""
 
     def escaped(text: str, more: str = "") -> str:
         return "".join(f"%{ord(c):02X}" if c in "%\r\n" + more else c for c in text)
@@ -118,13 +118,13 @@ def annotation(problem: Problem, file: str | None = None) -> str:
 
 
 def cell(text: str) -> str:
-    """Text in a cell of a Markdown table: nothing in it is markup."""
+    """Escapes text for a cell of a Markdown table."""
     text = " ".join(html.escape(text).split())
     return "".join(f"&#{ord(c)};" if c in "|`*_[]\\~#@" else c for c in text)
 
 
 def summary(all_images: list[Image]) -> str:
-    """The job summary."""
+    """Formats the job summary."""
     failed = sum(1 for image in all_images if image.status)
     lines = [f"### asmpatch: {len(all_images) - failed} of {len(all_images)} images hold", ""]
     lines += ["| image | made from | patches | receipt | booted | result |", "| --- | --- | --- | --- | --- | --- |"]
@@ -144,7 +144,7 @@ def summary(all_images: list[Image]) -> str:
 
 
 def unread(image: Image) -> dict[str, Any]:
-    """The report's entry of an image that asmpatch could not read."""
+    """Makes the report's entry for an image that asmpatch could not read."""
     return {"file": image.file, "ok": False, "findings": [problem._asdict() for problem in image.problems]}
 
 
@@ -168,7 +168,7 @@ def main() -> int:
             print(annotation(problem, image.file))
         print(f"{'FAILED' if image.status else 'ok'}: {ascii(image.file)}")
     report = Path(os.environ["RUNNER_TEMP"], "asmpatch-report.json")
-    # What asmpatch prints, and the images that it could not read.
+    # asmpatch's documents, and entries for images that it could not read.
     entries = [image.document or unread(image) for image in all_images]
     report.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
     append("GITHUB_STEP_SUMMARY", summary(all_images))

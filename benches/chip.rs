@@ -1,8 +1,9 @@
-//! How fast firmware runs on the whole chip, from the reset vector.
+//! Speed of firmware on the whole chip model, from the reset vector.
 //!
-//! `ASMPATCH_VENDOR_IMAGE=FILE ASMPATCH_OPEN_IMAGE=FILE cargo bench --bench chip`. Without an image, its rows are left out.
-//! "E3" counts the instructions that are executed while E3 takes 65,280 bytes; what an idle firmware would execute is
-//! skipped, and not counted. "reset to configured" is the wall time from the reset vector to SET_CONFIGURATION's end.
+//! `ASMPATCH_VENDOR_IMAGE=FILE ASMPATCH_OPEN_IMAGE=FILE cargo bench --bench chip`. Rows of a missing image are left
+//! out.
+//! "E3" counts the instructions executed while E3 takes 65,280 bytes, without those of idle firmware, which are
+//! skipped. "reset to configured" is the wall time from the reset vector to the end of SET_CONFIGURATION.
 
 use std::hint::black_box;
 
@@ -35,7 +36,7 @@ fn vendor(criterion: &mut Criterion) {
     let Some(image) = image("ASMPATCH_VENDOR_IMAGE") else { return };
     let data: Vec<u8> = (0..LEN).map(|at| (at % 251) as u8).collect();
     let mut unit = boot(&image);
-    // E3 programs in units whose length only E1 sets (b0:0xE3A6): the second block, which erases nothing.
+    // E3 programs in units of a length that only E1 sets (b0:0xE3A6). E1 of block 1 erases nothing.
     let mut block = [0; 15];
     block[..3].copy_from_slice(&[0xE1, 0x50, 1]);
     unit.bulk_only(&block, Data::Out(&[0xFF; 128])).expect("E1 is answered");

@@ -1,6 +1,6 @@
-//! How fast the emulated 8051 is: instructions a second, and vendor commands a second.
+//! Speed of the emulated 8051: instructions and vendor commands a second.
 //!
-//! `cargo bench --bench emulator`. With `ASMPATCH_VENDOR_IMAGE` set, image 240417 is measured too.
+//! `cargo bench --bench emulator`. Also measures image 240417 if `ASMPATCH_VENDOR_IMAGE` names it.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$
 const LOOP: [u8; 13] = [0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0x04, 0xF0, 0xDF, 0xF7, 0x80, 0xF3];
-/// Instructions a round.
+/// Instructions in one round of the loop.
 const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {

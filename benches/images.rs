@@ -1,5 +1,5 @@
-//! What CI and labs do to many images: verify, patch. The vendor's image where ASMPATCH_VENDOR_IMAGE names it, the
-//! practice image elsewhere.
+//! Speed of verifying and patching images in memory, as CI and labs do it. Uses the vendor's image if
+//! `ASMPATCH_VENDOR_IMAGE` names it, otherwise the practice image.
 
 use std::hint::black_box;
 

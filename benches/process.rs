@@ -1,5 +1,5 @@
-//! asmpatch as a process: what a script pays for one call. Criterion times it; the peak of its memory is read by
-//! `/usr/bin/time -f %M`, see docs/performance.md.
+//! Cost of an asmpatch process to a script. Criterion measures the time; `/usr/bin/time -f %M` the peak memory. See
+//! docs/performance.md.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,9 +1,8 @@
-//! What virtual units cost in this process: the plain responder on the wire, below every engine, and asmpatch's engines
+//! Cost of virtual units in this process: the plain responder on the wire, without any engine, and asmpatch's engines
 //! on the plain responder and on firmware.
 //!
-//! The responder runs no firmware: what its rows cost is the host's. What the rows of the chip cost more is the vendor's
-//! code on the chip model: `ASMPATCH_VENDOR_IMAGE=FILE cargo bench --bench virtual_bridge`; without the image they are
-//! left out.
+//! The responder runs no firmware, so its rows show the host's cost. The chip rows add the vendor's code on the chip
+//! model: `ASMPATCH_VENDOR_IMAGE=FILE cargo bench --bench virtual_bridge`. Without the image they are left out.
 
 mod plain;
 
@@ -22,8 +21,8 @@ use plain::{Kind, Stream};
 const LEN: usize = 65536;
 const BLOCKS: u32 = 128;
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Name, whether over UAS, what, bytes a command, commands in flight, and whether firmware takes it: WRITE(16) never ends
-/// over Bulk-Only, and a runtime frees the SRAM behind each.
+/// Name, whether over UAS, kind, bytes a command, commands in flight, and whether firmware supports it: WRITE(16) never
+/// ends over Bulk-Only, and a runtime frees the SRAM after each one.
 const ROWS: [(&str, bool, Kind, usize, usize, bool); 9] = [
     ("uas_e4_255_1_tag", true, Kind::E4, 255, 1, true),
     ("uas_e4_255_31_tags", true, Kind::E4, 255, 31, true),
@@ -42,7 +41,7 @@ fn unit(alternate: u8) -> VirtualBridge {
     unit
 }
 
-/// 240417 with the status patch, a GPU behind it.
+/// 240417 with the status patch, and a GPU behind it.
 fn chip() -> Option<VirtualBridge> {
     let file = std::fs::read(std::env::var_os("ASMPATCH_VENDOR_IMAGE")?).expect("the variable names a readable file");
     let mut image = Image::parse(&file).expect("an image");
@@ -50,7 +49,7 @@ fn chip() -> Option<VirtualBridge> {
     Some(VirtualBridge::in_memory(Scenario::default(), b"bench", Some(&image.to_file())).expect("a unit"))
 }
 
-/// Command, data and status of one tag after another, all tags' commands first: the queue is full.
+/// Moves command, data and status of each tag in turn. All tags' commands come first, so the queue is full.
 fn uas_round(unit: &mut VirtualBridge, cdb: Cdb, data: &mut [u8]) {
     for tag in 1..=STREAMS {
         let command = CommandIu { tag: Tag(tag), lun: 0, cdb }.to_bytes();
@@ -110,7 +109,7 @@ fn engines(criterion: &mut Criterion) {
             let transport = if uas { port.uas().map(|uas| uas.expect("both alternates")) } else { port.transport() };
             let mut bridge = Bridge::new(transport.expect("the unit is attached"));
             if kind == Kind::RuntimeWrite {
-                // Before an INQUIRY the vendor's code refuses what follows.
+                // Before an INQUIRY the vendor's code refuses the commands below.
                 bridge.inquiry().expect("INQUIRY is answered");
                 bridge.initialise().expect("E5 is answered");
             }

@@ -1,6 +1,6 @@
-//! One vendor request on endpoint 0 of a device at a port, as scripts need it: open firmware has no other interface.
+//! Sends one vendor request to endpoint 0 of the device at a port, for scripts: open firmware has no other interface.
 //!
-//! `tests/vm/run` reads and writes XDATA of a virtual unit with it.
+//! `tests/vm/run` uses it to read and write XDATA of a virtual unit.
 //!
 //! ```text
 //! control PORT read REQUEST VALUE INDEX LENGTH    prints the data in hexadecimal
@@ -49,7 +49,7 @@ fn setup(request: &str, value: &str, index: &str) -> Result<(u8, u16, u16), Box<
     Ok((u8::from_str_radix(request, 16)?, word(value)?, word(index)?))
 }
 
-/// The device at a port path such as 3-1.2.
+/// Opens the device at a port path such as 3-1.2.
 fn open(port: &str) -> Result<DeviceHandle<GlobalContext>, Box<dyn Error>> {
     let is_there = |device: &Device<GlobalContext>| {
         let ports = device.port_numbers().unwrap_or_default();

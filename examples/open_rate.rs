@@ -1,13 +1,13 @@
-//! How fast the open firmware's requests go through asmpatch's own queue, over libusb, with every byte compared.
+//! Measures the open firmware's requests through asmpatch's own queue, over libusb, and compares every byte.
 //!
-//! `tests/vm/run` and `tests/vm/measure` run it on a virtual unit with a GPU on bus 1, whose BAR it assigns.
+//! `tests/vm/run` and `tests/vm/measure` run it on a virtual unit with a GPU on bus 1. It assigns that GPU's BAR.
 //!
 //! ```text
 //! open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH
 //! ```
 //!
-//! BYTES a stream, in bulk transfers of PIECE bytes (single requests have a length of their own), DEPTH of them in flight;
-//! one stream to warm up, then more of them for half a second.
+//! A stream has BYTES, in bulk transfers of PIECE bytes (single requests have a fixed length), DEPTH of them in flight.
+//! One stream warms up; the measured ones take at least half a second.
 
 #![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
 
@@ -24,17 +24,17 @@ const GPU_BUS: u8 = 1;
 const BAR0: u16 = 0x10;
 const BAR: u64 = 0x1000_0000;
 const WINDOW_LEN: usize = 0x1000;
-/// The most that one F2 moves.
+/// The most data that one F2 moves.
 const SRAM_LEN: usize = 0x8_0000;
-/// The emulated guest of a busy machine is slow.
+/// Long, because the emulated guest of a busy machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long transfers are timed at least.
+/// Shortest time to measure.
 const MEASURED: Duration = Duration::from_millis(500);
 
-/// Bulk data in pieces, behind the request that arms them.
+/// Bulk data in pieces, after the request that arms them.
 struct Pieces<'a> {
     command: Option<OpenCommand>,
-    /// What goes out; nothing where data come.
+    /// The data to send; empty if the unit sends.
     out: &'a [u8],
     len: usize,
     piece: usize,
@@ -65,7 +65,7 @@ impl OpenWorkload for Pieces<'_> {
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
-        // From 2 KiB on libc copies by `rep movsb`, which QEMU's emulation does byte by byte.
+        // From 2 KiB on, libc copies with `rep movsb`, which QEMU emulates byte by byte.
         for piece in buffer.chunks_mut(1024) {
             piece.copy_from_slice(&self.out[self.filled..self.filled + piece.len()]);
             self.filled += piece.len();
@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         bridge.tlp(&Tlp::config_write(GPU_BUS, 0, 0, BAR0, BAR as u32))?;
     }
     let mut rate = Rate { bridge, bytes, piece };
-    // The first stream pays for memory and for waking up.
+    // The first stream also pays for memory and wake-ups.
     rate.stream(kind, 0)?;
     let (mut took, mut streams) = (Duration::ZERO, 0);
     while took < MEASURED {
@@ -119,7 +119,7 @@ struct Rate<'a> {
 }
 
 impl Rate<'_> {
-    /// Moves all bytes once, others each time, and compares them. What it takes is the transfers alone.
+    /// Moves and compares all bytes once, different ones each time. Returns the time of the transfers alone.
     fn stream(&mut self, kind: &str, nth: usize) -> Result<Duration, Box<dyn Error>> {
         let Self { bridge, bytes, piece } = self;
         let (bytes, piece) = (*bytes, *piece);
@@ -149,7 +149,7 @@ impl Rate<'_> {
                 let command = Some(OpenCommand::StreamWrite { address: BAR, dwords });
                 began = Instant::now();
                 bridge.run(&mut Pieces::out(command, &data, piece))?;
-                // What was sent last is written when the next request is answered.
+                // Once this is answered, the last bytes sent are written.
                 bridge.link_state()?;
                 let took = began.elapsed();
                 let mut found = vec![0; bytes];

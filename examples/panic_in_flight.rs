@@ -1,7 +1,7 @@
-//! Panics in the middle of a run, with commands in flight where the transport has several: the unit is given back to the
-//! system's driver all the same.
+//! Panics in the middle of a run, with several commands in flight if the transport allows it. The unit must still go
+//! back to the system's driver.
 //!
-//! `tests/vm/run` looks at the driver before and after.
+//! `tests/vm/run` compares the driver before and after.
 //!
 //! ```text
 //! panic_in_flight PORT bot|uas
@@ -18,7 +18,7 @@ use asmpatch::unit::{self, Selector, TransportChoice};
 const LEN: u8 = 255;
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// E4 reads without end; the hundredth answer is too much.
+/// Endless E4 reads. Panics at the hundredth answer.
 struct Endless {
     answers: u32,
 }

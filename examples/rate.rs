@@ -1,6 +1,6 @@
-//! How fast E4, READ(16) and WRITE(16) go through asmpatch's own transports.
+//! Measures E4, READ(16) and WRITE(16) through asmpatch's own transports.
 //!
-//! `bench` never writes to an SSD; this does, and so it refuses every unit but one whose serial number is
+//! It writes to an SSD, which `bench` never does, and therefore refuses every unit whose serial number is not
 //! `EXPENDABLE`. `tests/vm/measure` compares it with the kernel's drivers, sg3-utils, and a GPU runtime's client on the
 //! same unit.
 //!
@@ -8,8 +8,8 @@
 //! rate PORT bot|uas e4|read|write|runtime-write BYTES DEPTH COMMANDS
 //! ```
 //!
-//! `runtime-write` is WRITE(16) as a GPU runtime sends it: it initialises the bridge, frees the SRAM after each, and
-//! restarts the unit at the end, since the kernel's driver would wait 30 s for one that is initialised.
+//! `runtime-write` sends WRITE(16) as a GPU runtime does. It initialises the bridge, frees the SRAM after each command,
+//! and restarts the unit at the end, because the kernel's driver would wait 30 s for an initialised unit.
 
 #![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
 
@@ -26,7 +26,7 @@ use asmpatch::unit::{self, Selector, TransportChoice};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// E4 as every firmware answers it.
+/// The longest E4 that every firmware answers.
 const MOST_E4: usize = 255;
 
 fn main() -> Result<(), Box<dyn Error>> {

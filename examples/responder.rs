@@ -1,9 +1,10 @@
-//! Serves the plain responder to a virtual machine, over usbredir: see benches/plain.
+//! Serves the plain responder (benches/plain) to a virtual machine over usbredir.
 //!
-//! `tests/vm/measure` compares hosts on it, which a unit that runs firmware on the chip model would not tell apart.
+//! `tests/vm/measure` compares hosts on it. A unit that runs firmware on the chip model is too slow to show a
+//! difference.
 //!
 //! ```text
-//! responder unix:PATH [COMMAND_US]    a status comes COMMAND_US microseconds after its command at the soonest
+//! responder unix:PATH [COMMAND_US]    sends each status at least COMMAND_US microseconds after its command
 //! ```
 
 #[cfg(unix)]

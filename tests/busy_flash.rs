@@ -1,4 +1,4 @@
-//! A virtual unit whose flash takes its time, page by page.
+//! A virtual unit whose flash takes time for each page.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 

@@ -1,6 +1,6 @@
-//! Whatever code runs on the chip, and whatever the host does: nothing panics, and all stays bounded.
+//! Arbitrary code on the chip under an arbitrary host: nothing panics, and everything stays bounded.
 
-// One of its checks is used here.
+// This test uses only one of the checks.
 #[allow(dead_code)]
 mod wire_checks;
 
@@ -15,7 +15,7 @@ enum Piece {
     Read(u16),
     /// MOV direct,#
     Sfr(u8, u8),
-    /// Anything.
+    /// Arbitrary bytes.
     Bytes(Vec<u8>),
 }
 
@@ -53,7 +53,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     ]
 }
 
-/// Code first, and as many bytes for the host.
+/// Fuzz input: the code, then the same number of bytes for the host.
 fn input(mut code: Vec<u8>, mut host: Vec<u8>) -> Vec<u8> {
     let half = code.len().max(host.len());
     code.resize(half, 0);
@@ -75,7 +75,7 @@ proptest! {
         pieces in proptest::collection::vec(piece(), 1..200),
         host in proptest::collection::vec(any::<u8>(), 0..600),
     ) {
-        // Interrupts on, and their vectors return.
+        // Interrupts are on, and their vectors return.
         let mut code = vec![0x02, 0x00, 0x30];
         code.resize(0x30, 0x32);
         code.extend([0x75, 0xA8, 0x85]);

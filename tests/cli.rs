@@ -1,8 +1,8 @@
-//! The command line as transcripts: what is typed, what is printed, how it ends.
+//! The command line as transcripts: commands, their output, and their exit status.
 //!
-//! `tests/cli/*.md` are run in a copy of the folder of the same name with `.in`; the files in the one with `.out` must be
-//! there afterwards. After a wanted change of the output, `TRYCMD=overwrite cargo test --test cli` writes the new one:
-//! read the difference before committing it.
+//! Each `tests/cli/*.md` runs in a copy of the folder of the same name with `.in`; the files in the folder with `.out`
+//! must exist afterwards. After an intended change of the output, `TRYCMD=overwrite cargo test --test cli` rewrites the
+//! transcripts. Read the difference before you commit it.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -14,14 +14,14 @@ use std::path::Path;
 use asmpatch::firmware::BodyOffset;
 use asmpatch::practice;
 
-/// Unchanged files keep their time, so that nothing is rebuilt for them.
+/// Writes a file unless it is unchanged. Unchanged files keep their time, so cargo rebuilds nothing.
 fn write(path: &Path, bytes: &[u8]) {
     if fs::read(path).ok().as_deref() != Some(bytes) {
         fs::write(path, bytes).unwrap();
     }
 }
 
-/// The practice image is built from its source, so the transcripts' copies of it are made here and not kept in git.
+/// Writes the practice images into the transcripts' folders. They are built from source, so git doesn't have them.
 fn write_images(folder: &Path) {
     let image = practice::image();
     let file = image.to_file();
@@ -54,15 +54,15 @@ fn transcripts_show_what_the_program_prints() {
     for folder in ["wrap.in", "doctor.in", "log.in"] {
         write(&cli.join(folder).join("open.bin"), &practice::open_image().to_file());
     }
-    // One byte more than is read of any text.
+    // One byte more than asmpatch reads of a text file.
     write(&cli.join("configuration-file.in/oversized.toml"), &vec![b' '; (1 << 20) + 1]);
-    // Its reset vector jumps to itself.
+    // The reset vector jumps to itself.
     let mut stuck = practice::image();
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
     for folder in ["run.in", "execute.in"] {
         write(&cli.join(folder).join("stuck.bin"), &stuck.to_file());
     }
-    // Units that are new, with the practice image of today.
+    // Remove old flash files, so that each unit is new and gets the current practice image.
     for folder in ["reset.in", "pcie.in"] {
         for unit in fs::read_dir(cli.join(folder)).unwrap() {
             let _ = fs::remove_file(unit.unwrap().path().join("flash.bin"));
@@ -94,7 +94,7 @@ fn the_json_in_the_transcripts_is_as_its_schemas_say() {
     for (words, document) in &checked {
         schemas::check(words, document).unwrap_or_else(|faults| panic!("{words:?}: {faults}"));
     }
-    // One that finds none has lost them.
+    // Fewer mean that this test no longer finds the documents.
     assert!(checked.len() >= 16, "{checked:#?}");
 }
 

@@ -1,5 +1,5 @@
-//! `doctor` on units that run the vendor's image and the open one: `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` say
-//! where they lie.
+//! `doctor` on units that run the vendor's image and the open one, which `ASMPATCH_VENDOR_IMAGE` and
+//! `ASMPATCH_OPEN_IMAGE` name.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -38,7 +38,7 @@ fn asmpatch(home: &Path, words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The status of `doctor --report`, its page and the report.
+/// Runs `doctor --report`. Returns its status, its page and the report.
 fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
     let words = ["doctor", "--device", "virtual:unit", "--json", "--report", "report.json", "--force"];
     let output = run(home, &words);
@@ -49,7 +49,7 @@ fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
     (output.status.code(), page, report)
 }
 
-/// Every question was asked of unit and model, and both gave the same answer.
+/// Checks that unit and model were asked every question and gave the same answers.
 fn assert_model_agrees(report: &serde_json::Value) {
     let answers = report["answers"].as_array().unwrap();
     assert!(answers.len() >= 4, "{report:#}");
@@ -95,7 +95,7 @@ fn patched_vendor_firmware_is_the_older_runtimes_and_stock_firmware_is_none() {
     assert_model_agrees(&report);
 }
 
-/// What the chip model answers: on silicon it is a good bet.
+/// The chip model's answers. Nobody has confirmed them on silicon.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn experiments_are_run_one_by_one_and_stand_in_the_report() {
@@ -146,7 +146,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
     let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
-    // E2 of 9,011 bytes; the host takes one packet.
+    // E2 of 9,011 bytes, of which the host takes only one packet.
     let mut cbw = b"USBC\x01\0\0\0\x33\x23\0\0\x80\0\x06\xE2\x50\0\x23\x33\0".to_vec();
     cbw.resize(31, 0);
     unit.bulk_out(Endpoint::DataOut, 0, &cbw);
@@ -158,7 +158,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     assert!(pipes.found.contains("E2") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
 }
 
-/// What random life has found (docs/reliability.md): a READ over UAS while sectors a slot (0x054B) are 0.
+/// Found by random life (docs/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_needs_its_power() {
@@ -183,7 +183,7 @@ fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_n
     assert!(pipes.found.contains("a READ in half") && pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
 }
 
-/// What random life has found (docs/reliability.md): a runtime that was killed in a long read, and started anew.
+/// Found by random life (docs/reliability.md): a runtime that was killed in a long read and restarted.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_needs_its_power() {
@@ -192,7 +192,7 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
     unit.reset_by_host(0).unwrap();
     let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
     request.extend(266_u32.to_le_bytes());
-    // 266 dwords are two packets. A stream of writes begins before the second is read.
+    // 266 dwords take two packets. A stream of writes begins before the second is read.
     let mut stream = |kind, mode| {
         let answer = unit.control([0x40, 0xF0, kind, 0x0F, mode, 0, 12, 0], &request);
         assert!(matches!(answer, Some(ControlAnswer::Done(_))), "{answer:?}");

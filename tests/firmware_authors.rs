@@ -1,4 +1,4 @@
-//! docs/firmware-authors.md, run as it stands: its commands are typed, and must print what it says.
+//! Runs the commands of docs/firmware-authors.md and compares their output with the page.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -13,7 +13,7 @@ use asmpatch::chip::{Data, Speed};
 use asmpatch::profile::Profile;
 use asmpatch::symbols::Symbols;
 
-/// The program on the PATH.
+/// Finds a program on the PATH.
 fn program(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -40,20 +40,20 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
         .register_bin("sdcc", program("sdcc"))
         .case(copy.to_str().unwrap());
     cases.run();
-    // `TRYCMD=overwrite` writes the copy: the page gets what it shows.
+    // `TRYCMD=overwrite` rewrites the copy; copy it back to the page.
     if std::env::var_os("TRYCMD").is_some_and(|wish| wish == "overwrite") {
         fs::copy(&copy, &page).unwrap();
     }
     let folded = fs::read_to_string(work.join("sample.folded")).unwrap();
     let line = folded.lines().find(|line| line.contains("crc_xdata;crc_byte")).unwrap();
     assert!(fs::read_to_string(&page).unwrap().contains(line), "the page shows another line than {line:?}");
-    // What a viewer and genhtml need is there.
+    // The files hold what a viewer and genhtml need.
     let timeline: serde_json::Value = serde_json::from_slice(&fs::read(work.join("sample.json")).unwrap()).unwrap();
     assert!(timeline["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "vendor 0xa0"));
     let coverage = fs::read_to_string(work.join("sample.info")).unwrap();
     let covered = |line: &str| coverage.lines().any(|found| found.starts_with(line));
     assert!(covered("SF:sample.c") && covered("FNDA:256,crc_byte") && covered("FNDA:0,tlp_send"), "{coverage}");
-    // The lines are those of the source: the loop of the CRC goes round eight times a byte.
+    // Line numbers are the source's: the CRC's loop runs eight times a byte.
     let source = fs::read_to_string(work.join("sample.c")).unwrap();
     let shift = source.lines().position(|line| line.contains("0x1021")).unwrap() + 1;
     assert!(covered(&format!("DA:{shift},2048")), "line {shift}: {coverage}");
@@ -68,7 +68,7 @@ fn a_profile_of_the_vendors_image_follows_calls_through_its_bank_stubs_and_count
     let observer = Rc::clone(&profile);
     driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *observer.borrow_mut()));
     driver.enumerate().unwrap();
-    // E0 is in bank 1, and reads the flash in bank 0.
+    // E0's handler is in bank 1, and reads the flash in bank 0.
     driver.bulk_only(&[0xE0, 0x50, 0, 0, 0, 0], Data::In(128)).unwrap();
     let profile = profile.borrow();
     let folded = profile.folded();

@@ -1,5 +1,5 @@
-//! Replays the fuzzers' corpus: every input that ever showed something, through the same checks. It is here and not in
-//! `fuzz/`, a package of its own that links to it, so that the crate has it.
+//! Replays the fuzzers' corpus through the fuzz targets' checks: every input that once found a bug. This test is not in
+//! `fuzz/`, which is a separate package, so that this package's tests include it.
 
 mod wire_checks;
 

@@ -1,4 +1,4 @@
-//! The program on input that was made to mislead or to harm: what is printed, what is refused, what is left alone.
+//! asmpatch on input made to mislead or to harm: what it prints, refuses and leaves alone.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
@@ -17,10 +17,10 @@ use asmpatch::firmware::ConfigField;
 use asmpatch::practice;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
-/// Forges lines, clears the screen, turns text around.
+/// Forges lines, clears the screen, reverses text.
 const HOSTILE: &str = "X\n  backup    none\r\x1b[2J\u{9b}8m\u{202E}\u{2028}end";
 
-/// A folder with the practice image in it.
+/// A folder that contains the practice image.
 fn workspace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("practice.bin"), practice::image().to_file()).unwrap();
@@ -38,7 +38,7 @@ fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Everything that was printed, which must have nothing harmful in it but line ends and tabs.
+/// Returns all output. Checks that it has no control characters except line ends and tabs.
 fn printed(output: &Output) -> String {
     let text = [output.stdout.as_slice(), &output.stderr].concat();
     let text = String::from_utf8(text).unwrap();
@@ -71,14 +71,14 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
         assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");
         assert!(text.contains("  image     before: backup of "), "{text}");
     }
-    // What does not parse is quoted, and quoted harmlessly.
+    // An error quotes text that doesn't parse, and escapes it.
     fs::write(&manifest, format!("format = 1\n{HOSTILE} = 1\n")).unwrap();
     let output = run(&["restore", "before", "--device", "virtual:unit"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(!printed(&output).lines().any(|line| line.starts_with("  backup ")));
 }
 
-/// A configuration block's strings are what the unit shows on USB, and anybody can write them.
+/// A configuration block's strings appear on USB, and anyone can write them.
 #[test]
 fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_could_harm() {
     let folder = workspace();
@@ -87,7 +87,7 @@ fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_cou
     assert!(asmpatch(home, &["list", "--device", "virtual:unit"]).status.success());
     let path = home.join("unit/flash.bin");
     let mut cells = fs::read(&path).unwrap();
-    // Open firmware's product string, a serial number that would be another line, and a maker who clears the screen.
+    // Open firmware's product string, a serial number that forges a line, and a manufacturer that clears the screen.
     for (field, text) in [
         (ConfigField::Product, "custom c5e2090a-CLEAN"),
         (ConfigField::Serial, "1\n  runs  nothing"),
@@ -106,7 +106,7 @@ fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_cou
         let text = printed(&output);
         assert!(!text.lines().any(|line| line.starts_with("  runs  nothing")), "{words:?}: {text}");
     }
-    // Its flash does not hold what its name says, so it is written, by the commands that it takes.
+    // The flash doesn't hold what the name claims, so asmpatch writes it with vendor commands.
     let flash = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
     let told = printed(&asmpatch(home, &flash));
     assert!(told.contains("check what runs: open firmware \"custom practice\": it runs what was written"), "{told}");
@@ -255,7 +255,7 @@ fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // This returns when the program has opened it for reading: then it has its signal handler.
+    // The open returns once the program has opened the pipe for reading. By then its signal handler is installed.
     let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     assert!(Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -1,4 +1,4 @@
-//! Both transports in their steady state allocate nothing, whatever the depth.
+//! In their steady state, both transports allocate nothing at any depth.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use asmpatch::scsi::{Command, ScsiStatus};
 const TIMEOUT: Duration = Duration::from_secs(1);
 const BLOCK: usize = 65_536;
 
-/// Pipes of a device that does everything it is told, at once and in the order in which it is told, newest first.
+/// Pipes of a device that completes every transfer at once, the newest first.
 struct Obedient {
     streams: u16,
     buffers: Vec<Vec<u8>>,
     waiting: Vec<(TransferId, Endpoint, usize)>,
     back: VecDeque<Reaped>,
-    /// Of the command wrapper that came last.
+    /// Tag of the last command wrapper.
     tag: u32,
 }
 
@@ -56,7 +56,7 @@ impl Pipes for Obedient {
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
         match endpoint {
-            // A sense IU: GOOD, for the tag that is the stream's number.
+            // A sense IU with GOOD. The tag equals the stream ID.
             Endpoint::Status => {
                 let unit = &mut self.buffers[transfer.0][..16];
                 unit.fill(0);
@@ -103,7 +103,7 @@ impl Pipes for Obedient {
     }
 }
 
-/// So many commands of 64 KiB, reads and writes by turns.
+/// A number of commands of 64 KiB, alternately reads and writes.
 struct Count {
     left: u32,
     good: u32,
@@ -130,7 +130,7 @@ impl Workload for Count {
     }
 }
 
-/// Commands that ended well, and allocations that they made, in an engine that has run before.
+/// Runs a warmed-up engine. Returns the number of successful commands and of allocations.
 fn steady_state_of(mut engine: impl Transport, depth: usize) -> (u32, u64) {
     let mut warm_up = Count { left: 64, good: 0 };
     engine.run(&mut warm_up, depth, TIMEOUT).expect("an obedient device");

@@ -1,4 +1,4 @@
-//! Open firmware on the whole chip, from the reset vector: `ASMPATCH_OPEN_IMAGE` says where it lies.
+//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -29,7 +29,7 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
 }
 
-/// F0: sends a TLP, or begins a stream of them.
+/// F0: sends a TLP, or starts a stream of TLPs.
 fn send_tlp(unit: &mut Driver<MemoryFlash>, format: u8, mode: u8, addr: u32, value: u32) -> Result<(), Unanswered> {
     let mut data = Vec::new();
     data.extend(addr.to_le_bytes());
@@ -38,13 +38,13 @@ fn send_tlp(unit: &mut Driver<MemoryFlash>, format: u8, mode: u8, addr: u32, val
     unit.control([0x40, 0xF0, format, 0x0F, mode, 0, 12, 0], &data).map(drop)
 }
 
-/// F0: the completion: data, status, and 0 where one came.
+/// F0: reads the completion: data, status, and 0 if one arrived.
 fn completion(unit: &mut Driver<MemoryFlash>) -> (u32, u8, u8) {
     let data = unit.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]).unwrap();
     (u32::from_le_bytes([data[0], data[1], data[2], data[3]]), data[4] >> 5, data[7])
 }
 
-/// F2: arms the SRAM DMA.
+/// F2: arms the SRAM's DMA.
 fn arm_dma(unit: &mut Driver<MemoryFlash>, sectors: u16, is_in: bool) {
     let value = (sectors | u16::from(is_in) << 15).to_le_bytes();
     unit.control([0x40, 0xF2, value[0], value[1], 0, 1, 0, 0], &[]).unwrap();
@@ -121,7 +121,7 @@ fn open_firmware_f0_streams_writes_and_reads() {
     assert!(came == data);
 }
 
-/// What a host with many transfers in flight can save: it hides its own time, and not the firmware's.
+/// Many transfers in flight hide the host's time, but none of the firmware's.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {

@@ -1,5 +1,5 @@
-//! The open firmware's control requests as asmpatch sends them, answered by the open image on the chip model:
-//! `ASMPATCH_OPEN_IMAGE` says where it lies.
+//! The open firmware's control requests as asmpatch sends them, answered by the open image on the chip model.
+//! `ASMPATCH_OPEN_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -28,7 +28,7 @@ fn opened(scenario: &str) -> (OpenBridge, SharedBridge) {
     (port.open_control().unwrap(), port.unit().clone())
 }
 
-/// A unit whose GPU has its BAR.
+/// A unit whose GPU has an address in its BAR.
 fn with_bar(scenario: &str) -> (OpenBridge, SharedBridge) {
     let (mut bridge, unit) = opened(scenario);
     let written = bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32)).unwrap().unwrap();

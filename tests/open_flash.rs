@@ -1,4 +1,4 @@
-//! Open firmware through the command: `ASMPATCH_OPEN_IMAGE` says where it lies, `ASMPATCH_VENDOR_IMAGE` the vendor's.
+//! Open firmware through asmpatch's commands. `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_VENDOR_IMAGE` name the images.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// The end of what E1 of block 0 erases.
+/// End of the flash that E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
 const UNIT: &str = "virtual:unit";
 
@@ -23,7 +23,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A new unit that is told this.
+    /// Makes a new unit with this bridge.toml.
     fn new(scenario: &str) -> Self {
         let rig = Self { home: tempfile::tempdir().unwrap(), open: image("ASMPATCH_OPEN_IMAGE") };
         fs::create_dir(rig.home.path().join("unit")).unwrap();
@@ -65,8 +65,8 @@ impl Rig {
         fs::read(self.home.path().join("unit/flash.bin")).unwrap()
     }
 
-    /// What the flash must hold that held `before`: the same configuration blocks, the open image, and nothing else in
-    /// the first slot.
+    /// The expected flash after a flash that held `before`: the same configuration blocks, the open image, and nothing
+    /// else in the first slot.
     fn expected(&self, before: &[u8]) -> Vec<u8> {
         let mut cells = before.to_vec();
         cells[0x100..FIRST_SLOT].fill(0xFF);
@@ -112,7 +112,7 @@ fn a_unit_whose_reset_keeps_the_code_is_said_to_need_its_power() {
     let flashed = rig.flash_open(&[]);
     assert_eq!((&flashed[0]["runs"], &flashed[0]["needs"]), (&"before".into(), &"power".into()));
     assert_same(&rig.cells(), &rig.expected(&before));
-    // Each command gives the unit its power.
+    // Each command powers the unit on.
     assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
 }
 
@@ -128,7 +128,7 @@ fn a_unit_in_its_boot_loader_gets_the_open_image_and_needs_its_power() {
     assert_eq!(flashed[0]["needs"], "power");
     let known = rig.cells();
     let mut expected = rig.expected(&before);
-    // The boot loader gives no blocks to keep.
+    // The boot loader can't read the unit's blocks, so the known blocks are written.
     expected[..0x100].copy_from_slice(&known[..0x100]);
     assert_same(&known, &expected);
     assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
@@ -142,7 +142,7 @@ fn open_firmware_that_cannot_be_replaced_is_refused() {
         let file = fs::read(&rig.open).unwrap();
         file[4..file.len() - 6].to_vec()
     };
-    // A unit that takes no E5 can't be written through its registers: the code compares bRequest with it.
+    // Without E5 a unit can't be written through its registers. The code compares bRequest with it.
     let at = body.windows(2).enumerate().filter(|(_, bytes)| *bytes == [0xBD, 0xE5]);
     let at: Vec<usize> = at.map(|(at, _)| at).collect();
     assert_eq!(at.len(), 1, "CJNE R5,#E5");

@@ -1,4 +1,4 @@
-//! Captures of virtual units, and what Wireshark's dissectors make of them.
+//! Captures of virtual units, read back directly and by Wireshark's dissectors.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -18,13 +18,13 @@ fn unit(scenario: &str) -> VirtualBridge {
     VirtualBridge::in_memory(scenario, b"pcap", Some(&practice::image().to_file())).unwrap()
 }
 
-/// A capture's file, in a folder that lasts as long.
+/// A capture file and its temporary folder.
 struct Recorded {
     _dir: tempfile::TempDir,
     path: PathBuf,
 }
 
-/// What `work` lets move.
+/// Records the traffic of `work`.
 fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("usb.pcapng");
@@ -35,7 +35,7 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     Recorded { _dir: dir, path }
 }
 
-/// A virtual bridge in this process, and commands on it: data in, data out, one that is refused, none.
+/// Records a virtual bridge in this process: a read, a write, a refused command, and one without data.
 fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
     recorded(|capture| {
         let mut port = VirtualPort::new("virtual".to_owned(), unit("behind = { ssd = { bytes = 1048576 } }"));
@@ -57,7 +57,7 @@ fn uas() -> Recorded {
     in_process(|port| Bridge::new(port.uas().unwrap().unwrap()))
 }
 
-/// An event of an URB: its type, endpoint, status, and the data after its header.
+/// An URB event: type, endpoint, status, and the data after the header.
 type Event = (char, u8, i32, Vec<u8>);
 
 fn events(file: &Recorded) -> Vec<Event> {
@@ -100,7 +100,7 @@ fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     assert_eq!(descriptors, 2);
 }
 
-/// A guest over usbredir that reads the descriptors, selects UAS, and sends commands to stream 1.
+/// A usbredir guest that reads the descriptors, selects UAS, and sends commands to stream 1.
 struct Guest<'u> {
     session: Session<'u>,
     out: Outbox,
@@ -153,7 +153,7 @@ fn usbredir() -> Recorded {
             }
             guest.bulk(id + 2, 0x04, iu.len() as u16, &iu);
         }
-        // Asked for without a command, and taken back; then an endpoint that does not exist.
+        // A read without a command, which is then cancelled; then an endpoint that doesn't exist.
         guest.bulk(30, 0x83, 96, &[]);
         guest.packet(21, 30, &[]);
         guest.bulk(31, 0x85, 96, &[]);
@@ -168,7 +168,7 @@ fn a_guest_over_usbredir_is_recorded_with_what_it_takes_back() {
     assert_eq!(statuses, [('S', 0x83, -115), ('C', 0x83, -2), ('S', 0x85, -115), ('E', 0x85, -2)]);
 }
 
-/// The fields of each packet that a filter of Wireshark's lets pass, one line a packet.
+/// The fields of each packet that matches a Wireshark filter, one line per packet.
 fn tshark(file: &Recorded, filter: &str, fields: &[&str]) -> Vec<String> {
     let mut tshark = Process::new("tshark");
     tshark.arg("-r").arg(&file.path).args(["-Y", filter, "-T", "fields", "-E", "separator=/s"]);

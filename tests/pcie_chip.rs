@@ -1,5 +1,5 @@
-//! What is behind a virtual unit on PCIe, reached through the firmware that runs on the chip: the practice image here;
-//! the vendor's and the open one where `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` say where they lie.
+//! PCIe devices behind a virtual unit, reached through the firmware on the chip model: the practice image, and the
+//! vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -21,7 +21,7 @@ fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     VirtualPort::new("virtual".to_owned(), unit)
 }
 
-/// A unit over each transport.
+/// The unit over each transport.
 fn bridges(scenario: &str, image: Option<&Image>) -> Vec<Bridge<AnyTransport>> {
     let bulk_only = unit(scenario, image).open().unwrap();
     let mut port = unit(scenario, image);
@@ -33,7 +33,7 @@ fn survey(engine: &mut dyn TlpEngine) -> Result<Survey, PcieError> {
     Pcie::new(engine, &mut NoTime).survey(Scope::USUAL)
 }
 
-/// The tree is found, gets addresses, and its memory holds what is written.
+/// Finds the tree, assigns addresses, and checks that memory holds what is written.
 fn examine(engine: &mut dyn TlpEngine) {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);

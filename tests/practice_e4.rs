@@ -76,7 +76,7 @@ fn the_patch_files_bytes_are_what_the_assembler_makes_of_the_source() {
     }
 }
 
-/// What SDCC's assembler makes of a patch's source.
+/// Assembles a patch's source with SDCC.
 fn assembled(patch: &str) -> BTreeMap<u16, u8> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("patches").join(format!("{patch}.asm"));
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! The README's picture shows what the program prints.
+//! Checks that the README's picture shows what asmpatch prints.
 //!
-//! `SESSION=overwrite cargo test --test readme` writes the picture anew: look at it before you commit it.
+//! `SESSION=overwrite cargo test --test readme` redraws the picture. Look at it before you commit it.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -13,10 +13,10 @@ use asmpatch::practice;
 const SESSION: [&str; 3] =
     ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];
 
-/// A terminal's width in columns. Longer lines go on in the next one, as there.
+/// Width of the terminal in columns. Longer lines wrap.
 const COLUMNS: usize = 112;
 
-/// What a terminal shows of the session.
+/// Runs the session and returns its terminal output.
 fn session(folder: &Path) -> String {
     let mut shown = String::new();
     for line in SESSION {
@@ -44,7 +44,7 @@ fn session(folder: &Path) -> String {
     shown
 }
 
-/// The picture with every time in it as `N us`.
+/// The picture with each time replaced by `N us`.
 fn without_times(picture: &str) -> String {
     let words: Vec<&str> = picture.split(' ').collect();
     let timeless = |at: usize| {

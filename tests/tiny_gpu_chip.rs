@@ -1,6 +1,6 @@
-//! A GPU behind a bridge, reached through the firmware that runs on the chip: a kernel goes in over USB and PCIe, runs,
-//! and its result comes back by memory reads, or by the GPU's own write into the SRAM. The practice image here; the
-//! vendor's and the open one where `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` say where they lie.
+//! A GPU behind a bridge, reached through the firmware on the chip model. A kernel is loaded over USB and PCIe and
+//! runs; its result comes back by memory reads, or by the GPU's own write into the SRAM. The firmware is the practice
+//! image, and the vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -39,7 +39,7 @@ fn to_sram(from: usize, len: usize) -> DmaWrite {
     DmaWrite { from: from as u8, len: len as u32, to: SRAM_ADDRESS, entry: None }
 }
 
-/// Finds the card and gives it addresses.
+/// Finds the card and assigns its addresses.
 fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
@@ -48,7 +48,7 @@ fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
     TinyGpu::open(&mut pcie, &survey).unwrap().unwrap()
 }
 
-/// What the firmware does for a piece of work.
+/// Counts the firmware's commands and instructions during `work`.
 fn counted<T>(unit: &SharedBridge, work: impl FnOnce() -> T) -> (T, Counts) {
     let before = unit.lock().counts();
     let result = work();
@@ -58,20 +58,20 @@ fn counted<T>(unit: &SharedBridge, work: impl FnOnce() -> T) -> (T, Counts) {
     (result, spent)
 }
 
-/// Commands and instructions for so many bytes of result.
+/// Commands and instructions for a result of `len` bytes.
 #[derive(Debug)]
 struct Row {
     len: usize,
-    /// The job itself, which leaves its result in the card.
+    /// The job itself. Its result stays in the card.
     job: Counts,
-    /// What the card's own write costs on top of it, and reading the SRAM by E4.
+    /// Additional cost of the card's own write and of reading the SRAM by E4.
     by_dma: Counts,
-    /// Memory reads.
+    /// Cost of memory reads.
     by_reads: Counts,
 }
 
-/// What docs/tiny-gpu.md says of one firmware: the job, then for so many bytes the card's own write, and memory reads.
-/// Commands, and instructions, of which there may be a tenth more or fewer: transports differ.
+/// One firmware's figures in docs/tiny-gpu.md: the job, then for each length the card's own write and memory reads.
+/// Each is a number of commands and of instructions. Instructions may differ by a tenth, because transports differ.
 struct Documented {
     job: Spent,
     rows: [(usize, Spent, Spent); 3],
@@ -109,7 +109,7 @@ fn check(found: Counts, (commands, instructions): Spent) {
     assert!(found.commands == commands && is_near, "{found:?}, expected {commands} and {instructions}");
 }
 
-/// Runs the product, and brings `len` bytes back both ways.
+/// Computes the product and reads `len` bytes back both ways.
 fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usize) -> Row {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
@@ -129,7 +129,7 @@ fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usi
     Row { len, job: alone, by_dma, by_reads: reads }
 }
 
-/// The card is found, computes, sends, and says what it did not do.
+/// Checks that the card is found, computes, sends, and reports errors.
 fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
     let card = opened(engine);
     let rows = [4, 256, 4096].map(|len| row(engine, unit, &card, len));
@@ -230,7 +230,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
         let alone = rows[0].job;
         let by_f2 =
             Counts { commands: whole.commands - alone.commands, instructions: whole.instructions - alone.instructions };
-        // However many bytes; most instructions are those of its main loop, in which it waits.
+        // The count doesn't depend on the length. Most instructions are the main loop's, while it waits.
         assert!(by_f2.commands == 12 && by_f2.instructions < 60_000, "{by_f2:?}");
         assert_eq!(came[PRODUCT_AT..][..4], host_product(A, B));
         assert_eq!(came[..8], data);

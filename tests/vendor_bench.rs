@@ -1,4 +1,4 @@
-//! `bench` on a unit where the vendor's code alone answers: patched 240417 with a GPU behind it.
+//! `bench` on a unit that runs the vendor's code: patched 240417 with a GPU behind it.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -19,7 +19,7 @@ fn vendor() -> Image {
     Image::parse(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// With the status patch.
+/// 240417 with the status patch.
 fn patched() -> Image {
     let mut image = vendor();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
@@ -38,14 +38,14 @@ fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
 
 fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
     let moment = Duration::from_millis(50);
-    // The model's time-outs come as soon as nothing can happen any more.
+    // The model times out as soon as nothing more can happen.
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
     let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
     BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
 }
 
-/// The report, and whether the unit was initialised.
+/// Returns the report, and whether the bench initialised the unit.
 fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
     let mut initialised = false;
     let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
@@ -108,14 +108,14 @@ fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_
     let mut port = port(&patched(), LinkSpeed::Super);
     let (report, _) = run(&mut uas(&mut port), &plan(&[Path::E4Stock, Path::Write16], vec![31]));
     let e4 = predicted(&report, Path::E4Stock);
-    // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count here.
+    // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count.
     assert!((1.0..=5.0).contains(&e4.mb_per_s) && e4.dma_bytes < 1.0, "{e4:?}");
     let write = predicted(&report, Path::Write16);
     assert!(write.mb_per_s >= 100.0, "{write:?}");
     assert!((write.dma_bytes - 65_536.0).abs() < 1.0, "{write:?}");
 }
 
-/// A unit with a tiny-gpu behind it, or with the patch read16-sram in place of it.
+/// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
 fn port_of(image: &Image, scenario: &str) -> VirtualPort {
     let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("virtual:bench".to_owned(), unit)
@@ -180,7 +180,8 @@ fn e5_takes_the_time_that_a_runtime_sees() {
     assert!((20.0..=100.0).contains(&us), "{us}");
 }
 
-/// Published by owners, in MB/s: open firmware's README. The stream of reads is what the round trip is fitted to.
+/// Figures that owners published, in MB/s: open firmware's README. The PCIe round trip is fitted to the stream of
+/// reads.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {

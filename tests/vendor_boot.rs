@@ -1,4 +1,5 @@
-//! What an image must do from power-on, on the chip model: the vendor's, the open firmware, and images that can't.
+//! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
+//! fail.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 

@@ -1,4 +1,4 @@
-//! The vendor's image on the whole chip, from the reset vector: `ASMPATCH_VENDOR_IMAGE` says where it lies.
+//! The vendor's image on the whole chip model, from the reset vector. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -14,7 +14,7 @@ use chip_images::{patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 const VERSION: [u8; 4] = [0x24, 0x04, 0x17, 0x85];
-/// E4 of the version that runs.
+/// E4 that reads the running version.
 const READ_VERSION: [u8; 6] = [0xE4, 4, 0x50, 0x07, 0xF0, 0];
 /// Response codes of UAS.
 const COMPLETE: u8 = 0x00;
@@ -34,12 +34,12 @@ fn on_uas(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
     unit
 }
 
-/// What INQUIRY must answer: the configuration block's names.
+/// Whether this is the answer to INQUIRY, with the configuration block's names.
 fn is_inquiry(data: &[u8]) -> bool {
     data.len() == 36 && data.starts_with(&[0x00, 0x80]) && data[8..].starts_with(b"tiny    TinyEnclosure")
 }
 
-/// A sense unit that says "good".
+/// Whether this is a sense unit with good status.
 fn is_good(status: &[u8], tag: u8) -> bool {
     status.starts_with(&[0x03, 0, 0, tag, 0, 0, 0])
 }
@@ -267,7 +267,7 @@ fn a_reset_of_the_port_brings_it_back_to_its_address_state() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn it_notes_a_suspend_and_a_resume_by_its_own_interrupts() {
-    /// Where 240417 keeps that it is suspended (b0:0xC9F4, b0:0xCB2E), and whether its clock runs (b0:0xCB05).
+    /// Where 240417 stores that it is suspended (b0:0xC9F4, b0:0xCB2E), and whether its clock runs (b0:0xCB05).
     const SUSPENDED: u16 = 0x0B2F;
     for speed in [Speed::Super, Speed::High] {
         let mut unit = on_bulk_only(&vendor(), speed);

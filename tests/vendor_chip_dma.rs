@@ -1,4 +1,5 @@
-//! READ(16), WRITE(16) and PCIe requests of the vendor's image on the whole chip: `ASMPATCH_VENDOR_IMAGE`.
+//! READ(16), WRITE(16) and PCIe requests of the vendor's image on the whole chip model. `ASMPATCH_VENDOR_IMAGE` names
+//! the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -11,7 +12,7 @@ use asmpatch::scsi::XdataAddress;
 use chip_images::{cdb16, patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-/// What the GPU runtime writes first. Source: usbgpu.md, "Controller Initialization".
+/// Bytes that the GPU runtime writes first. Source: usbgpu.md, "Controller Initialization".
 const INITIALISATION: [(u16, u8); 10] = [
     (0x054B, 0x20),
     (0x054E, 0x04),
@@ -47,7 +48,7 @@ impl Uas {
         uas
     }
 
-    /// The data, and the SCSI status.
+    /// Sends a command. Returns the data and the SCSI status.
     fn command(&mut self, cdb: &[u8], out: &[u8]) -> Result<(Vec<u8>, u8), Unanswered> {
         self.tag = self.tag % 30 + 1;
         let reply = self.unit.uas(self.tag, cdb, out)?;
@@ -66,7 +67,7 @@ impl Uas {
         }
     }
 
-    /// What the runtime does after each WRITE(16), so that the next one lands in slot 0.
+    /// Does what the runtime does after each WRITE(16), so that the next one lands in slot 0.
     fn clean_up(&mut self, sectors: u32) {
         for offset in 0..3 {
             self.write_xdata(0x0171 + offset, 0xFF);
@@ -135,7 +136,7 @@ fn a_read_ends_when_the_pcie_side_writes_its_completion_entry() {
             uas.command(&cdb16(0x8A, 0, sectors), &data).unwrap();
             uas.unit.settle();
             uas.clean_up(sectors);
-            // The early answer to the write leaves these.
+            // The early answer to the write leaves these set.
             for offset in 0..3 {
                 uas.write_xdata(0x0517 + offset, 0);
             }
@@ -172,7 +173,7 @@ fn a_read_that_nobody_completes_stops_all_commands_but_control_requests_free_the
     assert_eq!(uas.unit.chip.peek(XdataAddress::main(0x054B)), 0, "the initialisation is lost");
 }
 
-/// A PCIe request as the GPU runtime makes it: by E5 and E4, with 0xB296's .2 cleared after the request.
+/// Sends a PCIe request as the GPU runtime does: by E5 and E4. Clears .2 of 0xB296 after the request.
 fn request(uas: &mut Uas, format: u8, addr: u32, value: Option<u32>) -> Option<(u8, [u8; 2], u32)> {
     let mut writes = Vec::new();
     if let Some(value) = value {
@@ -236,7 +237,7 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     for (addr, value) in INITIALISATION {
         write(&mut unit, addr, value);
     }
-    // How many parts may run at once: only the start-up of an SSD sets it (b1:0x8AC2, 0x8C5E).
+    // Number of parts that may run at once. Only the start-up of an SSD sets it (b1:0x8AC2, 0x8C5E).
     write(&mut unit, 0x0AFF, 0x20);
     assert!(ask(&mut unit), "with it the data comes, and the answer waits for the SSD");
 }

@@ -1,4 +1,4 @@
-//! What the vendor's image does with hosts that do not do as they should: `ASMPATCH_VENDOR_IMAGE`.
+//! The vendor's image with hosts that misbehave. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -134,7 +134,7 @@ fn e3_before_any_e1_of_this_boot_never_ends() {
     let write = [0xE3, 0x50, 0, 0, 1, 0];
     let mut unit = on_bulk_only();
     unit.set_budget(1_000_000);
-    // XDATA 0x0B21, the unit of a program, is 0 until E1 has read the flash's ID (b0:0xE3A6).
+    // XDATA 0x0B21, the length of a program, is 0 until E1 has read the flash's ID (b0:0xE3A6).
     assert!(matches!(unit.bulk_only(&write, Data::Out(&data)), Err(Unanswered::Silent(_))));
     let mut unit = on_bulk_only();
     let mut block = [0; 15];

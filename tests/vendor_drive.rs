@@ -1,4 +1,4 @@
-//! The vendor's image with an NVMe drive behind the bridge: `ASMPATCH_VENDOR_IMAGE` says where it lies.
+//! The vendor's image with an NVMe drive behind the bridge. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -26,7 +26,7 @@ fn uas_reads_bring_what_writes_took() {
     for speed in [Speed::Super, Speed::High] {
         let mut unit = with_drive(&vendor(), speed, good(1 << 21));
         unit.set_alternate(1).unwrap();
-        // TEST UNIT READY over UAS does not start the drive.
+        // TEST UNIT READY over UAS doesn't start the drive.
         assert_eq!(unit.uas(1, &[0; 6], &[]).unwrap().status[28..30], [0x04, 0x01], "becoming ready");
         let capacity = unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
         assert_eq!(capacity.data, [0x00, 0x1F, 0xFF, 0xFF, 0, 0, 2, 0]);

@@ -1,5 +1,5 @@
-//! The E4 length extension on the vendor's image, which is not in the tree: `ASMPATCH_VENDOR_IMAGE` says where it
-//! lies.
+//! The E4 length extension on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names
+//! the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -91,8 +91,8 @@ fn the_scratch_is_what_stock_overwrites_too() {
     pair().stock_overwrites_the_scratch_too();
 }
 
-/// Both handlers save what the copy uses and a nested interrupt could not: and none nests, because both enabled
-/// interrupts have the same priority.
+/// Both handlers save what the copy uses. A nested interrupt could not, but none nests, because both enabled interrupts
+/// have the same priority.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn interrupts_save_every_register_and_do_not_nest() {
@@ -105,7 +105,7 @@ fn interrupts_save_every_register_and_do_not_nest() {
             assert!(saved.contains(&format!("push {what}")), "{handler}: {what}");
         }
     }
-    // IP.0 and IP.2 are cleared, IE.0, IE.2 and IE.7 set: two interrupts, one priority.
+    // The code clears IP.0 and IP.2, and sets IE.0, IE.2 and IE.7: two interrupts with one priority.
     let enabling = texts(&image, "c:0x2FB4", 5);
     assert_eq!(enabling, ["clr 0xB8", "clr 0xBA", "setb 0xA8", "setb 0xAA", "setb 0xAF"]);
 }
@@ -131,11 +131,11 @@ fn the_cave_of_is_free(patch: &str) {
     let offset = start.body_offset().0 as usize;
     assert!(body[offset - 0x100..offset + cave.new.len()].iter().all(|byte| *byte == 0), "zeros, and zeros before it");
     let inside = usize::from(start.addr())..usize::from(start.addr()) + cave.new.len();
-    // A table that MOVC or JMP @A+DPTR indexes may begin up to 255 bytes before what it reaches.
+    // A table for MOVC or JMP @A+DPTR may begin up to 255 bytes before the bytes that it reaches.
     let indexed = inside.start - 255..inside.end;
     let word = |at: usize| usize::from(body[at]) << 8 | usize::from(body[at + 1]);
     for at in (0..body.len() - 2).filter(|at| !(offset..offset + cave.new.len()).contains(at)) {
-        // Every byte is taken for an instruction, whether one begins there or not, in every bank.
+        // Take every byte in every bank for the start of an instruction, even if it is not.
         match body[at] {
             0x02 | 0x12 => assert!(!inside.contains(&word(at + 1)), "LJMP or LCALL at body {at:#x}"),
             0x90 => assert!(!indexed.contains(&word(at + 1)), "MOV DPTR at body {at:#x}"),
@@ -148,7 +148,7 @@ fn the_cave_of_is_free(patch: &str) {
             assert!(!inside.contains(&target), "AJMP or ACALL at {place}");
         }
     }
-    // No short jump reaches over the zeros before it, and no case table's entry leads there.
+    // No short jump crosses the zeros before the cave, and no case table has an entry into it.
     for bank in [Bank::Common, Bank::Bank0, Bank::Bank1] {
         let first = if bank == Bank::Common { 0 } else { COMMON_LEN as u16 };
         let lines = listing(&image, &Symbols::default(), CodeAddress::new(bank, first).unwrap(), usize::MAX);
@@ -165,9 +165,9 @@ fn places_of(image: &Image, bytes: [u8; 3]) -> Vec<String> {
     image.body().windows(3).enumerate().filter(|(_, window)| *window == bytes).map(at).collect()
 }
 
-/// Between packets a long E4 keeps its place in 0x0AF9 to 0x0AFD, the variables of a reply with status 8. The code that
-/// names them begins such a reply (0x425F), goes on with one (0x4013, which E4's replies do not come to), or reads how
-/// long a packet is (0x31A5, and E2 at b1:0xBD50). Whatever else reached them would break the firmware's own replies.
+/// Between packets a long E4 stores its state in 0x0AF9 to 0x0AFD, the variables of a reply with status 8. Code that
+/// names them begins such a reply (0x425F), continues one (0x4013, which E4's replies don't reach), or reads the packet
+/// length (0x31A5, and E2 at b1:0xBD50). Any other code that reached them would break the firmware's own replies.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_state_of_a_long_read_is_kept_where_only_replies_in_packets_keep_theirs() {
@@ -184,7 +184,8 @@ fn the_state_of_a_long_read_is_kept_where_only_replies_in_packets_keep_theirs() 
     assert_eq!(named, expected);
 }
 
-/// The one call of the routine for the next packet. The same bytes at b1:0xBCEA are the ends of two instructions.
+/// Only one call of the routine for the next packet exists. The same bytes at b1:0xBCEA are the ends of two
+/// instructions.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_next_packet_of_a_reply_is_asked_for_at_one_place() {

@@ -1,5 +1,5 @@
-//! The E4 length extension on the vendor's image from reset, packet by packet over the wire: `ASMPATCH_VENDOR_IMAGE`
-//! says where the image lies.
+//! The E4 length extension on the vendor's image from reset, packet by packet over the wire. `ASMPATCH_VENDOR_IMAGE`
+//! names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -15,7 +15,8 @@ use asmpatch::scsi::XdataAddress;
 use chip_images::vendor;
 use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
 
-/// Most instructions of a 4,096-byte read, from the command's arrival to its status, all interrupts included.
+/// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
+/// interrupts.
 const MOST: u64 = 36_000;
 fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
     Unit::new(&if is_extended { e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
@@ -25,13 +26,13 @@ fn extended(wire: Wire, speed: Speed) -> Unit {
     unit(true, wire, speed)
 }
 
-/// What these tests ask of a unit.
+/// Helpers for these tests.
 impl Unit {
     fn read(&mut self, mode: u8, addr: u16, len: u16) -> Reply {
         self.command(&read(mode, addr, len), len.into())
     }
 
-    /// Instructions from a read's command to its status.
+    /// Counts the instructions from a read's command to its status.
     fn cost(&mut self, mode: u8, len: u16) -> u64 {
         self.driver.settle();
         let before = self.driver.chip.instructions();
@@ -94,7 +95,8 @@ fn a_read_of_4096_bytes_takes_at_most_36000_instructions() {
     }
 }
 
-/// Where in its main loop the firmware is when a packet has gone makes a difference of some dozen instructions.
+/// Compares counts. They vary by some dozen instructions with the firmware's place in its main loop when a packet is
+/// sent.
 fn assert_about(found: u64, expected: u64, what: &str) {
     assert!(found.abs_diff(expected) <= 150, "{what}: {found}, expected about {expected}");
 }
@@ -118,7 +120,7 @@ fn the_instructions_from_command_to_status_are_those_that_docs_e4_length_16_tell
     }
 }
 
-/// The residue tells what the host does not get, and a host that expects less gets what it expects.
+/// The residue counts the bytes that the host doesn't get. A host that expects less gets what it expects.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_expects_another_length_gets_the_right_residue() {
@@ -142,7 +144,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
     }
 }
 
-/// Up to 255 bytes nothing on the wire differs from stock, whatever the host expects.
+/// Up to 255 bytes the wire looks exactly as with stock, whatever the host expects.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn short_reads_look_like_stocks_on_the_wire() {
@@ -203,7 +205,7 @@ fn a_command_that_comes_between_two_packets_waits_for_the_last() {
     }
 }
 
-/// After what a GPU runtime writes first, and with the status patch, as it sends them.
+/// After a GPU runtime's initialisation, with the status patch, and with commands as the runtime sends them.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
@@ -239,7 +241,7 @@ fn a_write16_that_comes_between_two_packets_disturbs_neither() {
     }
 }
 
-/// The firmware's own long replies set 0xC8D9's page to 0 (c:0x4013); E4 leaves the host's choice alone.
+/// The firmware's own long replies set the page in 0xC8D9 to 0 (c:0x4013). E4 keeps the host's page.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_long_read_of_the_window_stays_on_the_page_that_the_host_chose() {
@@ -251,7 +253,7 @@ fn a_long_read_of_the_window_stays_on_the_page_that_the_host_chose() {
     }
 }
 
-/// What a long read leaves in XDATA, IDATA and on the stack differs from what a short one leaves in the reply alone.
+/// What a long read leaves in XDATA, IDATA and on the stack differs from a short read's only in the reply.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_long_read_leaves_no_trace_but_its_reply() {
@@ -262,14 +264,14 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
         let depth = unit.driver.chip.stack_high_water();
         let before = unit.driver.chip.memory().main().to_vec();
         let idata = unit.driver.chip.cpu().internal_ram;
-        // The tag is the same, and with it the stream.
+        // Use the same tag, and with it the same stream.
         unit.tag = unit.tag.saturating_sub(1);
         unit.read(0x50, 0xF000, 4096);
         unit.driver.settle();
         let after = unit.driver.chip.memory().main();
         let declared = |at: usize| {
             matches!(at, 0x0A8E | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008)
-                // The CBW, or the command unit, and the CSW.
+                // The CBW or the command unit, and the CSW.
                 || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
         };
         let strange: Vec<String> = (0..before.len())
@@ -278,8 +280,8 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
             .collect();
         assert!(strange.is_empty(), "{wire:?} {speed:?}: {strange:?}");
         let found = unit.driver.chip.cpu().internal_ram;
-        // R0 to R7 as the idle loop has them, the lengths, the scratch that stock's E4 uses too, the host's length and
-        // the residue; from 0x73 on the stack.
+        // R0 to R7 as the idle loop leaves them, the lengths, the scratch that stock's E4 uses too, the host's length
+        // and the residue; from 0x73 on the stack.
         let named = |at: &usize| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
         let strange: Vec<usize> = (0..256).filter(|at| found[*at] != idata[*at] && !named(at)).collect();
         assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");

@@ -1,4 +1,4 @@
-//! What image 240417 does, executed: the facts of `docs/firmware.md`, each under the name that the page gives.
+//! Executes the facts about image 240417 in `docs/firmware.md`. The page names each test.
 //!
 //! `ASMPATCH_VENDOR_IMAGE=FILE cargo test --test vendor_firmware -- --include-ignored`
 
@@ -18,16 +18,16 @@ use chip_images::{patched, vendor};
 
 type Unit = Driver<MemoryFlash>;
 
-/// The alternates of the interface.
+/// Alternate settings of the interface.
 const BULK_ONLY: u8 = 0;
 const UAS: u8 = 1;
 const SECOND_SLOT: usize = 0x2_0000;
-/// IDATA: how a command goes on.
+/// IDATA address of a command's status.
 const STATUS: usize = 0x6A;
-/// IDATA: low byte of the running bank's return stub.
+/// IDATA address of the low byte of the running bank's return stub.
 const RETURN_STUB: usize = 0x08;
 
-/// A unit from reset, whose flash holds a pattern by now that tells every place from its neighbours and both slots apart.
+/// A unit from reset, with a flash pattern that differs at every place and in both slots.
 fn unit(alternate: u8) -> Unit {
     let mut unit = booted(&vendor(), alternate);
     for (at, cell) in unit.chip.flash_mut().cells_mut().iter_mut().enumerate() {
@@ -40,7 +40,7 @@ fn booted(image: &Image, alternate: u8) -> Unit {
     boot::booted(image, alternate).unwrap()
 }
 
-/// A unit that has had an E1, which changed nothing, and an erased flash now.
+/// A unit after an E1 that changed nothing, with an erased flash.
 fn with_e1(alternate: u8) -> Unit {
     let mut unit = unit(alternate);
     assert_eq!(run(&mut unit, &[0xE1, 0x50, 1], Data::Out(&[0xFF; 128])).0, Ending::Good);
@@ -53,7 +53,7 @@ fn run(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> (Ending, Vec<u8>) {
     (ending, data)
 }
 
-/// How a command without data ends.
+/// Returns how a command without data ends.
 fn ending(unit: &mut Unit, cdb: &[u8]) -> Ending {
     run(unit, cdb, Data::None).0
 }
@@ -73,15 +73,15 @@ fn flash_length(mode: u8, opcode: u8, len: u32) -> Vec<u8> {
 struct Call {
     sp: u8,
     begun: u64,
-    /// R7 when it was called, and when it had returned.
+    /// R7 at the call, and at the return.
     r7: [u8; 2],
-    /// IDATA 0x08 when it was called.
+    /// IDATA 0x08 at the call.
     stub: u8,
-    /// Instructions until it had returned; 0 before.
+    /// Number of instructions until the return; 0 before.
     instructions: u64,
 }
 
-/// Sees the calls of the routine at an address.
+/// Records the calls of the routine at an address.
 struct Calls {
     of: CodeAddress,
     seen: Vec<Call>,
@@ -100,7 +100,7 @@ impl Observer for Calls {
     }
 }
 
-/// Sends a command, and tells of the calls of a routine that it came to.
+/// Sends a command. Returns its answer, and the calls of a routine during it.
 fn calls(unit: &mut Unit, of: &str, cdb: &[u8], data: Data<'_>) -> (Result<Answer, Unanswered>, Vec<Call>) {
     let calls = Rc::new(RefCell::new(Calls { of: of.parse().unwrap(), seen: Vec::new() }));
     let eyes = Rc::clone(&calls);
@@ -153,7 +153,7 @@ fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
         let other = SECOND_SLOT - slot;
         assert_eq!(cells[other..other + SECOND_SLOT], before[other..other + SECOND_SLOT], "the other slot stays");
 
-        // Without an erase, programming only clears bits.
+        // Without an erase, a program only clears bits.
         for (data, left) in [(0xF5, 0xF5), (0x5F, 0x55)] {
             assert_eq!(run(&mut unit, &[0xE1, mode, 1], Data::Out(&[data; 0x80])).0, Ending::Good);
             let cells = unit.chip.flash().cells();
@@ -308,7 +308,7 @@ fn an_unknown_opcode_is_an_invalid_opcode() {
     assert_eq!(ending(&mut unit(UAS), &[0xC0, 0, 0, 0, 0, 0]), sense(5, 0x20));
 }
 
-/// A unit that a GPU runtime has initialised: it believes in an NVMe device.
+/// A unit that a GPU runtime has initialised: the firmware assumes an NVMe device.
 fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Unit {
     let mut unit = booted(image, alternate);
     for (addr, value) in INITIALISATION {
@@ -318,7 +318,7 @@ fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Unit {
     unit
 }
 
-/// Sends a command that is never answered; IDATA 0x6A then.
+/// Sends a command that is never answered. Returns IDATA 0x6A.
 fn waits(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> u8 {
     assert_eq!(unit.command(cdb, data), Err(Unanswered::Silent(Outcome::Parked)));
     unit.chip.cpu().internal_ram[STATUS]
@@ -372,8 +372,8 @@ fn the_queue_routine_s_r7_tells_reads_by_bit_1_and_ten_byte_cdbs_by_bit_0() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_bank_switch_stub_returns_into_the_bank_that_called_it() {
-    // Bank 1's E4 handler calls 0x04CB, which runs b0:0xE7C1 and comes back: the firmware would run into bank 0 if IDATA
-    // 0x08 did not hold the caller's stub.
+    // Bank 1's E4 handler calls 0x04CB, which runs b0:0xE7C1 and returns. If IDATA 0x08 did not hold the caller's stub,
+    // the firmware would continue in bank 0.
     let cdb = [0xE4, 1, 0x50, 0, 0, 0];
     for (routine, stub) in [("b1:0xC98D", 0x1B), ("b0:0xE7C1", 0x0A)] {
         let mut unit = unit(UAS);

@@ -1,4 +1,4 @@
-//! The whole trip of the vendor's image through the command: `ASMPATCH_VENDOR_IMAGE` says where it lies.
+//! The whole trip of the vendor's image through asmpatch's commands. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -33,7 +33,7 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     let home = tempfile::tempdir().unwrap();
     let (home, unit) = (home.path(), "virtual:unit");
 
-    // The vendor's own firmware first, so that its handlers are what backs it up and takes the patched image.
+    // Flash the vendor's firmware first, so that its own handlers make the backup and take the patched image.
     asmpatch(home, &["flash", vendor.to_str().unwrap(), "--device", unit, "--yes"]);
     let cells = std::fs::read(home.join("unit/flash.bin")).unwrap();
     asmpatch(home, &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
@@ -51,7 +51,7 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     assert_eq!(restored[0]["after"]["usb_id"], "174C:2464");
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
 
-    // Stock firmware under the identity that the patches gave, which the bench has nothing to measure on, and back.
+    // Flash stock firmware under the patches' identity, on which the bench can measure nothing, then go back.
     asmpatch(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
     let vendor = vendor.to_str().unwrap();
     let told = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;

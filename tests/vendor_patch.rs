@@ -1,4 +1,4 @@
-//! The patches on the vendor's image, which is not in the tree: `ASMPATCH_VENDOR_IMAGE` says where it lies.
+//! The patches on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -31,7 +31,7 @@ fn the_default_patches_give_the_published_image() {
         Sha256Digest::of(&patched).to_string(),
         "e496176650b83985e609966b015c3b21c8276bf876acc03225928cb78cd87d94"
     );
-    // The MD5 of the fw_tinygrad.bin that tinygrad's script makes.
+    // MD5 of the fw_tinygrad.bin that tinygrad's script makes.
     assert_eq!(Md5Digest::of(&patched).to_string(), "a5ab9a2086547862b0f6576f0e5a4961");
 }
 

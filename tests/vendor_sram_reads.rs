@@ -1,5 +1,5 @@
-//! Reads of the SRAM by its DMA on the vendor's firmware with the status patch, completed by a GPU behind the bridge:
-//! `ASMPATCH_VENDOR_IMAGE`.
+//! Reads of the SRAM by its DMA on the vendor's firmware with the status patch, completed by a GPU behind the bridge.
+//! `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -33,7 +33,7 @@ fn port(scenario: &str) -> VirtualPort {
     VirtualPort::new("virtual".to_owned(), unit)
 }
 
-/// A unit over UAS, whose card has its addresses, and that is initialised as by a GPU runtime.
+/// A unit over UAS with its card assigned, initialised as by a GPU runtime.
 fn unit(scenario: &str) -> Unit {
     let mut port = port(scenario);
     let shared = port.unit().clone();
@@ -87,7 +87,7 @@ impl Unit {
         Ok(data)
     }
 
-    /// The SRAM's first 4 KiB.
+    /// Reads the SRAM's first 4 KiB.
     fn e4(&mut self, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
         for (at, piece) in data.chunks_mut(255).enumerate() {
@@ -107,7 +107,7 @@ impl Unit {
         (result, spent)
     }
 
-    /// INQUIRY, E4 and WRITE(16) all work.
+    /// Checks that INQUIRY, E4 and WRITE(16) work.
     fn works(&mut self) {
         assert_eq!(self.e4(4).len(), 4);
         assert!(self.bridge.inquiry().is_ok());
@@ -152,7 +152,7 @@ fn a_gpus_result_comes_by_read16_and_by_dma_as_it_comes_by_e4() {
     }
 }
 
-/// The completion queue has 32 places: it goes round, and its phase changes.
+/// The completion queue has 32 entries, so it wraps, and its phase bit changes.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
@@ -165,7 +165,7 @@ fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
             assert!(unit.dma(0, sectors).unwrap() == expected, "{round}: DMA, {sectors}");
         }
         unit.works();
-        // What a WRITE(16) leaves, a read clears.
+        // A read clears what a WRITE(16) leaves.
         unit.bridge.write16(0, &[round as u8; 1024]).unwrap();
         assert!(unit.read16(2).unwrap() == [round as u8; 1024]);
     }
@@ -175,8 +175,8 @@ fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
     }
 }
 
-/// The firmware counts its slot's transfers and completions. Were they not cleared, every 256th read would send a status
-/// that nobody asked for.
+/// The firmware counts its slot's transfers and completions. Unless they are cleared, every 256th read sends an
+/// unexpected status.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn reads_by_dma_do_not_add_up_in_the_counters_of_their_queue_slot() {
@@ -232,11 +232,11 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
         unit.bridge.initialise().unwrap();
         unit.works();
         if let Some(card) = card {
-            // The DMA has forgotten the read: a late entry sends nothing.
+            // The DMA has dropped the read, so a late entry sends nothing.
             tell(&mut unit.bridge, card, awaited.unwrap()).unwrap();
             assert!(unit.bridge.transport_mut().read_spare_stream(&mut data, SECOND).is_err());
             unit.bridge.initialise().unwrap();
-            // No bus number and no address is lost with a reset of the USB port.
+            // A USB port reset keeps bus numbers and addresses.
             unit.card = Some(card);
             unit.fill(9);
             let expected = unit.sram(0, 4096);
@@ -291,7 +291,7 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     }
 }
 
-/// docs/tiny-gpu.md has these figures: commands, and instructions, of which there may be a tenth more or fewer.
+/// The figures in docs/tiny-gpu.md: commands, and instructions, which may differ by a tenth.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
@@ -317,7 +317,7 @@ fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// A READ(16) of no sectors ends well on every firmware but the one with the patch read16-sram.
+/// A READ(16) of no sectors succeeds on every firmware except one with the patch read16-sram.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_of_no_sectors_ends_well_and_harms_nothing() {

@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched through its own code.
+//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched by its own code.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -18,7 +18,7 @@ fn vendor_file() -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A unit that left its maker with the vendor's image.
+/// A unit whose flash was shipped with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
@@ -47,7 +47,7 @@ fn a_stock_unit_runs_the_vendors_code() {
     assert_eq!(bytes[0x10], 0x5A);
 }
 
-/// Blocks that go to an SSD, in commands of several parts, and come back; and what the survey says before and after.
+/// Blocks go to an SSD and come back, in commands of several parts. The survey looks before and after.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_unit_drives_its_ssd() {
@@ -71,7 +71,7 @@ fn a_stock_unit_drives_its_ssd() {
     }
 }
 
-/// A drive that says that it is there, and is not what it says.
+/// A unit with a defective drive.
 fn with_drive(drive: &str, more: &str) -> VirtualPort {
     let port = "[[device]]\nat = \"0\"\nvendor = 0x1B21\ndevice = 0x2461\n";
     let device = "[[device]]\nat = \"0/0\"\nvendor = 0x1234\ndevice = 0x4E56\nclass = 0x010802\n";
@@ -83,7 +83,7 @@ fn with_drive(drive: &str, more: &str) -> VirtualPort {
 fn a_drive_that_is_ill_ends_every_command_and_leaves_a_unit_that_answers() {
     for (drive, reads, writes) in [
         ("blocks = 2048, never-ready = true", false, false),
-        // An error of a READ of one part is lost in the firmware: docs/chip.md.
+        // The firmware loses an error of a READ of one part: docs/chip.md.
         ("blocks = 0", true, false),
         ("blocks = 0x4000000000000000", true, true),
         ("blocks = 0x7FFFFFFFFFFFFFFF", true, true),
@@ -125,7 +125,7 @@ fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() 
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
     let mut bridge = stock_unit("behind = \"gpu\"").open().unwrap();
-    // Over Bulk-Only 240417 takes no WRITE(16) before an INQUIRY: it answers 2/3A.
+    // Over Bulk-Only 240417 answers WRITE(16) with 2/3A before an INQUIRY.
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
@@ -172,7 +172,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
-    // The status byte is on UAS's way alone.
+    // The patched status byte is only on UAS's path.
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();

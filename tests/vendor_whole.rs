@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge where its code alone answers: flashed, measured, hung, reset.
+//! The vendor's image on a virtual bridge where only its code answers: flashed, measured, hung and reset.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -38,7 +38,7 @@ fn everything_that_a_flash_needs_works_by_the_firmwares_own_doing_at_both_speeds
         let mut bridge = port.open().unwrap();
         assert_eq!(bridge.firmware_version().unwrap(), image.version());
         let mut blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-        // The serial number's last character, and the checksum with it.
+        // Change the serial number's last character, and the checksum with it.
         blocks[0][0x0F] ^= 1;
         blocks[0][0x7F] = blocks[0][0x04..0x7F].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
         let file = image.to_file();
@@ -76,7 +76,7 @@ fn a_halted_unit_leaves_the_bus_until_its_power_goes() {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn firmware_that_hangs_is_a_unit_that_hangs() {
     let mut image = image();
-    // The routine that queues READ and WRITE, c:0x2814, jumps to itself.
+    // Make c:0x2814, the routine that queues READ and WRITE, jump to itself.
     assert!(image.replace(BodyOffset(0x2814), &[0x80, 0xFE]));
     let mut port = port_with(&image, LinkSpeed::Super);
     let mut bridge = port.open().unwrap();
@@ -93,7 +93,7 @@ fn an_image_that_does_not_start_is_not_on_the_bus() {
     assert!(error.to_string().contains("does not enumerate"), "{error}");
 }
 
-/// The second E4 is struck; whatever happens to it, the third one is answered.
+/// Sends three E4 and returns the result of the second, which a fault strikes. The third must succeed in any case.
 fn struck<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
     let mut read = || bridge.xdata_read(XdataAddress::main(0x3000), &mut [0; 64]);
     read().unwrap();

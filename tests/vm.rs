@@ -1,4 +1,4 @@
-//! A real Linux USB stack against virtual bridges, in a virtual machine: `tests/vm/run` as a test.
+//! Runs `tests/vm/run` as a test: a real Linux USB stack in a virtual machine, with virtual bridges.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,9 +1,9 @@
-//! A plain responder: a unit without firmware, which answers every command at a fixed cost. What a host's engine costs
-//! shows on it alone.
+//! The plain responder: a unit without firmware that answers every command at a fixed cost, to measure a host's engine
+//! alone.
 //!
-//! It is a virtual bridge for which native code answers, under the identity that the GPU runtime looks for. Its blocks
-//! keep nothing. The benchmarks have it in this process, `examples/responder.rs` serves it over usbredir, and no command of
-//! asmpatch knows it.
+//! It is a virtual bridge for which native code answers, under the identity that the GPU runtime looks for. It discards
+//! written blocks. The benchmarks run it in their own process, and `examples/responder.rs` serves it over usbredir. No
+//! asmpatch command uses it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -18,23 +18,23 @@ use asmpatch::scsi::runtime::freeing;
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
 use asmpatch::virtual_bridge::{Factory, Scenario, Timing, VirtualBridge};
 
-/// The serial number of units whose content nobody needs.
+/// Serial number of units whose content may be overwritten.
 pub const EXPENDABLE: &str = "EXPENDABLE";
-/// Linux takes a unit that comes back sooner for one that never left.
+/// Shortest absence that Linux notices. A unit that comes back sooner seems never to have left.
 const REENUMERATE_MS: u64 = 600;
-/// READ(16) and WRITE(16) go over the first 16 MiB again and again.
+/// READ(16) and WRITE(16) cycle through the first 16 MiB.
 pub const SPAN: usize = 16 << 20;
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
-/// Where E4 reads.
+/// The address that E4 reads.
 const E4_AT: u16 = 0xF000;
-/// What frees slots: its data is none of the stream's.
+/// Marks commands that free slots: their data doesn't belong to the stream.
 const FREEING: u64 = u64::MAX;
 
-/// A responder whose status comes no sooner than `command_us` microseconds after the command.
+/// Makes a responder that sends each status at least `command_us` microseconds after the command.
 ///
 /// # Errors
-/// None that its constants allow.
+/// None with these constants.
 pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     let scenario = Scenario {
         plain_responder: true,
@@ -48,7 +48,7 @@ pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     let flash = unit.flash_mut();
     flash.program(FlashAddress(0), identity.bytes())?;
     flash.program(FlashAddress(identity.bytes().len() as u32), second.bytes())?;
-    // A container that holds: without one the boot loader would come up. None of its code runs.
+    // The container must be valid, or the boot loader would start. The image's code never runs.
     let file = practice::image().to_file();
     for part in Part::ALL {
         flash.program(part.flash_address(), part.of(&file))?;
@@ -58,7 +58,7 @@ pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     Ok(unit)
 }
 
-/// What a stream consists of.
+/// Kind of commands in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// E4.
@@ -67,28 +67,29 @@ pub enum Kind {
     Read,
     /// WRITE(16).
     Write,
-    /// WRITE(16) of LBA 0, and behind each the E5 that free its slots: what a GPU runtime sends. It counts the WRITE(16).
+    /// WRITE(16) of LBA 0, each followed by the E5 that free its slots, as a GPU runtime sends them. Counts only the
+    /// WRITE(16).
     RuntimeWrite,
 }
 
-/// So many commands of one kind.
+/// A number of commands of one kind.
 pub struct Stream {
     kind: Kind,
     bytes: usize,
     left: u64,
     next: usize,
     freeing: VecDeque<(u16, u8)>,
-    /// The first command that did not end as it should.
+    /// The first command that failed.
     pub failed: Option<Completion>,
 }
 
 impl Stream {
-    /// A stream of commands of `bytes` each.
+    /// Makes a stream of commands of `bytes` each.
     pub fn new(kind: Kind, bytes: usize, commands: u64) -> Self {
         Self { kind, bytes, left: commands, next: 0, freeing: VecDeque::new(), failed: None }
     }
 
-    /// The same stream, for another number of commands.
+    /// Starts the stream again with another number of commands.
     pub fn restart(&mut self, commands: u64) {
         self.left = commands;
     }

@@ -1,6 +1,8 @@
+//! Fuzzes the parsers of Bulk-Only's wrappers.
+
 #![no_main]
 
-// Each target uses one of the checks.
+// Each target uses only one of the checks.
 #[allow(dead_code)]
 #[path = "../../tests/wire_checks/mod.rs"]
 mod wire_checks;

@@ -1,4 +1,4 @@
-"""The steps of action.yml, each run as a runner does, with files of our own for GitHub's. `.ci/action` runs it."""
+"""Runs each step of action.yml as a runner does, with local files instead of GitHub's. `.ci/action` runs these tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 
 
 class Step(NamedTuple):
-    """A step that ended."""
+    """A finished step."""
 
     status: int
     out: str
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 class ActionTest(unittest.TestCase):
-    """A work folder with images, and a PATH that asmpatch is on."""
+    """A work folder with images, and a PATH with asmpatch."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory(prefix="asmpatch-action-")
@@ -46,7 +46,7 @@ class ActionTest(unittest.TestCase):
         self.work.mkdir()
 
     def images(self) -> Path:
-        """The demo's images: stock.bin, patched.bin and its receipt."""
+        """Makes the demo's images: stock.bin, patched.bin and its receipt."""
         subprocess.run([BINARY, "demo", "--keep", self.folder / "demo"], check=True, capture_output=True)
         for name in ("stock.bin", "patched.bin", "patched.bin.toml"):
             shutil.copy(self.folder / "demo" / name, self.work / name)
@@ -55,7 +55,7 @@ class ActionTest(unittest.TestCase):
     def step(
         self, name: str, inputs: dict[str, str], github: dict[str, str] | None = None, tools: str | None = None
     ) -> Step:
-        """Runs the step of this name, with its `env` as GitHub evaluates it."""
+        """Runs the step with this name, with its `env` evaluated as on GitHub."""
         [step] = [step for step in ACTION["runs"]["steps"] if step["name"] == name]
         context = {f"inputs.{key}": value.get("default", "") for key, value in ACTION["inputs"].items()}
         context |= {f"inputs.{key}": value for key, value in inputs.items()}
@@ -129,7 +129,7 @@ class Verify(ActionTest):
 
     def test_an_image_that_boots_no_more_says_which_check_failed(self) -> None:
         work = self.images()
-        # What the image boots into: with a valid container, only --boot can tell.
+        # The container is valid, so only --boot finds that the image hangs.
         self.hang(work)
         done = self.step("Verify", {"files": "hang.bin", "patch-dir": "."})
         self.assertEqual(done.status, 1, done.out)
@@ -244,7 +244,7 @@ class Install(ActionTest):
 
 
 class Files(unittest.TestCase):
-    """What refers to the repository, and to the archives of a release."""
+    """References to the repository and to a release's archives."""
 
     def test_the_documents_name_the_repository_of_the_manifest(self) -> None:
         repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
@@ -266,7 +266,7 @@ class Files(unittest.TestCase):
 
 
 class PreCommit(ActionTest):
-    """The hook, as pre-commit runs it."""
+    """The pre-commit hook."""
 
     def test_the_hook_passes_what_holds_and_stops_what_does_not(self) -> None:
         work = self.images()

@@ -1,4 +1,4 @@
-//! The command line, the workers, the verdict.
+//! Command line, worker threads and verdict of the campaign.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,9 @@ use crate::tally::Tally;
 use crate::watchdog::Watchdog;
 use crate::world::World;
 
-/// How many histories a bare `cargo test` runs.
+/// Number of histories in a plain `cargo test`.
 const FEW: u64 = 50;
-/// Failures that are shown in full.
+/// Number of failures to print in full.
 const SHOWN: usize = 5;
 
 struct Options {
@@ -27,11 +27,11 @@ struct Options {
     jobs: usize,
 }
 
-/// Runs the campaign that the command line asks for.
+/// Runs the campaign as the command line says.
 pub fn main() -> ExitCode {
     let options = match Options::parse(env::args().skip(1)) {
         Ok(Some(options)) => options,
-        // Cargo asks for other tests.
+        // Cargo wants other tests.
         Ok(None) => return ExitCode::SUCCESS,
         Err(what) => {
             eprintln!("campaign: {what}");
@@ -51,7 +51,7 @@ pub fn main() -> ExitCode {
 impl Options {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let cores = thread::available_parallelism().map_or(2, usize::from);
-        // Most of a process's time is its unit's, and sleeps.
+        // A process mostly sleeps while it waits for its unit.
         let mut options = Self { histories: FEW, seed: 1, only: None, jobs: cores * 3 };
         while let Some(word) = words.next() {
             let mut number = || {
@@ -63,7 +63,7 @@ impl Options {
                 "--seed" => options.seed = number()?,
                 "--only" => options.only = Some(number()?),
                 "--jobs" => options.jobs = usize::try_from(number()?.max(1)).unwrap_or(1),
-                // What cargo says to tests that have its own harness.
+                // Cargo passes these to tests with their own harness.
                 "--list" | "--ignored" => return Ok(None),
                 "--skip" | "--format" | "--test-threads" | "--color" => drop(words.next()),
                 flag if flag.starts_with('-') => {}
@@ -85,7 +85,7 @@ fn run(options: &Options) -> io::Result<bool> {
         env::var_os("ASMPATCH_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_asmpatch")), PathBuf::from);
     let binary =
         fs::canonicalize(&binary).map_err(|error| io::Error::other(format!("{}: {error}", binary.display())))?;
-    // In memory, where there is such a place: thousands of units of 512 KiB each.
+    // Prefer memory: there are thousands of units of 512 KiB each.
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
     let root = tempfile::Builder::new().prefix("asmpatch-campaign-").tempdir_in(place)?;

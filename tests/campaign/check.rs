@@ -1,4 +1,4 @@
-//! Holds what a process said against the unit's files, and the end against what was wanted.
+//! Compares a process's claims with the unit's files, and the final state with the requested one.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use crate::process::{End, Ended};
 use crate::told::Told;
 use crate::world::{self, SLOT, World};
 
-/// What a command is meant to do.
+/// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Flash,
@@ -22,7 +22,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// The verb of a printed line.
+    /// The verb of a printed command line.
     pub fn of(line: &str) -> Self {
         match line.split_whitespace().nth(1) {
             Some("flash") => Self::Flash,
@@ -32,12 +32,12 @@ impl Verb {
     }
 }
 
-/// A process and the unit's flash around it.
+/// A process, with the unit's flash before and after it.
 pub struct Around<'a> {
     pub verb: Verb,
-    /// Whether it is the history's first.
+    /// Whether it is the history's first process.
     pub is_first: bool,
-    /// Whether an earlier message printed it.
+    /// Whether an earlier message printed its command.
     pub is_printed: bool,
     pub trouble: &'a Trouble,
     pub before: &'a [u8],
@@ -46,7 +46,7 @@ pub struct Around<'a> {
     pub told: &'a Told,
 }
 
-/// Slots in which the unit may end.
+/// The slot contents with which a history may end.
 pub struct Goals {
     pub asked_for: Vec<Vec<u8>>,
     pub back: Vec<Vec<u8>>,
@@ -57,8 +57,8 @@ impl Goals {
         Self { asked_for: world.asked_for(history), back: world.ways_back(history) }
     }
 
-    /// Byte for byte. Behind an image of one part may stand what is not its own: the boot loader erases only what it
-    /// writes, so a longer image that was never finished leaves bytes there that nothing reads.
+    /// Compares byte for byte. Foreign bytes may follow an image of one part: the boot loader erases only what it
+    /// writes, so bytes of a longer, unfinished image remain there. Nothing reads them.
     fn holds(slots: &[Vec<u8>], flash: &[u8]) -> bool {
         slots.iter().any(|slot| {
             let end = end_of_image(slot);
@@ -66,19 +66,19 @@ impl Goals {
         })
     }
 
-    /// Whether this is what the command was asked for.
+    /// Whether the flash holds what the command was asked for.
     pub fn is_asked_for(&self, flash: &[u8]) -> bool {
         Self::holds(&self.asked_for, flash)
     }
 
-    /// Whether this is what there was before.
+    /// Whether the flash holds what it held before.
     pub fn is_back(&self, flash: &[u8]) -> bool {
         Self::holds(&self.back, flash)
     }
 }
 
-/// How far a slot is compared: to the end of an image of one part (header, body, trailer), which is open firmware; else
-/// all of it.
+/// Length of a slot to compare: to the end of an image of one part (header, body, trailer), as open firmware is,
+/// otherwise all of it.
 fn end_of_image(slot: &[u8]) -> usize {
     const HEADER_AT: usize = 0x100;
     const AROUND_BODY: usize = 4 + 6;
@@ -95,7 +95,7 @@ fn claim(holds: bool, what: impl FnOnce() -> String) -> Result<(), String> {
 }
 
 impl Around<'_> {
-    /// The exit status is in the contract, and everything that was said is true.
+    /// Checks that the exit status is in the contract and that all output is true.
     pub fn check(&self, world: &World, goals: &Goals, folder: &Path) -> Result<(), String> {
         self.status()?;
         claim(self.before[SLOT..] == self.after[SLOT..], || "the flash behind the first slot changed".into())?;
@@ -144,7 +144,7 @@ impl Around<'_> {
     fn claims(&self, world: &World, goals: &Goals, folder: &Path) -> Result<(), String> {
         let told = self.told;
         let is_unchanged = self.before == self.after;
-        // A process may be killed after its last word.
+        // A kill may arrive after the process's last output.
         if let (Some(ok), End::Status(status)) = (told.ok, self.ended.end) {
             claim(ok == (status == 0), || format!("\"ok\": {ok} with status {status}"))?;
         }
@@ -167,7 +167,7 @@ impl Around<'_> {
         }
         if let (Some((id, serial)), Some(blocks), Some(true)) = (&told.after, world::own_blocks(self.after), told.ok) {
             let has = (blocks[0].usb_id().to_string(), blocks[0].text(asmpatch::firmware::ConfigField::Serial));
-            // Open firmware has an identity of its own, and what ran before may run on.
+            // Open firmware has its own identity, and the former firmware may still run.
             let is_own = (id, serial) == (&has.0, &has.1) || (world.is_open(self.after) && id == "ADD1:0001");
             claim(is_own, || format!("came back as {id} {serial}, the flash has {has:?}"))?;
         }
@@ -179,16 +179,16 @@ impl Around<'_> {
         Ok(())
     }
 
-    /// Whether everything that it had to say could be read.
+    /// Whether all of the process's output was read.
     fn has_said_all(&self) -> bool {
         (self.ended.has_all_out || self.ended.has_all_err) && matches!(self.ended.end, End::Status(code) if code != 130)
     }
 
-    /// The state that a stopped run names is the one that the flash has.
+    /// Checks that the flash is in the state that a stopped run names.
     fn left(&self, left: Left, goals: &Goals) -> Result<(), String> {
         let is_new = goals.is_asked_for(self.after) || goals.is_back(self.after);
         let starts = world::image_in(self.after).is_some();
-        // A unit that gives no readback is known only once it is back.
+        // If a unit can't be read back, its state is known only after it returns.
         let was_read_back = world::image_in(self.before).is_some();
         let holds = match left {
             Left::Untouched => self.before == self.after,
@@ -204,7 +204,7 @@ impl Around<'_> {
     }
 }
 
-/// Every backup is whole and holds what the unit once held.
+/// Checks that every backup is complete and holds what the unit once held.
 pub fn backups(folder: &Path, seen: &BTreeSet<[u8; 32]>) -> Result<usize, String> {
     let found = world::backups_under(folder).map_err(|error| error.to_string())?;
     for path in &found {
@@ -216,13 +216,13 @@ pub fn backups(folder: &Path, seen: &BTreeSet<[u8; 32]>) -> Result<usize, String
     Ok(found.len())
 }
 
-/// No file is left that only a command under way should have.
+/// Checks that no temporary file is left.
 pub fn temporaries(folder: &Path) -> Result<(), String> {
     let found = world::temporaries_under(folder).map_err(|error| error.to_string())?;
     claim(found.is_empty(), || format!("left behind: {found:?}"))
 }
 
-/// The SSD behind the bridge has every byte that it had.
+/// Checks that the SSD behind the bridge is unchanged.
 pub fn ssd(unit: &Path) -> Result<(), String> {
     let bytes = fs::read(unit.join("ssd.bin")).map_err(|error| error.to_string())?;
     claim(bytes == world::ssd(), || "the SSD behind the bridge was written".into())

@@ -1,4 +1,4 @@
-//! Draws a history from the seed and its number, and from nothing else.
+//! Draws a history from nothing but the seed and its number.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,16 +9,16 @@ use crate::history::{
     Blow, Class, Config, Firmware, History, Job, Kind, Moment, Output, Signal, Start, Trouble, WireFault,
 };
 
-/// The bytes that a flash programs: two configuration blocks and the practice image.
+/// Bytes that a flash programs: two configuration blocks and the practice image.
 const PROGRAMMED: u64 = 2 * 128 + 98_016;
-/// What an image may be called.
+/// Possible file names of an image.
 const IMAGE_NAMES: [&[u8]; 7] =
     [b"patched.bin", b"patched.bin", b"fw patched.bin", b"fw'1.bin", b"fw;ls.bin", b"-fw.bin", b"fw\xFF\n.bin"];
 
 impl History {
-    /// The history of this number in the campaign of this seed.
+    /// Makes history `number` of the campaign with this seed.
     pub fn new(seed: u64, number: u64) -> Self {
-        // Neighbours must not resemble each other: the generator mixes its seed only as it goes on.
+        // Neighbours must not resemble each other, and the generator mixes its seed only after several draws.
         let mut rng =
             Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
         for _ in 0..4 {
@@ -53,7 +53,7 @@ impl History {
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,
             has_companion,
-            // Open firmware has no driver for an SSD.
+            // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
         }
@@ -104,7 +104,7 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
         10..12 if reads => (Start::Patched, Job::Bench { uas: false, path: "e4-255" }),
         12..14 if reads => (Start::Stock, Job::DryRun),
         14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Reset),
-        // There is nothing to do.
+        // The unit already holds the image.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
         0..46 => (Start::Stock, flash(Firmware::Patched, Own, true)),
         46..50 => (Start::Stock, flash(Firmware::Patched, Own, false)),
@@ -125,7 +125,7 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
     }
 }
 
-/// The time in which a slow unit is written, in microseconds: by commands, and through registers.
+/// Duration of a write on a slow unit, in microseconds: by commands, or through registers.
 const fn microseconds(is_open: bool) -> u64 {
     if is_open { 900_000 } else { 95_000 }
 }
@@ -218,7 +218,7 @@ fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
 }
 
 fn fault(rng: &mut Rng, kind: Kind, opcode: Option<u8>, job: Job, is_open: bool) -> WireFault {
-    // Every register is a request.
+    // Every register access is a request.
     let most = if is_open {
         30_000
     } else if opcode.is_some() {

@@ -1,14 +1,14 @@
-//! What a history is: the unit at the beginning, the commands, what goes wrong in them.
+//! A history: the unit at the beginning, the commands, and the faults that strike them.
 
 use std::ffi::OsStr;
 use std::fmt;
 
-/// What strikes: the classes that the campaign counts by.
+/// The classes of faults that the campaign counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// The unit loses its power once so many bytes are programmed.
+    /// The unit loses its power after this many programmed bytes.
     PowerLoss,
-    /// The unit leaves the bus, at a command or at a moment.
+    /// The unit leaves the bus, at a command or at a point in time.
     Unplug,
     /// A fault on the wire while the unit is written or read over Bulk-Only.
     BulkOnly(Kind),
@@ -18,11 +18,11 @@ pub enum Class {
     Kill,
     /// A signal, once.
     Once(Signal),
-    /// A signal, and once more.
+    /// A signal, twice.
     Twice(Signal),
-    /// Nobody reads the output any more.
+    /// The output's reader goes away.
     ClosedPipe,
-    /// The terminal is gone.
+    /// The terminal closes.
     LostTerminal,
     /// The disk under the output is full.
     FullOutput,
@@ -32,7 +32,7 @@ pub enum Class {
     TwoAtOnce,
 }
 
-/// A fault as bridge.toml names it.
+/// A wire fault, named as in bridge.toml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Stall,
@@ -45,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those that leave the unit on the bus.
+    /// The faults that leave the unit on the bus.
     pub const STAYING: [Self; 6] =
         [Self::Stall, Self::StallStatus, Self::ShortData, Self::BadTag, Self::PhaseError, Self::Timeout];
     pub const ALL: [Self; 7] = [
@@ -78,16 +78,16 @@ pub enum Start {
     Stock,
     /// The patched practice image under ADD1:0001.
     Patched,
-    /// Configuration blocks alone: the boot loader.
+    /// Only configuration blocks: the boot loader starts.
     NoImage,
-    /// Nothing: the boot loader.
+    /// Nothing: the boot loader starts.
     Erased,
-    /// The practice image's open sibling: it is read and written through registers.
+    /// The practice image's open sibling, which is read and written through registers.
     OpenFirmware,
 }
 
 impl Start {
-    /// Whether the unit's flash can be read, so that it gives a backup.
+    /// Whether the unit's flash can be read, and so backed up.
     pub const fn is_readable(self) -> bool {
         matches!(self, Self::Stock | Self::Patched | Self::OpenFirmware)
     }
@@ -96,20 +96,20 @@ impl Start {
 /// The image of a `flash`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Firmware {
-    /// The practice image as it is.
+    /// The unpatched practice image.
     Practice,
-    /// With the default patches, and a receipt beside it.
+    /// The practice image with the default patches, and a receipt beside it.
     Patched,
-    /// Its open sibling.
+    /// The practice image's open sibling.
     Open,
 }
 
-/// Where a `flash` takes configuration blocks that the unit can't give.
+/// Where `flash` gets configuration blocks that the unit can't give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Config {
-    /// Nowhere else.
+    /// Nowhere: it uses the unit's own.
     Own,
-    /// `--config-from`, from the backup that was made beforehand.
+    /// `--config-from` with the backup made beforehand.
     Earlier,
     /// `--serial`.
     Serial,
@@ -141,12 +141,12 @@ pub enum Job {
 }
 
 impl Job {
-    /// Whether it writes the unit.
+    /// Whether the command writes the unit.
     pub const fn writes(self) -> bool {
         matches!(self, Self::Flash { .. } | Self::Restore { .. })
     }
 
-    /// Whether it writes the unit and takes a backup first.
+    /// Whether the command writes the unit after a backup.
     pub const fn backs_up(self) -> bool {
         matches!(self, Self::Flash { backup: true, .. } | Self::Restore { backup: true })
     }
@@ -155,13 +155,13 @@ impl Job {
 /// When a signal is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// So many microseconds after the process was started.
+    /// This many microseconds after the start of the process.
     Micros(u64),
-    /// So many microseconds after so many lines of output.
+    /// After this many lines of output and then this many microseconds.
     Lines(usize, u64),
 }
 
-/// What a process is sent.
+/// A signal that strikes a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
     Kill(Moment),
@@ -171,14 +171,14 @@ pub enum Blow {
 /// Where a process's output goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
-    /// To the one who follows it.
+    /// To the campaign, which reads it.
     #[default]
     Read,
-    /// To a pipe that is closed after so many lines.
+    /// To a pipe that closes after this many lines.
     ClosedAfter(usize),
-    /// To a full disk: stdout alone, or stderr too.
+    /// To a full disk: stdout only, or stderr as well.
     Full { stderr_too: bool },
-    /// To a terminal, which is gone after so many microseconds.
+    /// To a terminal, which may close after this many microseconds.
     Terminal { lost_after_micros: Option<u64> },
 }
 
@@ -191,18 +191,18 @@ pub struct WireFault {
     pub times: u64,
 }
 
-/// Everything that goes wrong in one process.
+/// All faults in one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trouble {
     pub power_loss_after: Option<u64>,
     pub unplug_after_micros: Option<u64>,
     pub back_after_ms: Option<u64>,
     pub faults: Vec<WireFault>,
-    /// Whether the unit takes its time, so that moments fall into every step.
+    /// Whether the unit is slow, so that points in time fall into every step.
     pub is_slow: bool,
     pub blow: Option<Blow>,
     pub output: Output,
-    /// The longest file that can be written, in blocks of 512 bytes.
+    /// Maximum size of a file, in blocks of 512 bytes.
     pub file_limit: Option<u64>,
 }
 
@@ -212,33 +212,33 @@ pub struct History {
     pub class: Class,
     pub start: Start,
     pub job: Job,
-    /// Whether the commands print JSON, and the JSON is followed.
+    /// Whether the commands print JSON, which the campaign then follows.
     pub json: bool,
-    /// What goes wrong in the first command.
+    /// Faults of the first command.
     pub first: Trouble,
-    /// What goes wrong in the recovering commands, one after another; after them nothing does.
+    /// Faults of the recovering commands, in order. Further commands have none.
     pub during_recovery: Vec<Trouble>,
-    /// Whether the recovering commands are run at a terminal, and their question is answered there.
+    /// Whether the recovering commands run at a terminal that answers their question.
     pub answers_at_terminal: bool,
-    /// Whether to go back where that is offered.
+    /// Whether to choose the way back if a message offers it.
     pub goes_back: bool,
     /// The unit's folder and the image's name.
     pub unit_name: &'static str,
     pub image_name: &'static OsStr,
-    /// Where backups go, where that is said, and whether the environment says it.
+    /// The backup folder, if one is named, and whether the environment names it.
     pub backup_dir: Option<&'static str>,
     pub backup_dir_by_env: bool,
-    /// Whether the unit's CPU reset keeps the code that runs.
+    /// Whether the unit's CPU reset keeps the running code.
     pub keeps_code: bool,
-    /// Whether a second unit, with which nothing is wrong, is written at once with it.
+    /// Whether a second unit without faults is written at the same time.
     pub has_companion: bool,
-    /// Whether an SSD sits behind the bridge.
+    /// Whether an SSD is behind the bridge.
     pub has_ssd: bool,
     pub is_high_speed: bool,
 }
 
 impl History {
-    /// A recovering command in which nothing goes wrong.
+    /// The conditions of a recovering command without faults.
     pub fn calm(&self) -> Trouble {
         let is_at_terminal = self.answers_at_terminal && !self.json && self.job.writes();
         let output = if is_at_terminal { Output::Terminal { lost_after_micros: None } } else { Output::Read };
@@ -247,7 +247,7 @@ impl History {
 }
 
 impl Trouble {
-    /// Whether everything that goes wrong is that the process is asked to stop, once.
+    /// Whether the only fault is one signal that asks the process to stop.
     pub fn is_one_signal(&self) -> bool {
         let is_asked = matches!(
             (self.blow, self.output),
@@ -257,13 +257,13 @@ impl Trouble {
         is_asked && self.unit_is_well()
     }
 
-    /// Whether everything that goes wrong is where the output goes.
+    /// Whether the only fault is lost output.
     pub fn is_output_alone(&self) -> bool {
         let is_signal = matches!(self.output, Output::Terminal { lost_after_micros: Some(_) });
         self.blow.is_none() && !is_signal && self.unit_is_well()
     }
 
-    /// Whether everything that goes wrong is the unit's own.
+    /// Whether all faults are the unit's.
     pub fn is_of_the_unit(&self) -> bool {
         self.blow.is_none() && self.output == Output::Read && self.file_limit.is_none()
     }

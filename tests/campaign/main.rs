@@ -1,10 +1,10 @@
-//! Random histories against real processes: power loss, unplugging, faults on the wire, kill -9, signals, lost
-//! terminals, full disks, on virtual units. See docs/reliability.md.
+//! Runs random histories against real processes on virtual units: power loss, unplugging, wire faults, kill -9,
+//! signals, lost terminals, full disks. See docs/reliability.md.
 //!
 //!     cargo test --test campaign -- --histories 10000 --seed 1
 //!     cargo test --test campaign -- --seed 1 --only 4711
 //!
-//! `ASMPATCH_BIN` names another binary than the one that cargo built for the tests.
+//! `ASMPATCH_BIN` names a binary to use instead of cargo's test build.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
@@ -38,6 +38,6 @@ fn main() -> std::process::ExitCode {
     campaign::main()
 }
 
-// Signals, terminals and full disks as Linux has them.
+// Signals, terminals and full disks are those of Linux.
 #[cfg(not(target_os = "linux"))]
 fn main() {}

@@ -1,4 +1,4 @@
-//! Plays one history: the first command with its trouble, then only what was printed, or what docs/recovery.md says.
+//! Plays one history: the first command with its fault, then only printed commands or those of docs/recovery.md.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,36 +17,36 @@ use crate::told::Told;
 use crate::watchdog::Watchdog;
 use crate::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
 
-/// Commands without trouble after which the unit has to be where it was wanted.
+/// Number of commands without faults after which the unit must be in a requested state.
 const MOST_CALM: usize = 4;
-/// How often the first command is run again where the message says nothing else.
+/// How often to run the first command again if the message names no other.
 const MOST_AGAIN: usize = 2;
 
-/// What brought the unit where it is.
+/// What brought the unit into its final state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum By {
-    /// The first command, in spite of everything.
+    /// The first command, despite its fault.
     Itself,
-    /// The first command once more, as the message says.
+    /// The first command again, as the message says.
     Again,
-    /// The commands that were printed.
+    /// The printed commands.
     Printed,
     /// docs/recovery.md.
     Documented,
 }
 
-/// How it ended.
+/// The unit's final state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ending {
-    /// Flashed or restored as the first command was asked to.
+    /// Flashed or restored as requested.
     AsAsked,
-    /// Gone back to what it was.
+    /// As before.
     AsBefore,
-    /// Read alone.
+    /// Only read.
     Read,
 }
 
-/// A history that held.
+/// A history in which everything held.
 #[derive(Debug)]
 pub struct Tale {
     pub by: By,
@@ -55,12 +55,12 @@ pub struct Tale {
     pub backups: usize,
 }
 
-/// A history that did not.
+/// A history in which something did not hold.
 #[derive(Debug)]
 pub struct Broken {
-    /// What does not hold.
+    /// The broken claim.
     pub what: String,
-    /// Every process up to there.
+    /// All processes up to that point.
     pub processes: String,
 }
 
@@ -76,7 +76,7 @@ struct Player<'a> {
     processes: usize,
 }
 
-/// Whether a row of `list` shows more than the boot loader.
+/// Whether a row of `list` shows running firmware rather than the boot loader.
 fn runs_firmware(row: &Value) -> bool {
     row["state"] == "vendor" || row["state"] == "open-firmware"
 }
@@ -87,7 +87,7 @@ struct Next {
     by: By,
 }
 
-/// Plays a history in `folder`, which is there and empty.
+/// Plays a history in the empty folder `folder`.
 ///
 /// # Errors
 /// [`Broken`].
@@ -136,7 +136,7 @@ impl Player<'_> {
         self.end(by)
     }
 
-    /// What goes wrong with one unit is not the other's business.
+    /// Checks that one unit's faults don't affect the other unit.
     fn companion(&mut self) -> Result<(), String> {
         if !self.history.has_companion {
             return Ok(());
@@ -148,11 +148,11 @@ impl Player<'_> {
         if is_written { Ok(()) } else { Err("the second unit, with which nothing is wrong, is not written".into()) }
     }
 
-    /// Whether this is how the history's last command ends.
+    /// Whether the history's last command has ended as it should.
     fn is_over(&self, ended: &Ended, calm: usize) -> bool {
         match (self.history.job, ended.end) {
             (_, End::Status(0)) => true,
-            // An SSD is not written, whatever is tried.
+            // The bench never writes to an SSD.
             (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
             _ => false,
         }
@@ -203,7 +203,7 @@ impl Player<'_> {
         fs::read(self.unit().join("flash.bin")).map_err(|error| format!("flash.bin: {error}"))
     }
 
-    /// Runs a command with its trouble, and holds what it says against the unit.
+    /// Runs a command with its faults, and checks its claims against the unit.
     fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Told), String> {
         let before = self.flash()?;
         self.seen.insert(world::backup_digest(&before));
@@ -214,7 +214,7 @@ impl Player<'_> {
         let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
-        // A process that is killed, or whose output is lost, prints part of one.
+        // A process that is killed, or whose output is lost, may print an incomplete document.
         if let Ok(document) = serde_json::from_str(&ended.out) {
             schemas::check(&next.line.to_string_lossy().split(' ').skip(1).collect::<Vec<_>>(), &document)?;
         }
@@ -241,8 +241,8 @@ impl Player<'_> {
         Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
     }
 
-    /// The line with `--yes` where nobody sits at a terminal to say it, and `--json` where that is followed. Most log
-    /// everything: where the output is lost, so is the log, and nothing else.
+    /// The command line with `--yes` if no terminal can answer the question, and `--json` if the history uses it. Most
+    /// commands log everything: lost output then loses the log as well, and nothing else.
     fn answered(&self, next: &Next, trouble: &Trouble) -> OsString {
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
         let mut line = next.line.as_bytes().to_vec();
@@ -252,7 +252,7 @@ impl Player<'_> {
                 (false, true) => " --yes --json -vv",
                 (false, false) => " --yes",
             };
-            // After the subcommand: what follows may be operands alone.
+            // After the subcommand, because only operands may follow.
             let name = "asmpatch ".len();
             let at = line[name..].iter().position(|byte| *byte == b' ').map_or(line.len(), |len| name + len);
             line.splice(at..at, options.bytes());
@@ -260,7 +260,7 @@ impl Player<'_> {
         OsString::from_vec(line)
     }
 
-    /// What the unit is told for a process in which this goes wrong.
+    /// The unit's bridge.toml for a process with these faults.
     fn scenario(&self, trouble: &Trouble) -> String {
         let mut text = String::new();
         if self.history.has_ssd {
@@ -295,7 +295,7 @@ impl Player<'_> {
         text
     }
 
-    /// The line of a command of ours: its words, the options that every run of it gets, the unit, the operands.
+    /// A command line of our own: its words, the options of every run, the unit, the operands.
     fn line(&self, verb: &str, options: &[&OsStr], operands: &[&OsStr]) -> OsString {
         let mut device = OsString::from("virtual:");
         device.push(self.history.unit_name);
@@ -369,7 +369,7 @@ impl Player<'_> {
         Next { verb: if does_write { Verb::of(&line.to_string_lossy()) } else { Verb::Reads }, line, by: By::Again }
     }
 
-    /// What to do now; `None` where nothing is.
+    /// The next command, or `None` if nothing is left to do.
     fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
         if let Some(printed) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
             let row = self.list(format!("{printed} --json").into(), By::Printed)?;
@@ -387,7 +387,7 @@ impl Player<'_> {
         self.documented().map(Some)
     }
 
-    /// docs/recovery.md: see what state the unit is in, then what its table says for it.
+    /// Follows docs/recovery.md: looks up the unit's state in its table.
     fn documented(&mut self) -> Result<Next, String> {
         let row = self.look()?;
         let mut next = if runs_firmware(&row) {
@@ -415,7 +415,7 @@ impl Player<'_> {
         Ok(next)
     }
 
-    /// The unit with its power back and nothing wrong, as `asmpatch list` shows it.
+    /// Shows the unit with `asmpatch list`, with power and without faults.
     fn look(&mut self) -> Result<Value, String> {
         self.list(self.line("list", &["--json".as_ref()], &[]), By::Documented)
     }

@@ -1,4 +1,4 @@
-//! Runs one command as a user would, in a shell, and does to it what its trouble says.
+//! Runs one command in a shell, as a user would, and applies its faults.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -32,18 +32,18 @@ pub enum End {
 #[derive(Debug)]
 pub struct Ended {
     pub end: End,
-    /// What could be read of its stdout, or of its terminal.
+    /// The bytes read from its stdout or its terminal.
     pub out: String,
-    /// What could be read of its stderr.
+    /// The bytes read from its stderr.
     pub err: String,
-    /// The signals that it was sent.
+    /// Signals sent to it.
     pub sent: Vec<i32>,
-    /// Whether everything that it printed to stdout, and to stderr, was read.
+    /// Whether all of its stdout, and of its stderr, was read.
     pub has_all_out: bool,
     pub has_all_err: bool,
 }
 
-/// A word as a shell takes it, whatever its bytes.
+/// Quotes a word for a shell, whatever its bytes.
 pub fn quoted(word: &OsStr) -> OsString {
     let mut text = vec![b'\''];
     for byte in word.as_bytes() {
@@ -56,13 +56,13 @@ pub fn quoted(word: &OsStr) -> OsString {
     OsString::from_vec(text)
 }
 
-/// Where a command runs.
+/// Environment of a command.
 pub struct Place<'a> {
-    /// The current folder, with the command's home in it.
+    /// The current folder, which contains the command's home.
     pub folder: &'a Path,
-    /// The folder that the command itself is in.
+    /// The folder of the binary.
     pub bin: &'a Path,
-    /// What the environment says of backups.
+    /// Value of `ASMPATCH_BACKUP_DIR`.
     pub backup_dir: Option<&'a OsStr>,
 }
 
@@ -71,17 +71,17 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     let Place { folder, bin, backup_dir } = place;
     let mut script = OsString::new();
     if let Some(blocks) = trouble.file_limit {
-        // A signal would end the process; a full disk only fails the write.
+        // Ignore the signal, which would end the process. A full disk only fails the write.
         script.push(format!("trap '' XFSZ; ulimit -f {blocks}; "));
     }
     script.push("exec ");
     let has_terminal = matches!(trouble.output, Output::Terminal { .. });
     if has_terminal {
-        // A session of its own, so that the terminal's end is the process's hang-up.
+        // A session of its own, so that closing the terminal hangs up the process.
         script.push("setsid -c ");
     }
     script.push(line);
-    // Names that are no text are printed in $'...', which not every sh knows yet.
+    // Names that are not text are printed in $'...', which not every sh supports.
     let is_new_posix = script.as_bytes().windows(2).any(|pair| pair == b"$'");
     let mut command = Command::new(if is_new_posix { "bash" } else { "sh" });
     command.arg("-c").arg(script).current_dir(folder).env_clear();
@@ -92,7 +92,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     if let Some(dir) = backup_dir {
         command.env("ASMPATCH_BACKUP_DIR", dir);
     }
-    // Where qemu-user finds the libraries of another processor's programs.
+    // qemu-user looks there for libraries of another architecture.
     if let Some(prefix) = env::var_os("QEMU_LD_PREFIX") {
         command.env("QEMU_LD_PREFIX", prefix);
     }
@@ -134,7 +134,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
             let (master, slave) = terminal()?;
             command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
             child = command.spawn()?;
-            // With it goes this process's end of the terminal: what is left is the child's.
+            // Closes this process's copy of the terminal; only the child's remains.
             drop(command);
             let lost = lost_after_micros.map(|micros| Instant::now() + Duration::from_micros(micros));
             readers = vec![thread::spawn(move || sit_at(master, lost, &count))];
@@ -176,7 +176,7 @@ fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
     };
     let mut sent = Vec::new();
     let mut send = || {
-        // Nobody has waited for it: the number is still its own.
+        // Nobody has waited for the process, so its ID is still its own.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
             && kill_process(pid, first).is_ok()
         {
@@ -200,7 +200,7 @@ fn number(signal: Signal) -> rustix::process::Signal {
     }
 }
 
-/// Reads to the end, or closes after so many lines. Tells how many lines there are so far.
+/// Reads to the end, or closes after `close_after` lines. Sends the number of lines so far to `count`.
 fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after: Option<usize>) -> Vec<u8> {
     let (mut text, mut lines) = (Vec::new(), 0);
     let Some(mut from) = from else { return text };
@@ -218,7 +218,7 @@ fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after:
     text
 }
 
-/// A terminal: our end and the command's.
+/// Opens a terminal. Returns our end and the command's.
 fn terminal() -> io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
@@ -232,7 +232,7 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((master.into(), slave))
 }
 
-/// Reads the terminal, answers the question with yes, and closes it when it is lost.
+/// Reads the terminal, answers the question with yes, and closes the terminal when `lost` is reached.
 fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec<u8> {
     let mut text = Vec::new();
     let mut has_answered = false;
@@ -252,7 +252,7 @@ fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec
         }
         match master.read(&mut buffer) {
             Ok(len @ 1..) => text.extend_from_slice(&buffer[..len]),
-            // Nobody has the other end open any more.
+            // The other end is closed everywhere.
             Ok(0) | Err(_) => return text,
         }
         let _ = count.send(text.iter().filter(|byte| **byte == b'\n').count());

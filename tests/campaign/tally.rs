@@ -1,4 +1,4 @@
-//! The counts by class.
+//! Counts of histories by class.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ struct Counts {
 pub struct Tally(BTreeMap<Class, Counts>);
 
 impl Tally {
-    /// Counts a history; `tale` is what became of it, unless it is broken.
+    /// Counts a history. `tale` is its result, or `None` if it is broken.
     pub fn add(&mut self, history: &History, tale: Option<&Tale>) {
         let counts = self.0.entry(history.class).or_default();
         counts.histories += 1;

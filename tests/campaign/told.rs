@@ -1,34 +1,34 @@
-//! What a command's output says: in JSON where it is JSON, else in words.
+//! Parses a command's output, JSON or text, into its claims.
 
 use asmpatch::flash::left::Left;
 use serde_json::Value;
 
 use crate::process::Ended;
 
-/// What a command said, as far as it could be read.
+/// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Whether it said that it was done; `None` where it did not say.
+    /// Whether the command reported success; `None` if it reported neither.
     pub ok: Option<bool>,
-    /// Whether it said that something was written.
+    /// Whether it reported a change.
     pub changed: Option<bool>,
     /// The error's code.
     pub code: Option<String>,
-    /// The unit's state after a run that stopped.
+    /// The reported state of the unit after a stopped run.
     pub left: Option<Left>,
-    /// What to run, in the order in which it is offered.
+    /// The commands that it printed, in order.
     pub commands: Vec<String>,
-    /// Every SHA-256 that it names.
+    /// Every SHA-256 in the output.
     pub digests: Vec<String>,
-    /// The folder of the backup that it took.
+    /// Folder of the backup that it made.
     pub backup: Option<String>,
-    /// The version that the unit runs now.
+    /// The reported version of the running firmware.
     pub version: Option<String>,
-    /// The identity that it came back with, and the serial number.
+    /// The identity and serial number with which the unit returned.
     pub after: Option<(String, String)>,
 }
 
-/// Every state that a stopped run names.
+/// Every state that a stopped run can report.
 const STATES: [Left; 8] = [
     Left::Untouched,
     Left::Incomplete,
@@ -41,7 +41,7 @@ const STATES: [Left; 8] = [
 ];
 
 impl Told {
-    /// Reads it, as far as it is about this unit.
+    /// Parses the output, as far as it is about this unit.
     pub fn by(ended: &Ended, device: &str) -> Self {
         let mut told = match serde_json::from_str::<Value>(&ended.out) {
             Ok(document) => Self::in_json(&document, device),
@@ -54,7 +54,7 @@ impl Told {
     }
 
     fn in_json(document: &Value, device: &str) -> Self {
-        // A list of units, an object with such a list, or one object.
+        // The document is a list of units, an object with such a list, or one object.
         let units = document.as_array().or_else(|| document["units"].as_array());
         let unit = units.and_then(|units| units.iter().find(|unit| unit["device"] == device)).unwrap_or(document);
         let error = &unit["error"];
@@ -74,10 +74,10 @@ impl Told {
     }
 
     fn in_words(text: &str) -> Self {
-        // Help is wrapped to the terminal's width.
+        // Help text wraps at the terminal's width.
         let dense = |text: &str| text.split_whitespace().collect::<String>();
         let all = dense(text);
-        // A line that was cut off is no command.
+        // An incomplete line is not a command.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let lines = || whole.lines().map(str::trim);
         Self {
@@ -89,7 +89,7 @@ impl Told {
     }
 }
 
-/// A terminal's text without what moves its cursor.
+/// A terminal's text without escape sequences.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text.chars();

@@ -1,4 +1,4 @@
-//! Ends processes that hang, so that the campaign ends.
+//! Kills processes that hang, so that the campaign ends.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// No command of the campaign takes a tenth of this.
+/// Ten times longer than any command of the campaign takes.
 const LONGEST: Duration = Duration::from_secs(60);
 
 type Watched = Arc<Mutex<HashMap<u32, (Instant, bool)>>>;
 
-/// Watches processes.
+/// A thread that watches processes.
 #[derive(Clone)]
 pub struct Watchdog(Watched);
 
-/// A process that is watched until this is dropped.
+/// A watched process. Dropping the guard ends the watch.
 pub struct Guard(Watched, u32);
 
 impl Watchdog {
-    /// Starts watching.
+    /// Starts the watchdog.
     pub fn start() -> Self {
         let watched = Watched::default();
         let watches = Arc::clone(&watched);
@@ -40,7 +40,7 @@ impl Watchdog {
         Self(watched)
     }
 
-    /// Watches this process.
+    /// Watches the process with this ID.
     pub fn watch(&self, id: u32) -> Guard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, (Instant::now(), false));
         Guard(Arc::clone(&self.0), id)
@@ -48,7 +48,7 @@ impl Watchdog {
 }
 
 impl Guard {
-    /// Whether it had to be ended.
+    /// Whether the watchdog killed the process.
     pub fn has_bitten(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&self.1).is_some_and(|(_, bitten)| *bitten)
     }

@@ -1,4 +1,4 @@
-//! What every history starts from, and the flash contents in which one may end.
+//! The initial state of every history, and the flash contents with which it may end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,17 +19,17 @@ use crate::history::{Config, Firmware, History, Job, Start};
 pub const SLOT: usize = 0x2_0000;
 /// The serial number of every unit.
 pub const SERIAL: &str = "DOCK0007";
-/// The serial number that docs/recovery.md gives a unit without a backup.
+/// The serial number in the example of docs/recovery.md for a unit without a backup.
 pub const DOCUMENTED_SERIAL: &str = "MYDOCK01";
-/// The backup of the stock unit that was made beforehand.
+/// Folder of the stock unit's backup, made beforehand.
 pub const EARLIER: &str = "earlier";
-/// The folder of the second unit, where there is one.
+/// Folder of the second unit, if any.
 pub const COMPANION: &str = "companion";
 
 /// Both configuration blocks.
 pub type Blocks = [ConfigBlock; 2];
 
-/// Flash contents and files, made once.
+/// Flash contents and files that all histories share.
 pub struct World {
     practice: Image,
     open: Image,
@@ -40,7 +40,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes everything in `folder`.
+    /// Makes all of it in `folder`.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let practice = practice::image();
         let library = Library::embedded().map_err(io::Error::other)?;
@@ -52,7 +52,7 @@ impl World {
         let mut unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
         let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), flash.len()).unwrap_or_default().to_vec();
-        // The second slot is nobody's business: what is in it must stay.
+        // Nothing may touch the second slot, so fill it.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
             *cell = (at >> 8) as u8 ^ at as u8;
         }
@@ -62,7 +62,7 @@ impl World {
         Ok(world)
     }
 
-    /// The flash of a unit at the beginning.
+    /// A unit's initial flash.
     pub fn flash(&self, start: Start) -> Vec<u8> {
         let mut flash = self.stock.clone();
         match start {
@@ -116,21 +116,21 @@ impl World {
         Ok(())
     }
 
-    /// The flash of the second unit at the beginning: stock, under a serial number of its own.
+    /// The second unit's initial flash: stock, under its own serial number.
     pub fn companion(&self) -> Vec<u8> {
         let mut flash = self.stock.clone();
         flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(), &self.practice));
         flash
     }
 
-    /// The slot that a `flash` makes on the second unit.
+    /// The second unit's slot after a `flash`.
     pub fn companion_asked_for(&self) -> Vec<u8> {
         slot(&self.edited(self.companion_blocks(), Firmware::Patched), &self.patched.image)
     }
 
     fn companion_blocks(&self) -> Blocks {
         let mut blocks = self.stock_blocks();
-        // Eight characters fit.
+        // Eight characters fit the field.
         let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
         blocks
     }
@@ -154,13 +154,13 @@ impl World {
 
     fn edited(&self, mut blocks: Blocks, firmware: Firmware) -> Blocks {
         if firmware == Firmware::Patched {
-            // The library's own patches fit their fields.
+            // The built-in patches fit their fields.
             let _ = self.patched.receipt.config.apply(&mut blocks[0]);
         }
         blocks
     }
 
-    /// The slots that the history's command makes where it succeeds.
+    /// The slots that the history's command makes if it succeeds.
     pub fn asked_for(&self, history: &History) -> Vec<Vec<u8>> {
         match history.job {
             Job::Flash { firmware, config, backup } => {
@@ -171,7 +171,7 @@ impl World {
                 if config == Config::Earlier {
                     bases.push(self.stock_blocks());
                 }
-                // Without a backup the unit's own blocks can be lost: then the known ones serve.
+                // Without a backup the unit's own blocks can be lost; the known blocks then replace them.
                 if !backup && config != Config::Earlier {
                     for serial in [None, Some(SERIAL), Some(DOCUMENTED_SERIAL)] {
                         let mut blocks = known_blocks();
@@ -191,7 +191,7 @@ impl World {
         }
     }
 
-    /// The slots to which the history's unit can go back.
+    /// The slots to which the history's unit can return.
     pub fn ways_back(&self, history: &History) -> Vec<Vec<u8>> {
         let mut slots = Vec::new();
         if history.start.is_readable() {
@@ -204,7 +204,7 @@ impl World {
     }
 }
 
-/// The bytes of the SSD: a write that strays is seen.
+/// Content of the SSD, in which a stray write shows.
 pub fn ssd() -> Vec<u8> {
     (0..64 * 1024u32).map(|at| (at % 251) as u8).collect()
 }
@@ -222,14 +222,14 @@ fn slot(blocks: &Blocks, image: &Image) -> Vec<u8> {
     slot
 }
 
-/// The configuration blocks in a flash, where both hold.
+/// The configuration blocks in a flash, if both are valid.
 pub fn own_blocks(flash: &[u8]) -> Option<Blocks> {
     let zero = ConfigBlock::parse(BlockIndex::Zero, flash.get(..0x80)?).ok()?;
     let one = ConfigBlock::parse(BlockIndex::One, flash.get(0x80..0x100)?).ok()?;
     Some([zero, one])
 }
 
-/// The image in a flash, where its container holds: what the chip starts.
+/// The image in a flash that the chip would start, if its container is valid.
 pub fn image_in(flash: &[u8]) -> Option<Image> {
     let parts = Part::ALL.map(|part| {
         let at = part.flash_address().0 as usize;
@@ -238,7 +238,7 @@ pub fn image_in(flash: &[u8]) -> Option<Image> {
     Image::parse(&asmpatch::flash::backup::firmware_file(&parts)).ok()
 }
 
-/// What a backup of this flash holds.
+/// The backup that this flash gives.
 pub fn backup_of(flash: &[u8]) -> Backup {
     let block = |at: usize| <[u8; 128]>::try_from(&flash[at..at + 128]).unwrap_or([0; 128]);
     Backup {
@@ -259,12 +259,12 @@ pub fn backup_of(flash: &[u8]) -> Backup {
     }
 }
 
-/// The digest of everything that a backup of this flash holds.
+/// Digest of the content of this flash's backup.
 pub fn backup_digest(flash: &[u8]) -> [u8; 32] {
     backup_of(flash).content_digest()
 }
 
-/// Every backup under a folder, by the manifest in it.
+/// All backups under a folder, found by their manifests.
 pub fn backups_under(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     visit(folder, &mut |path| {
@@ -278,7 +278,7 @@ pub fn backups_under(folder: &Path) -> io::Result<BTreeSet<PathBuf>> {
     Ok(found)
 }
 
-/// Every file and folder under a folder that only a command under way should have.
+/// All temporary files and folders under a folder.
 pub fn temporaries_under(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     visit(folder, &mut |path| {
@@ -289,7 +289,7 @@ pub fn temporaries_under(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// By its name: what asmpatch and its libraries call a file that is not finished.
+/// Whether asmpatch or its libraries give this name to an unfinished file.
 fn is_temporary(path: &Path) -> bool {
     path.file_name().is_some_and(|name| {
         let name = name.to_string_lossy();

@@ -1,4 +1,4 @@
-//! A drive behind a unit, and what must hold of it whatever firmware drives it.
+//! A unit with a drive, and checks that hold for every firmware that drives it.
 
 use asmpatch::chip::{
     COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, InReply, OutReply, Outcome,
@@ -9,7 +9,7 @@ use asmpatch::mcu::MemoryFlash;
 
 use super::powered_on;
 
-/// A unit with a switch's port behind the root port, as 240417 expects it, and a drive on bus 2.
+/// Makes a unit with a drive on bus 2, behind a switch's port, where 240417 expects it.
 pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver<MemoryFlash> {
     let mut unit = powered_on(image, speed);
     let port = DeviceSpec { at: "0".to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
@@ -26,12 +26,12 @@ pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver<Memor
     unit
 }
 
-/// A drive that is well.
+/// A drive without defects.
 pub fn good(blocks: u64) -> DriveSpec {
     DriveSpec { blocks, ..DriveSpec::default() }
 }
 
-/// Bytes that no other seed makes.
+/// Bytes that differ for each seed.
 pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(2_654_435_761) | 1;
     std::iter::repeat_with(|| {
@@ -44,7 +44,7 @@ pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
     .collect()
 }
 
-/// READ or WRITE, of ten or sixteen bytes.
+/// CDB of READ or WRITE (10) or (16).
 pub fn transfer(opcode: u8, lba: u64, blocks: u32) -> Vec<u8> {
     let mut cdb = vec![opcode];
     match opcode {
@@ -100,7 +100,7 @@ pub fn round_trips_over_uas(unit: &mut Driver<MemoryFlash>) {
     }
 }
 
-/// A command that a host has sent over UAS.
+/// A command over UAS, and its progress.
 struct InFlight {
     tag: u16,
     lba: u64,
@@ -110,7 +110,8 @@ struct InFlight {
     blocks: u32,
 }
 
-/// Sends `commands` over UAS, at most `most` at once, and moves whatever can be moved. Returns what the reads brought.
+/// Sends `commands` over UAS, at most `most` at once, and moves data in any order. Returns them with the data that the
+/// reads returned.
 fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: usize) -> Vec<InFlight> {
     let packet_len = if unit.chip.speed() == Speed::Super { 1024 } else { 512 };
     let (mut waiting, mut under_way, mut done) =
@@ -159,7 +160,7 @@ fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: us
     done
 }
 
-/// Up to 30 commands at once, on a drive of 2^21 blocks.
+/// Runs up to 30 commands at once on a drive of 2^21 blocks and checks that their data don't mix.
 pub fn keeps_commands_apart(unit: &mut Driver<MemoryFlash>) {
     for most in [1, 2, 4, 30] {
         for seed in 0..4 {
@@ -175,7 +176,7 @@ pub fn keeps_commands_apart(unit: &mut Driver<MemoryFlash>) {
                 let index = u32::from(read.tag) - 1;
                 assert!(read.came == pattern(read.blocks as usize * 512, index ^ seed << 8), "{most} {index}");
             }
-            // Writes and reads of what lies elsewhere, mixed.
+            // Mixed writes and reads of different blocks.
             let mixed = (0..30).map(|index| {
                 let read = command(index, false);
                 if index % 2 == 0 { read } else { InFlight { lba: read.lba + 100_000, ..command(index, true) } }

@@ -1,4 +1,4 @@
-//! Images on a chip, for the tests that need the vendor's or the open one.
+//! Images on the chip model, for tests that need the vendor's or the open one.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
@@ -7,7 +7,7 @@ pub mod drive;
 pub use asmpatch::chip::boot::powered_on;
 use asmpatch::firmware::{BodyOffset, Image};
 
-/// The file that an environment variable names.
+/// Reads the file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -18,7 +18,7 @@ pub fn vendor() -> Image {
     Image::parse(&file("ASMPATCH_VENDOR_IMAGE")).unwrap()
 }
 
-/// The vendor's image with the status patch: a write is answered at once.
+/// The vendor's image with the status patch, which answers a write at once.
 pub fn patched() -> Image {
     let mut image = vendor();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
@@ -30,7 +30,7 @@ pub fn open() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_IMAGE")).unwrap()
 }
 
-/// A CDB of 16 bytes with an LBA and a length in sectors, as READ(16) has it.
+/// A CDB of 16 bytes with an LBA and a length in sectors, laid out as READ(16).
 pub fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
     let mut cdb = [0; 16];
     cdb[0] = opcode;

@@ -1,4 +1,4 @@
-//! A unit from reset that is sent commands packet by packet, over either transport.
+//! A unit from reset that gets commands packet by packet, over either transport.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
@@ -39,15 +39,15 @@ pub fn pattern(at: usize) -> u8 {
     ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
 }
 
-/// What a new unit has in its SRAM, from this offset on.
+/// Content of a new unit's SRAM, from this offset on.
 pub fn sram(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(pattern).collect()
 }
 
-/// What a host does with a unit, and its name.
+/// A host's action on a unit, with its name.
 pub type Way = (&'static str, fn(&mut Unit));
 
-/// What a host can do about a unit whose answer it has given up.
+/// The ways to recover a unit after the host has given up a command.
 pub const RECOVERIES: [Way; 3] = [
     ("a Bulk-Only reset", |unit| {
         unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
@@ -97,7 +97,8 @@ impl Unit {
         self.attempt(cdb, host_len).unwrap()
     }
 
-    /// Sends a command of which the host expects `host_len` bytes: it brings the SRAM's first `came`, and leaves a residue.
+    /// Sends a command for which the host expects `host_len` bytes. Checks that the answer is the SRAM's first `came`
+    /// bytes, good status and this residue.
     pub fn leaves(&mut self, cdb: &[u8], host_len: usize, came: usize, residue: u32) {
         let reply = self.command(cdb, host_len);
         let expected = Reply { data: sram(0, came), good: true, residue };
@@ -105,7 +106,7 @@ impl Unit {
         assert!(reply == expected, "{speed:?}: {host_len} for {cdb:02x?}: {} {}", reply.data.len(), reply.residue);
     }
 
-    /// Sends a command whose answer the host expects to have `host_len` bytes, and takes so many packets of it.
+    /// Sends a command for which the host expects `host_len` bytes, and takes only `packets` packets of the answer.
     pub fn begin(&mut self, cdb: &[u8], host_len: u32, packets: usize) -> Vec<u8> {
         let stream = match self.wire {
             Wire::BulkOnly => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the files in download.in: a tiny image of our own, and archives and programs around it, sound and unsound."""
+"""Makes the files in download.in: a tiny image of our own, and valid and broken archives and programs around it."""
 
 import hashlib
 import io
@@ -28,14 +28,14 @@ def zip_of(*files):
 
 
 def encrypted(archive):
-    """Sets the flag in the local and the central header."""
+    """Sets the encryption flag in the local and the central header."""
     archive[6] |= 1
     archive[archive.index(b"PK\x01\x02") + 8] |= 1
     return archive
 
 
 def program(resources):
-    """A PE32 file with one section, .rsrc."""
+    """Makes a PE32 file with one section, .rsrc."""
     optional = bytearray(224)
     optional[0:2] = struct.pack("<H", 0x10B)
     optional[36:40] = struct.pack("<I", 0x200)

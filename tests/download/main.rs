@@ -1,4 +1,4 @@
-//! Fetching over HTTP from servers that behave, and from servers that do not.
+//! Downloads over HTTP, from servers that behave and from servers that don't.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -29,7 +29,7 @@ use asmpatch::interrupt::Interrupt;
 
 use server::{Server, send, send_file};
 
-/// An image that does not compress, so that a transfer of it takes many reads.
+/// An incompressible image, so that its transfer takes many reads.
 fn image() -> Vec<u8> {
     let mut state = 1u32;
     let body = (0..0x1_4000).map(|_| {
@@ -47,7 +47,7 @@ fn zip_of(name: &str, bytes: &[u8]) -> Vec<u8> {
     zip.finish().unwrap().into_inner()
 }
 
-/// A manifest of [`image`] with these mirrors, each with the member `fw/image.bin`.
+/// A manifest of [`image`] with these mirrors, all with the member `fw/image.bin`.
 fn manifest(urls: &[String]) -> String {
     let bytes = image();
     let mut text = format!(
@@ -90,7 +90,7 @@ fn fetch(cache: &Path, urls: &[String]) -> Result<Acquired, FetchError> {
     fetch_with(cache, urls, None, &limits(), &mut (), Interrupt::never())
 }
 
-/// Fetches from one address, without a mirror list around it.
+/// Downloads from one address without a manifest.
 fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, FetchError> {
     let source = Source::Url(url.to_owned());
     fetch_with(cache, &[], Some(&source), limits, &mut (), Interrupt::never())
@@ -296,7 +296,7 @@ fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
         let length = 60_000_000 - start;
         send(stream, &format!("{status}\r\n{range}\r\nETag: \"v1\"\r\nContent-Length: {length}"), b"x");
     });
-    // Each attempt brings a byte, so that neither silence nor the number of attempts ends it.
+    // Each attempt yields a byte, so neither silence nor the number of attempts ends the download.
     let limits = Limits { deadline: Duration::from_millis(400), retries: u32::MAX, ..limits() };
     let urls = [server.url("/one"), server.url("/two")];
     let error = http_error(fetch_with(cache.path(), &urls, None, &limits, &mut (), Interrupt::never()));

@@ -1,4 +1,4 @@
-//! The same, as a user sees it: the program's exit statuses and what it leaves behind.
+//! Downloads as a user sees them: exit statuses, and the files left behind.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::{image, manifest, zip_of};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
 
-/// A folder with `manifests/test.toml` for these mirrors.
+/// A folder with `manifests/test.toml`, which names these mirrors.
 fn workspace(urls: &[String]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("manifests")).unwrap();
@@ -104,7 +104,7 @@ fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_sh
     assert!(stderr(&output).contains("HTTP_PROXY") && !stderr(&output).contains("secret"), "{}", stderr(&output));
 }
 
-// Limits and signals as Unix has them.
+// Unix only: limits and signals.
 #[cfg(unix)]
 mod unix {
     use std::process::Stdio;
@@ -122,8 +122,8 @@ mod unix {
             send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes);
         });
         let folder = workspace(&[]);
-        // A limit on the size of files stands in for a full disk: the write fails half-way in the same place. The signal
-        // that comes with it has to be ignored, as it is by default for a full disk, which sends none.
+        // A limit on file size stands in for a full disk: the write fails in the same place. A full disk sends no
+        // signal, so ignore the one that the limit sends.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
         arguments(&mut command, folder.path());

@@ -1,4 +1,4 @@
-//! Transfers that were cut, taken up again with Range and If-Range.
+//! Interrupted transfers that resume with Range and If-Range.
 
 use super::*;
 
@@ -73,7 +73,7 @@ fn a_file_that_changed_on_the_server_is_started_over() {
         if request.number == 0 {
             send(stream, &format!("200 OK\r\nETag: \"old\"\r\nContent-Length: {}", bytes.len()), &[7; 30_000]);
         } else {
-            // What RFC 9110 has a server do when If-Range no longer matches.
+            // RFC 9110: what a server sends if If-Range no longer matches.
             send(stream, &format!("200 OK\r\nETag: \"new\"\r\nContent-Length: {}", bytes.len()), &bytes);
         }
     });

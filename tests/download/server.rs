@@ -1,4 +1,4 @@
-//! An HTTP server on 127.0.0.1 that misbehaves as told.
+//! An HTTP server on 127.0.0.1 that misbehaves on demand.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// One request, as far as the tests look at it.
+/// The parts of a request that tests look at.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub path: String,
     headers: Vec<(String, String)>,
-    /// Its number on this server, from 0.
+    /// Number of the request on this server, from 0.
     pub number: usize,
 }
 
@@ -20,7 +20,7 @@ impl Request {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The first byte that a Range header asks for.
+    /// First byte that a Range header requests.
     pub fn range_start(&self) -> Option<usize> {
         self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
     }
@@ -33,7 +33,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Answers each connection's one request with `answer`, then closes it.
+    /// Starts a server that answers one request per connection with `answer`, then closes the connection.
     pub fn start(answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -72,12 +72,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the accept.
+        // Wakes the accept call.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Reads one request's head; `None` where the client hangs up.
+/// Reads one request's head. Returns `None` if the client hangs up.
 pub fn read_request(stream: &TcpStream) -> Option<Request> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next()?.ok()?;
@@ -90,7 +90,7 @@ pub fn read_request(stream: &TcpStream) -> Option<Request> {
     Some(Request { path, headers, number: 0 })
 }
 
-/// Sends a head and a body. A client that has gone away is its own affair.
+/// Sends a head and a body. Ignores a client that has gone away.
 pub fn send(stream: &mut TcpStream, head: &str, body: &[u8]) {
     let _ = write!(stream, "HTTP/1.1 {head}\r\nConnection: close\r\n\r\n");
     let _ = stream.write_all(body);

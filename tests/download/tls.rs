@@ -1,4 +1,4 @@
-//! Servers whose TLS is none, or nobody's.
+//! Servers without TLS, or with a self-signed certificate.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! E4 stock and extended, side by side on the emulated CPU: the same proofs for every image that the patch is for.
+//! Stock and extended E4 side by side on the emulated CPU: the same proofs for every image that the patch supports.
 
 #[path = "../machine/mod.rs"]
 pub mod machine;
@@ -15,14 +15,14 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unit::{After, E4, Unit};
 
-/// What the handler writes in XDATA besides the data buffer, on its way to "data in".
+/// XDATA that the handler writes besides the data buffer, until "data in".
 const IN_WRITES: [u16; 5] = [0x0215, 0x9007, 0x9008, 0xCC38, 0xCC3A];
-/// The firmware's own variables for a reply in packets: what 0x425F writes, and where E4 keeps its place.
+/// The firmware's variables for a reply in packets: those that 0x425F writes, and where E4 keeps its position.
 const REPLY_WRITES: [u16; 7] = [0x0A8E, 0x0AF9, 0x0AFA, 0x0AFB, 0x0AFC, 0x0AFD, 0x0AFE];
-/// IDATA that the extension declares as scratch: R0 to R7 and E4's own five bytes.
+/// IDATA that the extension declares as scratch: R0 to R7 and the five bytes that E4 uses.
 const SCRATCH: [std::ops::RangeInclusive<usize>; 2] = [0x00..=0x07, 0x3B..=0x3F];
 
-/// Each region's first and last addresses, and those around the data buffer, which a source may overlap.
+/// The first and last address of each region, and addresses around the data buffer, which a source may overlap.
 const EDGES: [u16; 32] = [
     0x0000, 0x5FFF, 0x6000, 0x6FFF, 0x7000, 0x8000, 0x8001, 0x8FFF, 0x9000, 0x9006, 0x9007, 0x93FF, 0x9400, 0x9DFF,
     0x9E00, 0x9FFF, 0xA000, 0xB1FF, 0xB200, 0xB4FF, 0xB500, 0xBFFF, 0xC000, 0xCFFF, 0xD000, 0xEFFF, 0xF000, 0xFF00,
@@ -33,7 +33,7 @@ fn edges() -> impl Iterator<Item = u16> {
     EDGES.into_iter().chain(0x7FF0..=0x7FFF)
 }
 
-/// Both firmwares of one image.
+/// Stock and extended firmware of one image.
 pub struct Pair {
     stock: Unit,
     extended: Unit,
@@ -62,7 +62,7 @@ impl Pair {
         assert!(extended.outcome.stack_high_water <= stock.outcome.stack_high_water, "{command:?}: the stack");
     }
 
-    /// Every length of one byte, in both modes, at each region's edges.
+    /// Checks every one-byte length in both modes at each region's edges.
     pub fn every_short_length_is_as_before(&mut self) {
         for len in 0..=255 {
             for mode in [0x50, 0x51] {
@@ -73,7 +73,7 @@ impl Pair {
         }
     }
 
-    /// The same over both transports.
+    /// Checks each region's edges over both transports.
     pub fn the_regions_edges_are_as_before(&mut self) {
         for addr in edges() {
             for len in [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 127, 128, 200, 248, 254, 255] {
@@ -93,7 +93,7 @@ impl Pair {
         }
     }
 
-    /// Lengths at each region's edges at both speeds, and every length at one address.
+    /// Checks lengths at each region's edges at both speeds, and every length at one address.
     pub fn long_reads_give_the_right_bytes(&mut self) {
         let lens = [256, 257, 263, 264, 511, 512, 513, 1000, 1024, 1025, 2047, 2048, 2049, 4087, 4088, 4095, 4096];
         let addrs = [
@@ -122,7 +122,7 @@ impl Pair {
         let expected = self.extended.byte_by_byte(command);
         let data = sent.packets.concat();
         assert_eq!(data.len(), expected.len(), "{command:?}");
-        // The model has no variables of the firmware's.
+        // The model doesn't have the firmware's variables.
         let variable = |i: usize| (0x0A8E..=0x0AFE).contains(&command.addr.wrapping_add(i as u16));
         let wrong = (0..data.len()).find(|i| data[*i] != expected[*i] && !variable(*i));
         assert_eq!(wrong, None, "{command:?}: the data");
@@ -154,7 +154,7 @@ impl Pair {
         }
     }
 
-    /// A host that expects nothing gets the phase error that it gets for a short read, and no byte is read for it.
+    /// Checks that a host that expects no data gets the phase error of a short read, and that no byte is read.
     pub fn a_long_read_for_a_host_that_expects_no_data_reads_none(&mut self) {
         let unit = &mut self.extended;
         unit.host_length = Some(0);
@@ -169,7 +169,7 @@ impl Pair {
         for uas in [false, true] {
             let reference = self.stock.run(E4 { len: 1, mode: 0x52, addr: 0x3000, uas });
             let edges = [0x1001, 0x10FF, 0x1100, 0x1FFF, 0x2000, 0x8000, 0xF000, 0xFF00, 0xFFFF];
-            // A prime step meets every value of both CDB bytes.
+            // With a prime step, both CDB bytes take every value.
             for len in edges.into_iter().chain((0x1002..=0xFFFF).step_by(31)) {
                 for mode in [0x50, 0x51] {
                     let after = self.extended.run(E4 { len, mode, addr: 0x9000, uas });
@@ -204,7 +204,7 @@ impl Pair {
             .run(&cdbs, |(mut cdb, mode, uas, len_high)| {
                 (cdb[0], cdb[2], cdb[5]) = (0xE4, mode, len_high);
                 let mut unit = extended.borrow_mut();
-                // `run_cdb` fails where the budget does not suffice.
+                // `run_cdb` fails if the budget doesn't suffice.
                 let after = unit.run_cdb(&cdb, uas);
                 prop_assert!(after.writes.iter().all(|write| declared.contains(&write.0)));
                 let len = usize::from(u16::from_be_bytes([cdb[5], cdb[1]]));
@@ -227,7 +227,7 @@ impl Pair {
                     (0..=usize::from(STACK_START)).filter(|at| !SCRATCH.iter().any(|scratch| scratch.contains(at)))
                 {
                     let filled = (at as u8).wrapping_mul(0x35) ^ 0xC3;
-                    // The lengths where it reads; what the vendor's sense routine writes where it refuses.
+                    // A read leaves the lengths; a refusal leaves what the vendor's sense routine writes.
                     let named = if read {
                         (0x09..=0x0C).contains(&at)
                             || (0x6B..=0x6E).contains(&at)
@@ -242,8 +242,8 @@ impl Pair {
             .unwrap();
     }
 
-    /// Instructions of E4's handler with these lengths in mode 0x50: stock's (`None` past a byte of length), and
-    /// extended.
+    /// Counts the instructions of E4's handler for these lengths in mode 0x50: stock's (`None` above 255) and the
+    /// extension's.
     pub fn instructions(&mut self, lens: &[u16]) -> Vec<(u16, Option<u64>, u64)> {
         let mut count = |unit: fn(&mut Self) -> &mut Unit, len| {
             unit(self).run(E4 { len, mode: 0x50, addr: 0x3000, uas: true }).outcome.instructions
@@ -259,7 +259,7 @@ impl Pair {
             .collect()
     }
 
-    /// Everything in the declared scratch, stock's own E4 overwrites: nobody can expect it kept across an E4.
+    /// Checks that stock's own E4 overwrites all of the declared scratch, so that no caller can rely on it.
     #[allow(dead_code, reason = "a claim about the vendor's handler alone")]
     pub fn stock_overwrites_the_scratch_too(&mut self) {
         let mut kept: BTreeSet<usize> = SCRATCH.into_iter().flatten().collect();
@@ -290,7 +290,7 @@ pub fn extended(file: &[u8]) -> Image {
     PatchSet::resolve(&library, &selection, &image, Sha256Digest::of(file)).unwrap().apply().unwrap().image
 }
 
-/// Reads outside RAM. The CDB and the handler's own flag are in RAM, where a read changes nothing.
+/// Reads outside RAM. The CDB and the handler's own flag are in RAM, where a read has no effect.
 fn registers_read(after: &After) -> Vec<(XdataPage, u16, u8)> {
     after.reads.iter().copied().filter(|read| read.0 == XdataPage::Other || read.1 >= 0x6000).collect()
 }

@@ -1,4 +1,4 @@
-//! One image's CPU, which runs E4's handler and its packets, and a model of what they must give.
+//! One image's CPU, which runs E4's handler and its packets, and a model of the expected bytes.
 
 use asmpatch::firmware::{CodeAddress, Image};
 use asmpatch::mcu::{AccessKind, XdataMemory};
@@ -12,8 +12,8 @@ const STATUS: usize = 0x6A;
 const CONTEXT: usize = 0x2000;
 const BUDGET: u64 = 400_000;
 
-/// Registers whose value changes with each read: 0x9000-0xEFFF. Bit 0 of the first (0x9000, UAS) stays, and so does
-/// the link's speed.
+/// Registers 0x9000-0xEFFF, whose values change with each read. Bit 0 of the first (0x9000, UAS) and the link's speed
+/// stay.
 pub struct Counting {
     reads: Box<[u8; 0x1_0000]>,
 }
@@ -39,7 +39,7 @@ impl Registers for Counting {
     }
 }
 
-/// An E4 as its parts.
+/// The fields of an E4.
 #[derive(Debug, Clone, Copy)]
 pub struct E4 {
     pub len: u16,
@@ -61,7 +61,7 @@ impl E4 {
 /// A read of more than 255 bytes, packet by packet.
 pub struct Sent {
     pub packets: Vec<Vec<u8>>,
-    /// The CPU after the handler, and after the interrupt for each packet that was out.
+    /// The CPU after the handler, and after the interrupt for each sent packet.
     pub after: Vec<After>,
 }
 
@@ -82,13 +82,13 @@ impl After {
     }
 }
 
-/// One image's CPU, set back before every command.
+/// One image's CPU, reset before every command.
 pub struct Unit {
     pub machine: Machine<Counting>,
     pub pristine: XdataMemory,
     pub entry: CodeAddress,
     pub packet: u16,
-    /// What the CBW says, where it matters; a large number otherwise.
+    /// The length in the CBW if it matters, otherwise a large number.
     pub host_length: Option<u32>,
 }
 
@@ -103,14 +103,14 @@ impl Unit {
             }
         }
         pristine.main_mut()[7..10].copy_from_slice(&[0x01, (CONTEXT >> 8) as u8, CONTEXT as u8]);
-        // The two lengths agree.
+        // Says that the two lengths agree.
         pristine.main_mut()[0x0001] = 0;
         let mut unit = Self { machine, pristine, entry: "b1:0xC98D".parse().unwrap(), packet: 0, host_length: None };
         unit.link_of(0x400);
         unit
     }
 
-    /// Gives the link packets of this size.
+    /// Sets the link's packet size.
     pub fn link_of(&mut self, packet: u16) {
         self.pristine.main_mut()[usize::from(LINK_SPEED)] = (packet >> 9) as u8;
         self.packet = packet;
@@ -161,12 +161,12 @@ impl Unit {
         }
     }
 
-    /// E4 of more than 255 bytes, and the interrupt for each packet, as far as the last byte.
+    /// Runs an E4 of more than 255 bytes, and the interrupt for each packet up to the last byte.
     pub fn run_long(&mut self, command: E4) -> Sent {
         let mut after = vec![self.run(command)];
         assert_eq!(after[0].outcome.r7, 8, "{command:?}: packet by packet");
         self.machine.idata()[STATUS] = 8;
-        // What arms the first packet: 0x01C5 over Bulk-Only, 0x4188 over UAS.
+        // This routine arms the first packet. The firmware calls it at 0x01C5 over Bulk-Only, at 0x4188 over UAS.
         self.call("c:0x5216".parse().unwrap());
         let mut packets = Vec::new();
         while self.machine.idata()[STATUS] == 8 {
@@ -179,8 +179,8 @@ impl Unit {
         Sent { packets, after }
     }
 
-    /// What reading byte after byte, each once and ascending, gives: each packet when it is sent, into the buffer whose
-    /// last packet is out.
+    /// The bytes that a read byte by byte gives, each once and in ascending order. Each packet is read when it is sent,
+    /// into the buffer that the previous packet has left.
     pub fn byte_by_byte(&self, command: E4) -> Vec<u8> {
         let mut memory = self.pristine.clone();
         let mut registers = Counting::new();
@@ -191,7 +191,7 @@ impl Unit {
         memory.main_mut()[0x0215] = command.mode & 1;
         let mut data = Vec::new();
         while data.len() < usize::from(command.len) {
-            // The registers that are read before the copy.
+            // The handler reads these registers before the copy.
             for addr in [0xCC3A, 0xCC38] {
                 let value = registers.value(addr, memory.main()[usize::from(addr)]);
                 memory.main_mut()[usize::from(addr)] = value & !2;
@@ -203,7 +203,7 @@ impl Unit {
             for i in 0..packet {
                 let at = usize::from(command.addr) + data.len() + usize::from(i);
                 let addr = at as u16;
-                // In mode 0x51 a carry goes into the page's number, which the emulated unit has one bit of.
+                // In mode 0x51 a carry increments the page number, of which the emulated unit has one bit.
                 let value = if command.mode == 0x51 && at <= 0xFFFF {
                     memory.page(XdataPage::Other)[usize::from(addr)]
                 } else if (0x9000..=0xEFFF).contains(&addr) {
@@ -214,7 +214,7 @@ impl Unit {
                 memory.main_mut()[0x8000 + usize::from(i)] = value;
             }
             data.extend_from_slice(&memory.main()[0x8000..0x8000 + usize::from(packet)]);
-            // Arming it.
+            // Arming the packet writes these.
             memory.main_mut()[0x9007..0x9009].copy_from_slice(&packet.to_be_bytes());
             memory.main_mut()[0x9093..0x9095].copy_from_slice(&[8, 2]);
         }

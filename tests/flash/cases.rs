@@ -1,4 +1,4 @@
-//! The library's flashes and restores on a unit in a folder, and the rig for them.
+//! Flashes and restores by the library on a unit in a folder, and the rig for them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
 use asmpatch::virtual_bridge::{VirtualOpenError, VirtualPort};
 
-/// A unit in a folder, and a place for its backups.
+/// A unit in a folder, and a folder for its backups.
 pub struct Rig {
     pub home: tempfile::TempDir,
 }
@@ -46,9 +46,9 @@ impl Rig {
         self.home.path().join("unit")
     }
 
-    /// The unit with power, as a new command finds it.
+    /// Powers on the unit, as a new command does.
     pub fn port(&self) -> VirtualPort {
-        // A process that another test starts holds this unit's lock, too, until it runs its own program.
+        // A child process of another test also holds this unit's lock until it executes its own program.
         for _ in 0..100 {
             match VirtualPort::open_dir(&self.dir()) {
                 Err(VirtualOpenError::Busy { .. }) => std::thread::sleep(Duration::from_millis(20)),
@@ -142,12 +142,12 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
     }
 }
 
-/// The practice image with the default patches and, where `long_e4`, the extension of E4's length.
+/// The practice image with the default patches and, if `long_e4`, with e4-length-16.
 pub fn patched_with(long_e4: bool) -> Patched {
     patched_of(&practice::image(), long_e4)
 }
 
-/// The same of another image.
+/// Another image with the same patches.
 pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
     let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
@@ -169,7 +169,7 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
         assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
         assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "the start-up code reads the configuration");
-        // Back to what has no extension: that shows too, where the code was loaded.
+        // Back to an image without the extension, which shows too if the reset loads the code.
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
         let expected = match (long_e4, scenario.contains("keeps")) {
@@ -181,7 +181,7 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
     }
 }
 
-/// Faults that end a run, and what they leave.
+/// Faults that end a run, and the states that they leave.
 #[test]
 fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
     let cases = [
@@ -211,14 +211,14 @@ fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
         );
         let backup = stopped.report.backup.clone().unwrap_or_else(|| panic!("{name}: no backup"));
 
-        // Forward, from whatever state the unit is in after its next power-on.
+        // Finish, whatever state the unit is in after its next power-on.
         rig.tell("");
         rig.flash(Some(&backup), false).unwrap_or_else(|stopped| panic!("{name}: forward: {stopped:?}"));
         let after = rig.port().attached().unwrap();
         assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{name}");
         let patched_cells = rig.cells();
 
-        // And back.
+        // Go back.
         rig.tell(&scenario);
         assert!(rig.flash(None, true).is_err(), "{name}");
         rig.tell("");
@@ -235,7 +235,7 @@ fn a_fault_that_passes_is_overcome_without_help() {
             let rig = Rig::new(&format!("[[fault]]\nkind = '{kind}'\nopcode = {opcode}\n"));
             let report = rig.flash(None, true).unwrap_or_else(|stopped| panic!("{kind} {opcode}: {stopped:?}"));
             assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "{kind} {opcode}");
-            // A halted status pipe is Bulk-Only's own to overcome; of the others the report tells.
+            // The Bulk-Only engine itself recovers from a halted status pipe. The report shows the other faults.
             let told = report.steps.iter().any(|step| !step.done);
             assert_eq!(told, kind != "stall-status", "{kind} {opcode}");
         }
@@ -260,7 +260,7 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
     assert!(Image::parse(&file).is_ok());
 }
 
-/// Runs the command as printed, with the question answered.
+/// Runs a printed command, with `--yes` for its question.
 pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
@@ -278,7 +278,7 @@ pub fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
     fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
 }
 
-/// `asmpatch flash` of a unit in this rig, once its old image can't start any more.
+/// Starts `asmpatch flash` for this rig's unit, and returns once the old image can't boot any more.
 #[cfg(unix)]
 pub fn flashing(rig: &Rig) -> std::process::Child {
     use std::process::{Command, Stdio};
@@ -295,7 +295,7 @@ pub fn flashing(rig: &Rig) -> std::process::Child {
         "--yes",
     ]);
     let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The cells are in the file from the erase's first moment on.
+    // The erase reaches the file at once.
     let has_begun = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before;
     let looks = (0..3000).take_while(|_| !has_begun()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
     assert!(looks.count() < 3000, "nothing was erased");

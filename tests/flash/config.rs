@@ -1,4 +1,4 @@
-//! `asmpatch config set` on a virtual unit, byte by byte.
+//! `asmpatch config set` on a virtual unit, compared byte by byte.
 
 use asmpatch::firmware::ConfigField;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::cases::{Rig, asmpatch};
 use super::schemas;
 
-/// Runs `config set` and gives what it says of the unit.
+/// Runs `config set` and returns the unit's document.
 fn set(rig: &Rig, fields: &[&str]) -> Value {
     let mut words = vec!["config", "set", "--device", "virtual:unit"];
     words.extend(fields);
@@ -14,7 +14,7 @@ fn set(rig: &Rig, fields: &[&str]) -> Value {
     schemas::parse(&words, &output.stdout)[0].clone()
 }
 
-/// Where two flashes differ.
+/// Offsets at which two flashes differ.
 fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
     assert_eq!(before.len(), after.len());
     (0..before.len()).filter(|at| before[*at] != after[*at]).collect()
@@ -34,14 +34,14 @@ fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
     assert!(after[0x04..].starts_with(b"LAB-07\xFF\xFF"));
     assert!(after[0x64..].starts_with(b"GPU dock\xFF"));
 
-    // The values that it had bring every byte back.
+    // The former values restore every byte.
     let serial = "serial=DOCK7";
     assert_eq!(set(&rig, &[serial, "t10-product=ASM246X"])["changed"], true);
     assert!(rig.cells() == before);
     assert_eq!(set(&rig, &[serial])["changed"], false, "it is there already");
 }
 
-/// Open firmware has its own strings; what is changed is what the next vendor firmware will show.
+/// Open firmware has its own strings. The changed fields are those that the next vendor firmware will show.
 #[test]
 fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\nport-power = true\n");
@@ -64,7 +64,7 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     assert!(rig.cells() == before);
 }
 
-// A POSIX shell takes the commands.
+// The commands need a POSIX shell.
 #[cfg(unix)]
 #[test]
 fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_printed() {

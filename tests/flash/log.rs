@@ -1,4 +1,4 @@
-//! `-v`, `-vv` and `--log-file` while a unit is written: what can go wrong with a log costs the log alone.
+//! `-v`, `-vv` and `--log-file` while a unit is written: a log that fails costs only the log.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use asmpatch::firmware::UsbId;
 
 use super::cases::{Rig, patched, write_image};
 
-/// What a shell does before it becomes the command, and the words of the log.
+/// Runs `flash` with these log options, after some shell commands.
 fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_asmpatch")]);
@@ -44,14 +44,14 @@ fn a_log_file_has_every_command_and_step_with_its_time_behind_what_was_there() {
     }
     let has = |text: &str| lines.iter().any(|line| line.contains(text));
     assert!(has("info: write firmware part 1: "), "{log}");
-    // The data of a write are shown by their first bytes.
+    // A write's data is shown by its first bytes.
     assert!(has("debug: e3 50 00 00 ff 00: GOOD, 65280 bytes out: ") && has(" ..., "), "{log}");
     assert!(lines.iter().all(|line| line.len() < 300), "{log}");
 }
 
 #[test]
 fn a_log_that_is_full_or_gone_costs_its_lines_and_no_write() {
-    // A limit on the size of files stands in for a full disk; the unit's own files are smaller.
+    // A limit on file size stands in for a full disk. The unit's own files are smaller.
     const LIMIT: u64 = 8 << 20;
     let rig = rig();
     let home = rig.home.path();

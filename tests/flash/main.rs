@@ -1,4 +1,4 @@
-//! The whole of backup, flash, restore on a virtual bridge, with every fault that it can be told.
+//! Backup, flash and restore on a virtual bridge, with every fault that it supports.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -11,10 +11,10 @@ mod registers;
 #[path = "../schemas/mod.rs"]
 mod schemas;
 
-/// `TRYCMD=overwrite cargo test --test flash` writes what the commands print now.
+/// `TRYCMD=overwrite cargo test --test flash` rewrites the transcripts.
 #[test]
 fn the_commands_print_what_the_transcripts_show() {
-    // Built from their sources, so the transcripts' copies are made here and not kept in git.
+    // The images are built from source, so git doesn't have the transcripts' copies.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash");
     for (name, image) in [
         ("session.in/practice.bin", asmpatch::practice::image()),

@@ -1,4 +1,4 @@
-//! `asmpatch flash` and `backup` as processes: what they print, their signals, their folders.
+//! `asmpatch flash` and `backup` as processes: output, signals, folders.
 
 use std::fs;
 #[cfg(unix)]
@@ -71,7 +71,7 @@ fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
         rig.cells();
         let patched = patched();
         write_image(home, &patched);
-        // A pipe's status is asmpatch's, not that of its reader.
+        // The pipeline's status would be its reader's, so save asmpatch's.
         let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
         let binary = env!("CARGO_BIN_EXE_asmpatch");
         std::process::Command::new("sh")
@@ -108,7 +108,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{signal}: {told}");
         assert!(told.contains("the new firmware is written and reads back right"), "{signal}: {told}");
         assert!(told.contains("unplug the unit, wait five seconds, plug it in again"), "{signal}: {told}");
-        // With its power it is what was written.
+        // After a power cycle the unit is what was written.
         assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal}");
     }
 }
@@ -116,7 +116,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
 #[test]
 #[cfg(unix)]
 fn a_second_signal_ends_the_process_at_once() {
-    // The flash is busy for most of a minute, in which no first signal ends anything.
+    // The flash is busy for most of a minute, during which a first signal must not end the process.
     let rig = Rig::new("[timing]\nerase-sector-ms = 1500\n");
     let mut flash = flashing(&rig);
     send("-INT", &flash);
@@ -128,7 +128,7 @@ fn a_second_signal_ends_the_process_at_once() {
     assert!(!String::from_utf8_lossy(&output.stdout).contains("write configuration block 0: written"));
 }
 
-/// A unit that loses its power in the first write, and the two commands that are printed then.
+/// Runs a command on a unit that loses its power during the first write. Returns the two printed commands.
 fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
     let output = asmpatch(rig.home.path(), words);
     assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
@@ -138,7 +138,7 @@ fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
     actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
 }
 
-/// Runs a command as printed; gives the first unit's outcome.
+/// Runs a printed command and returns the first unit's result.
 fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let output = asmpatch(rig.home.path(), &words);
@@ -167,7 +167,7 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
         rig.tell("");
         assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
-        // What was wanted is there: the same command again has nothing to do.
+        // The unit already holds the requested bytes, so the same command does nothing.
         assert_eq!(run_printed(&rig, &commands[0])["changed"], false, "{words:?}");
         run_printed(&rig, &commands[1]);
         assert!(rig.cells() == before, "{words:?}");
@@ -294,7 +294,7 @@ fn the_configuration_file_at_the_platforms_place_is_read_unless_another_or_none_
     goes_to(backup(Some(""), &[]), "data/asmpatch/backups");
     let (status, told) = backup(Some("missing.toml"), &[]);
     assert!(status == Some(3) && told.contains("cannot read missing.toml"), "{told}");
-    // A folder in the place of the file is somebody's mistake.
+    // A folder in place of the file can only be a mistake.
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     assert_eq!(backup(None, &[]).0, Some(3));

@@ -1,5 +1,5 @@
-//! Every direction between vendor firmware, open firmware and the boot loader, and every place where a write through
-//! registers can stop. The flash's file says, byte by byte, what came of it.
+//! Every direction between vendor firmware, open firmware and the boot loader, and every point at which a write through
+//! registers can stop. The tests compare the flash file byte by byte.
 
 mod faults;
 
@@ -30,7 +30,7 @@ use crate::cases::{Rig, patched};
 #[cfg(unix)]
 use crate::cases::{asmpatch, flashing};
 
-/// An image, and what it changes in configuration block 0.
+/// An image, and its changes to configuration block 0.
 struct Wanted {
     image: Image,
     edit: Box<dyn Fn(&mut ConfigBlock)>,
@@ -49,7 +49,7 @@ fn open() -> Wanted {
     Wanted { image: practice::open_image(), edit: Box::new(|_| ()) }
 }
 
-/// As long as tinygrad's.
+/// An open image as long as tinygrad's.
 fn long_open() -> Wanted {
     let mut body = practice::open_image().body().to_vec();
     body.resize(8_000, 0x22);
@@ -57,7 +57,7 @@ fn long_open() -> Wanted {
 }
 
 impl Wanted {
-    /// The slot that it makes on a unit whose slot is this one.
+    /// The slot after flashing this image to a unit with the slot `before`.
     fn slot(&self, before: &[u8]) -> Vec<u8> {
         let block = |index, at: usize| ConfigBlock::parse(index, before[at..at + 128].try_into().unwrap()).unwrap();
         let (mut zero, one) = (block(BlockIndex::Zero, 0), block(BlockIndex::One, 128));
@@ -66,7 +66,7 @@ impl Wanted {
     }
 }
 
-/// Flashes, with the configuration blocks of the backup in `config_from` where there is one.
+/// Flashes with the configuration blocks of the backup in `config_from`, if any.
 fn flash_told(
     rig: &Rig,
     wanted: &Wanted,
@@ -133,14 +133,14 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         assert_eq!(state(&rig), becomes, "{number}");
         before = after;
     }
-    // The boot loader to each.
+    // From the boot loader to each firmware.
     for (wanted, becomes) in [(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)] {
         rig = Rig::new("factory = 'no-image'\nport-power = true\n");
         let blocks = rig.cells();
         let report = flash(&rig, &wanted).unwrap();
         assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
         assert_eq!(report.after.unwrap().state, becomes);
-        // It gives none of its blocks: the known ones are written.
+        // The boot loader can't read the unit's blocks, so the known blocks are written.
         let [zero, one] = asmpatch::firmware::known_blocks();
         let mut known = blocks.clone();
         known[..128].copy_from_slice(zero.bytes());
@@ -155,7 +155,7 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
     let stock_cells = rig.cells();
     let saved = flash(&rig, &open()).unwrap().backup.unwrap();
     let open_cells = rig.cells();
-    // Open firmware is backed up through registers, as the vendor's is by commands.
+    // Open firmware is backed up through registers, vendor firmware by commands.
     let report = rig.restore(&saved, true).unwrap();
     assert!(rig.cells() == stock_cells);
     assert_eq!(report.before.state, BridgeState::OpenFirmware);
@@ -199,7 +199,7 @@ fn a_unit_that_nobody_gives_its_power_runs_what_it_had_until_it_gets_it() {
     assert_eq!(state(&rig), BridgeState::Vendor, "with the next process it has had its power");
 }
 
-/// Pulls the cable where the user is asked to, and plugs it in again.
+/// Pulls the cable when asked to, and plugs it in again.
 fn cable(unit: SharedBridge) -> impl FnMut(FlashEvent<'_>) {
     move |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Replug) {
@@ -257,7 +257,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
 #[test]
 #[cfg(unix)]
 fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
-    // 24 sectors: the first is busy for 5 s.
+    // 24 sectors: the first flash takes 5 s.
     let rig = Rig::new("factory = 'open'\n[timing]\nerase-sector-ms = 200\n");
     let before = rig.cells();
     let goal = with_patches().slot(&before);

@@ -1,4 +1,4 @@
-"""Which backup the module takes for a unit in its boot loader."""
+"""Tests which backup the module chooses for a unit in its boot loader."""
 
 from __future__ import annotations
 

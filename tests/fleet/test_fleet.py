@@ -1,4 +1,4 @@
-"""The Ansible role on local hosts with virtual units. `.ci/fleet` runs it."""
+"""Tests the Ansible role on local hosts with virtual units. `.ci/fleet` runs these tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 BINARY = os.environ["ASMPATCH_BIN"]
-# One of 22 hosts loses a unit's power half-way; another gives its units serial numbers of their own.
+# A unit of one of the 22 hosts loses its power half-way. Another host sets its units' serial numbers.
 HOSTS = [f"host{number:02}" for number in range(1, 23)]
 BROKEN, NUMBERED = "host07", "host03"
 SOME = {"host01", NUMBERED, BROKEN}
@@ -34,7 +34,7 @@ class Run:
     report: str
 
     def hosts(self, column: int) -> set[str]:
-        """The hosts with more than none in a column of the recap."""
+        """Returns the hosts with a count above zero in a column of the recap."""
         return {row[0] for row in RECAP.findall(self.out) if int(row[column]) > 0}
 
     @property
@@ -46,14 +46,14 @@ class Run:
         return self.hosts(4)
 
     def row(self, *cells: str) -> str:
-        """The report's one row that has these cells."""
+        """Finds the report's only row with these cells."""
         rows = [line for line in self.report.splitlines() if all(f"| {cell} " in line for cell in cells)]
         assert len(rows) == 1, f"{cells} in {self.report}"
         return rows[0]
 
 
 class Fleet:
-    """Hosts in a temporary folder, and the play that runs the role on them."""
+    """Hosts in a temporary folder, and a play that runs the role on them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,7 +61,7 @@ class Fleet:
         (folder / "play.json").write_text(json.dumps(PLAY))
 
     def unit(self, host: str, name: str, scenario: str = "") -> dict[str, str]:
-        """Makes a virtual unit; gives it as `asmpatch_units` names it."""
+        """Makes a virtual unit and returns its entry for `asmpatch_units`."""
         path = self.folder / host / name
         path.mkdir(parents=True, exist_ok=True)
         (path / "bridge.toml").write_text(scenario)
@@ -84,7 +84,7 @@ class Fleet:
         return Run(done.returncode, done.stdout + done.stderr, report.read_text() if report.exists() else "")
 
     def contents(self) -> dict[Path, str]:
-        """The digest of every file of the hosts."""
+        """Digests every file of the hosts."""
         files = [path for path in self.folder.glob("host*/**/*") if path.is_file()]
         return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
@@ -102,11 +102,11 @@ class WholeFleet(unittest.TestCase):
         }
         for number, unit in enumerate(hosts[NUMBERED]["asmpatch_units"]):
             unit["serial"] = f"RACK1-{number:04}"
-        # More than the first part of the firmware, less than both. A number that is asked for is on the unit by then.
+        # The power fails after the first part of the firmware. By then the unit has its requested serial number.
         fleet.unit(BROKEN, "b", "power-loss-after = 70000\n")
         hosts[BROKEN]["asmpatch_units"][1]["serial"] = "RACK2-0001"
 
-        # A dry run makes a virtual unit's flash where none is: they are made before.
+        # A dry run would create the virtual units' missing flash files, so make them first.
         every = [
             option
             for host in hosts.values()
@@ -115,7 +115,7 @@ class WholeFleet(unittest.TestCase):
         ]
         subprocess.run([BINARY, "list", *every], check=True, capture_output=True)
         cls.before = fleet.contents()
-        # Check mode and the last run prove their points on some of the hosts: a task on a host costs Ansible 0.3 s.
+        # Check mode and the last run use only some hosts, because Ansible takes 0.3 s for each task on a host.
         some = ["--limit", ",".join(SOME)]
         cls.check = fleet.run(hosts, "--check", "--diff", *some)
         cls.after_check = fleet.contents()
@@ -176,7 +176,7 @@ class WholeFleet(unittest.TestCase):
 
 
 class BadInput(unittest.TestCase):
-    """Hosts on which nothing can be written: each says why, and the others go on."""
+    """Hosts on which nothing can be written: each reports the reason, and the others continue."""
 
     @classmethod
     def setUpClass(cls) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of `list` and `doctor`, read with Prometheus' own client library. `.ci/fleet` runs it."""
+"""Reads the metrics of `list` and `doctor` with Prometheus' own client library. `.ci/fleet` runs these tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Metrics(unittest.TestCase):
         return f"virtual:{name}"
 
     def measured(self, *words: str, status: int) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-        """What a command writes: for each metric its values by their labels."""
+        """Runs a command and returns each metric's values by label."""
         file = self.folder / "asmpatch.prom"
         command = [BINARY, *words, "--prometheus", file]
         done = subprocess.run(command, cwd=self.folder, capture_output=True)

@@ -1,4 +1,4 @@
-//! The 8051 with an image's code and memory around it, to call single routines: no chip, no interrupts.
+//! The 8051 with an image's code and memory, to call single routines without a chip or interrupts.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
@@ -9,21 +9,22 @@ use asmpatch::mcu::{AccessKind, Bus, CodeSpace, SFR_CODE_BANK, SFR_XDATA_PAGE, S
 use asmpatch::scsi::{XdataAddress, XdataPage};
 use i8051::{Cpu, CpuView, MemoryMapper};
 
-/// What SP holds when the firmware's main program begins. Source: `MOV SP,#72h` at 0x4320 of image 240417.
+/// SP when the firmware's main program begins. Source: `MOV SP,#72h` at 0x4320 of image 240417.
 pub const STACK_START: u8 = 0x72;
-/// Where a called routine returns to: past the end of every bank, so that no code can stand there.
+/// Return address of a called routine: past the end of every bank, where no code can be.
 const SENTINEL: u16 = 0xFFF0;
-/// IDATA: low byte of the current bank's return stub, which the bank-switch stubs at 0x0300 and 0x0311 push.
+/// IDATA address of the low byte of the current bank's return stub, which the bank-switch stubs at 0x0300 and 0x0311
+/// push.
 const RETURN_STUB: usize = 0x08;
 const PAGE: usize = 0x1_0000;
 
-/// What the CPU reads from XDATA of the main page.
+/// Registers in the main page of XDATA.
 pub trait Registers {
-    /// The CPU reads `addr`, where memory holds `stored`.
+    /// Returns the value that the CPU reads at `addr`, where memory holds `stored`.
     fn read(&mut self, addr: u16, stored: u8) -> u8;
 }
 
-/// No registers: every address is memory.
+/// No registers: every address is plain memory.
 pub struct PlainMemory;
 
 impl Registers for PlainMemory {
@@ -40,10 +41,10 @@ pub struct Access {
     pub value: u8,
 }
 
-/// XDATA: memory, registers, and all accesses in order.
+/// XDATA: memory, registers, and a record of all accesses in order.
 pub struct Xdata<R> {
     pub memory: XdataMemory,
-    // The CPU core reads through a shared reference, and a register may change when it is read.
+    // The CPU core reads through a shared reference, but a read may change a register.
     watched: RefCell<(R, Vec<Access>)>,
 }
 
@@ -78,14 +79,14 @@ impl<R: Registers> MemoryMapper for Xdata<R> {
     }
 }
 
-/// A routine that returned.
+/// Result of a routine that returned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
-    /// Instructions executed, the routine's RET included.
+    /// Number of executed instructions, including the routine's RET.
     pub instructions: u64,
-    /// The highest SP seen. The return address stands below `entry SP + 3`.
+    /// The highest SP. The return address takes the bytes below `entry SP + 3`.
     pub stack_high_water: u8,
-    /// R7: what Keil C51's 8-bit functions return.
+    /// R7, in which Keil C51 returns 8-bit values.
     pub r7: u8,
 }
 
@@ -96,7 +97,7 @@ pub struct Machine<R> {
 }
 
 impl<R: Registers> Machine<R> {
-    /// A machine with an image's code, its memories zero.
+    /// Makes a machine with an image's code and zeroed memories.
     pub fn new(image: &Image, registers: R) -> Self {
         let mut cpu = Cpu::new();
         cpu.sp_set(STACK_START);
@@ -112,7 +113,7 @@ impl<R: Registers> Machine<R> {
         &mut self.bus.xdata.watched.get_mut().0
     }
 
-    /// The accesses since the last call, in order.
+    /// Takes the accesses since the last call, in order.
     pub fn take_accesses(&mut self) -> Vec<Access> {
         std::mem::take(&mut self.bus.xdata.watched.get_mut().1)
     }
@@ -125,9 +126,9 @@ impl<R: Registers> Machine<R> {
         self.bus.sfrs.get(at)
     }
 
-    /// Calls a routine and runs it until it returns, as the bank-switch stubs call it; one in the common area runs with the
-    /// bank that is selected. It panics where the routine does not return within `budget` instructions, leaves its code or
-    /// takes more from the stack than it put there.
+    /// Calls a routine as the bank-switch stubs do, and runs it until it returns. A routine in the common area runs
+    /// with the selected bank. Panics if the routine doesn't return within `budget` instructions, leaves its code, or
+    /// pops more than it pushed.
     pub fn call(&mut self, entry: CodeAddress, budget: u64) -> Outcome {
         let selected = match entry.bank() {
             Bank::Common => None,

@@ -1,4 +1,4 @@
-"""The Debian package, installed into a root that has Debian's essential packages and nothing else. `.ci/packaging` runs it."""
+"""Installs the Debian package into a root with only Debian's essential packages. `.ci/packaging` runs these tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import unittest
 from pathlib import Path
 
 DEB = Path(os.environ["ASMPATCH_DEB"])
-# A tar archive of the root. Unpacking it and working in it needs root.
+# A tar archive of the clean root. Unpacking it and working in it needs root.
 CLEAN = Path(os.environ["ASMPATCH_CLEAN_ROOT"])
 INSTALLED = "install ok installed"
 
 
 class RootTest(unittest.TestCase):
-    """A clean root a class, with what is done in it."""
+    """A clean root for each class, with helpers that work in it."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -28,19 +28,19 @@ class RootTest(unittest.TestCase):
 
     @classmethod
     def files(cls) -> set[str]:
-        """Every name in the root but those that dpkg keeps its own books in."""
+        """Lists every name in the root except dpkg's own database."""
         names = (str(path.relative_to(cls.root)) for path in cls.root.rglob("*"))
         return {name for name in names if not name.startswith(("var/lib/dpkg/", "var/log/", "tmp/"))}
 
     @classmethod
     def run_inside(cls, *command: str) -> subprocess.CompletedProcess[str]:
-        """Runs a command in the root, with nothing of the environment here."""
+        """Runs a command in the root with a clean environment."""
         env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LC_ALL": "C"}
         return subprocess.run(["chroot", cls.root, *command], env=env, capture_output=True, text=True)
 
     @classmethod
     def dpkg(cls, option: str, package: Path | str) -> subprocess.CompletedProcess[str]:
-        """Runs dpkg, with a package file copied into the root."""
+        """Runs dpkg in the root on a copy of the package file."""
         if isinstance(package, Path):
             (cls.root / "tmp/package.deb").write_bytes(package.read_bytes())
             package = "/tmp/package.deb"
@@ -50,7 +50,7 @@ class RootTest(unittest.TestCase):
         return self.run_inside("dpkg-query", "-W", "-f", "${Status}", "asmpatch").stdout
 
     def assert_whole(self) -> None:
-        """dpkg calls the package installed, finds every file as it was packed, and nothing to repair."""
+        """Checks that dpkg reports the package as installed, every file unchanged, and nothing to repair."""
         self.assertEqual(self.status(), INSTALLED)
         for option in ("--verify", "--audit"):
             done = self.run_inside("dpkg", option)
@@ -118,13 +118,13 @@ class Lifecycle(RootTest):
         self.assertEqual(self.files() ^ self.before, set())
 
     def test_a_half_installed_package_is_repaired_by_installing_it_and_removed_without_a_trace(self) -> None:
-        # A download that was cut: dpkg takes back what it had unpacked.
+        # An incomplete download: dpkg undoes what it has unpacked.
         cut = self.root / "tmp/cut.deb"
         cut.write_bytes(DEB.read_bytes()[:-1_000_000])
         self.assertNotEqual(self.dpkg("-i", cut).returncode, 0)
         self.assert_untouched()
 
-        # A dpkg that dies half-way: here of a limit on the size of files, below that of the binary.
+        # A dpkg that dies half-way: the limit on file size is smaller than the binary.
         (self.root / "tmp/package.deb").write_bytes(DEB.read_bytes())
         killed = self.run_inside("sh", "-c", "ulimit -f 2048; dpkg -i /tmp/package.deb")
         self.assertNotEqual(killed.returncode, 0)

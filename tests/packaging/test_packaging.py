@@ -1,4 +1,4 @@
-"""Packages as far as they can be checked without building them. `.ci/packaging` runs it."""
+"""Checks packages as far as possible without building them. `.ci/packaging` runs these tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGE = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
 
 
 def printed(*command: str | Path, **more: object) -> str:
-    """What a command prints that must succeed."""
+    """Runs a command, which must succeed, and returns its output."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
 
 
@@ -32,7 +32,7 @@ class FolderTest(unittest.TestCase):
 
 
 class Contents(FolderTest):
-    """What goes into a package."""
+    """Contents of the packages."""
 
     def test_every_asset_of_the_deb_is_made_or_in_the_tree(self) -> None:
         printed(ROOT / "packaging/generate", BINARY, self.folder)
@@ -61,7 +61,7 @@ class Contents(FolderTest):
                 for base in ("", os.path.dirname(source)):
                     named |= below.get(os.path.normpath(os.path.join(base, text)), set())
         self.assertEqual(named - packed, set())
-        # The corpus, the transcripts, and the data in the binary at the least.
+        # At least the corpus, the transcripts, and the binary's embedded data.
         self.assertGreater(len(named), 300)
 
     def test_the_licences_are_those_of_the_lock_file(self) -> None:
@@ -89,7 +89,7 @@ class Contents(FolderTest):
 
 
 class Cross(FolderTest):
-    """`.ci/cross` where things are missing."""
+    """`.ci/cross` when tools are missing."""
 
     def test_a_target_whose_std_can_not_be_had_is_named_and_stops_no_other(self) -> None:
         (self.folder / "rust").mkdir()
@@ -109,7 +109,7 @@ class Cross(FolderTest):
 
 
 class Reset(FolderTest):
-    """The service at boot, with a sysfs and an asmpatch of our own."""
+    """The service at boot, with a fake sysfs and a fake asmpatch."""
 
     def run_on(self, units: dict[str, tuple[str, str, str]], status: int) -> tuple[int, list[str]]:
         for port, (vendor, product, speed) in units.items():
@@ -117,7 +117,7 @@ class Reset(FolderTest):
             unit.mkdir(parents=True)
             for name, value in (("idVendor", vendor), ("idProduct", product), ("speed", speed)):
                 (unit / name).write_text(f"{value}\n")
-        # An interface has none of the three files.
+        # A USB interface has none of the three files.
         (self.folder / "devices/3-1:1.0").mkdir()
         program = self.folder / "asmpatch"
         program.write_text(
@@ -202,7 +202,7 @@ class Flake(unittest.TestCase):
     def test_the_modules_service_is_the_units(self) -> None:
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.optionxform = str
-        # A key that is given more than once is a list: the parser keeps its last.
+        # A repeated key is a list, of which the parser keeps only the last value.
         unit.read(ROOT / "packaging/asmpatch-reset.service")
         service = {
             key: str(value).replace("True", "yes")

@@ -1,4 +1,4 @@
-//! Bulk-Only: commands, the thirteen cases, what a host may do wrong.
+//! Bulk-Only: commands, the thirteen cases, and errors of the host.
 
 use super::*;
 
@@ -34,7 +34,7 @@ fn bulk_only_commands_end_in_its_own_status() {
     }
 }
 
-/// Its number, command, the host's data; then bytes that come, bCSWStatus and residue.
+/// Case number, command, the host's data; then the number of received bytes, bCSWStatus and residue.
 type Case<'a> = (u8, &'a [u8], Data<'a>, usize, u8, u32);
 
 #[test]

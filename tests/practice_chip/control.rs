@@ -1,4 +1,4 @@
-//! Start-up, enumeration, the control endpoint, resets.
+//! Start-up, enumeration, the control endpoint and resets.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn it_shares_no_run_of_16_bytes_with_the_vendors_image() {
     const RUN: usize = 16;
-    // A few bytes between zeros are nobody's.
+    // Ignore runs that are mostly zeros.
     let is_code = |run: &&[u8]| run.iter().filter(|byte| **byte != 0).count() >= 6;
     let vendor = chip_images::vendor();
     let runs: HashSet<&[u8]> = vendor.body().windows(RUN).filter(is_code).collect();

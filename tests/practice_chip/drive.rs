@@ -14,7 +14,7 @@ fn drive(speed: Speed, drive: DriveSpec) -> Unit {
     with_drive(&stock(), speed, drive)
 }
 
-/// The sense of a command that has no data, or whose data do not come.
+/// Sense data of a command that has no data, or whose data never arrives.
 fn refusal(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> [u8; 3] {
     assert_eq!(unit.bulk_only(cdb, data).unwrap().status, 1, "{cdb:02X?}");
     requested_sense(unit)
@@ -100,7 +100,7 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
         let mut unit = drive(speed, good(2_048));
         let data = pattern(0x4_0000, 9);
         unit.bulk_only(&transfer(0x2A, 0, 512), Data::Out(&data)).unwrap();
-        // Blocks, and bytes that the host expects.
+        // Number of blocks, and number of bytes that the host expects.
         for (blocks, len) in [(1, 512), (1, 1024), (1, 4096), (2, 4096), (3, 2048), (200, 0x2_0000), (256, 0x3_0000)] {
             let moved = len.min(blocks as usize * 512);
             let came = unit.bulk_only(&transfer(0x28, 0, blocks), Data::In(len)).unwrap();
@@ -160,7 +160,7 @@ fn what_the_drive_fails_at_ends_in_sense_and_the_next_command_is_taken() {
 fn a_drive_that_disappears_ends_in_sense() {
     let data = pattern(0x4_0000, 3);
     for (speed, uas) in SPEEDS.into_iter().flat_map(|speed| [(speed, false), (speed, true)]) {
-        // Four parts, of two requests each: its doorbells.
+        // Four parts of two PCIe requests each, which are the doorbells.
         for (cdb, moves, requests) in [
             (transfer(0x28, 0, 512), Data::In(data.len()), 0),
             (transfer(0x28, 0, 512), Data::In(data.len()), 3),

@@ -1,4 +1,5 @@
-//! The practice image on the whole chip, from the reset vector: it enumerates, answers, flashes itself and restarts.
+//! The practice image on the whole chip model, from the reset vector: it enumerates, answers, flashes itself and
+//! restarts.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -31,18 +32,18 @@ type Unit = Driver<MemoryFlash>;
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 const VERSION: [u8; 6] = [0x26, 0x11, 0x21, 0x00, 0x00, 0x01];
-/// E4 of the version that runs.
+/// E4 that reads the running version.
 const READ_VERSION: [u8; 6] = [0xE4, 6, 0x50, 0x07, 0xF0, 0];
-/// What a GPU runtime writes before its first WRITE(16).
+/// Bytes that a GPU runtime writes before its first WRITE(16).
 const INITIALISATION: [(u16, u8); 5] = [(0x054B, 0x20), (0x054E, 0x04), (0x05A8, 0x02), (0x05F8, 0x04), (0x07EF, 0x00)];
-/// Where the completion queue stands that the PCIe side writes.
+/// PCIe address of the I/O completion queue.
 const COMPLETION_QUEUE: u64 = 0x0082_2000;
 
 fn stock() -> Image {
     practice::image()
 }
 
-/// With the status patch.
+/// The practice image with the status patch.
 fn patched() -> Image {
     let mut image = stock();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
@@ -86,13 +87,13 @@ fn is_good(reply: &UasReply, tag: u8) -> bool {
     reply.status.starts_with(&[0x03, 0, 0, tag, 0, 0, 0])
 }
 
-/// Sense key, additional code and qualifier of a sense unit.
+/// Sense key, ASC and ASCQ of a sense unit.
 fn sense(reply: &UasReply) -> [u8; 3] {
     assert_eq!((reply.status.len(), reply.status[6]), (34, 0x02), "check condition");
     [reply.status[18], reply.status[28], reply.status[29]]
 }
 
-/// The same after a CHECK CONDITION over Bulk-Only.
+/// Sense key, ASC and ASCQ after a CHECK CONDITION over Bulk-Only.
 fn requested_sense(unit: &mut Unit) -> [u8; 3] {
     let data = unit.bulk_only(&[3, 0, 0, 0, 18, 0], Data::In(18)).unwrap().data;
     [data[2], data[12], data[13]]

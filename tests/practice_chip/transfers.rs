@@ -1,4 +1,4 @@
-//! READ and WRITE by the SRAM DMA.
+//! READ and WRITE by the SRAM's DMA.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn a_write_finds_no_medium_until_a_runtime_says_that_there_is_one() {
     assert_eq!(sense(&unit.uas(2, &transfer(0x8A, 1), &[]).unwrap()), [2, 0x3A, 0], "a reset ends it");
 }
 
-/// Sends a WRITE(16) and all of its data, whether its status comes before them or after.
+/// Sends a WRITE(16) and all of its data. The status may come before or after the data.
 fn write(unit: &mut Unit, tag: u16, sectors: u8, data: &[u8]) -> UasReply {
     unit.send_command(tag, &transfer(0x8A, sectors)).unwrap();
     let stream = if unit.chip.speed() == Speed::Super { tag } else { 0 };
@@ -34,14 +34,14 @@ fn with_the_status_patch_a_write_is_answered_at_once_and_lands_in_the_sram() {
             let data: Vec<u8> =
                 pattern(usize::from(sectors) * 512 + usize::from(sectors))[usize::from(sectors)..].to_vec();
             assert!(is_good(&write(&mut unit, 9, sectors, &data), 9), "{sectors}");
-            // A group of so many slots begins at a multiple of its size.
+            // A group of slots begins at a multiple of its size.
             slot = usize::div_ceil(slot, slots) * slots;
             let at = slot * 0x4000;
             assert!(unit.chip.sram()[at..at + data.len()] == data, "{speed:?} {sectors} sectors in slot {slot}");
             slot += slots;
             assert!(is_good(&unit.uas(3, &READ_VERSION, &[]).unwrap(), 3), "and E4 goes on");
         }
-        // What the runtime does after each WRITE(16): the next one begins in slot 0 again.
+        // The runtime does this after each WRITE(16), so that the next one begins in slot 0.
         for addr in 0x40..=0x43 {
             unit.uas(3, &[0xE5, 0, 0x50, 0xCE, addr, 0], &[]).unwrap();
         }

@@ -1,4 +1,4 @@
-//! UAS: many commands, task management, tags, slots.
+//! UAS: commands in flight, task management, tags and slots.
 
 use super::*;
 

@@ -40,7 +40,7 @@ fn the_long_e4_comes_packet_by_packet_over_both_transports() {
     }
 }
 
-/// Sends a command without data, or with data from the host, over either transport; whether it ended well.
+/// Sends a command without data, or with data from the host, over either transport. Returns whether it succeeded.
 fn sends(unit: &mut Unit, is_uas: bool, cdb: &[u8], out: &[u8]) -> bool {
     if is_uas {
         return is_good(&unit.uas(3, cdb, out).unwrap(), 3);

@@ -1,4 +1,4 @@
-//! Checks what `--json` printed against `schemas/`: tests parse outputs here.
+//! Parses `--json` output for tests, and checks it against `schemas/`.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use jsonschema::Validator;
 use serde_json::Value;
 
-/// Parses what the command of these words printed.
+/// Parses the output of the command with these words.
 ///
 /// # Panics
-/// Where it is no JSON, or not as its schema says.
+/// If the output is not JSON or doesn't match its schema.
 pub fn parse(words: &[impl AsRef<str>], stdout: &[u8]) -> Value {
     let printed = String::from_utf8_lossy(stdout);
     let value: Value =
@@ -22,20 +22,20 @@ pub fn parse(words: &[impl AsRef<str>], stdout: &[u8]) -> Value {
     value
 }
 
-/// What is wrong with what the command of these words printed.
+/// Checks the output of the command with these words.
 ///
 /// # Errors
-/// All that its schema finds, a line each.
+/// All that the schema finds, one line each.
 pub fn check(words: &[impl AsRef<str>], value: &Value) -> Result<(), String> {
     check_document(if value.get("error").is_some() { "error" } else { name(words) }, value)
 }
 
-/// The same for the document of a name.
+/// Checks the document with this name.
 ///
 /// # Errors
 /// As for [`check`].
 pub fn check_document(name: &str, value: &Value) -> Result<(), String> {
-    // An empty array has no version to name.
+    // An empty array carries no version.
     let version = value.get("schema").or_else(|| value.get(0)?.get("schema"));
     let version = version.map_or(Some(1), Value::as_u64).ok_or("its `schema` is no number")?;
     let faults: Vec<String> = validator(name, version)?
@@ -45,7 +45,7 @@ pub fn check_document(name: &str, value: &Value) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(format!("no {name}: {}", faults.join("\n"))) }
 }
 
-/// The document that a command prints.
+/// Name of the document that a command prints.
 fn name(words: &[impl AsRef<str>]) -> &str {
     let mut commands = words.iter().map(AsRef::as_ref).filter(|word| !word.starts_with('-'));
     let command = commands.next().unwrap_or_default();
@@ -80,7 +80,7 @@ fn validator(name: &str, version: u64) -> Result<Arc<Validator>, String> {
     Ok(validator)
 }
 
-/// What a transcript's commands with `--json` printed: each command's words, and its document.
+/// The commands with `--json` in a transcript: the words of each, and its document.
 pub fn transcript(text: &str) -> Vec<(Vec<String>, Value)> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("\n$ asmpatch ") {
@@ -89,14 +89,14 @@ pub fn transcript(text: &str) -> Vec<(Vec<String>, Value)> {
         if !words.iter().any(|word| word == "--json") {
             continue;
         }
-        // What is on stderr stands before or behind it.
+        // Stderr output comes before or after the document.
         let printed = rest.split("\n```").next().unwrap_or_default().split("\n$ ").next().unwrap_or_default();
         let lines: Vec<&str> = printed.lines().collect();
         let first = lines.iter().position(|line| matches!(*line, "{" | "[" | "[]"));
         let last = lines.iter().rposition(|line| matches!(*line, "}" | "]" | "[]"));
         let (Some(first), Some(last)) = (first, last) else { panic!("{words:?} printed no JSON: {printed}") };
         let json = lines[first..=last].join("\n");
-        // In transcripts each backslash is a slash.
+        // Transcripts show each backslash as a slash.
         let escaped = json.replace("/\"", "\\\"");
         let value = serde_json::from_str(&json).or_else(|_| serde_json::from_str(&escaped));
         found.push((words, value.unwrap_or_else(|error| panic!("{line}: {error}"))));

@@ -1,4 +1,4 @@
-//! A host that does what a life says, and then all that a host can do to get its unit back.
+//! A host that lives a life with its unit, then does everything that a host can to recover it.
 
 use asmpatch::chip::{
     COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, OutReply, Outcome, Place, STATUS_IN, Speed,
@@ -11,11 +11,11 @@ use super::chip_images;
 use super::judge::Verdict;
 use super::steps::{Data, Kind, Life, Step};
 
-/// Instructions that a patient host waits for anything.
+/// Number of instructions that a patient host waits.
 const PATIENT: u64 = 2_000_000;
-/// Packets and halts of a command's answer that a host takes.
+/// Number of packets and halts that a host handles in a command's answer.
 const ROUNDS: usize = 64;
-/// Instructions that are looked at where a unit hangs.
+/// Number of instructions to observe in a unit that hangs.
 const LOOK: u64 = 20_000;
 
 pub struct Host<'a> {
@@ -23,13 +23,13 @@ pub struct Host<'a> {
     kind: Kind,
     gpu: bool,
     takes_uas: bool,
-    /// `None` while a restart takes it.
+    /// `None` during a restart.
     driver: Option<Driver<MemoryFlash>>,
     is_uas: bool,
     tag: u32,
-    /// Instructions of the chips that lost their power.
+    /// Instructions executed by chips that have lost their power.
     before: u64,
-    /// Nothing that the ROM loads is in the flash any more.
+    /// The flash no longer holds an image that the ROM would load.
     is_blank: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Host<'a> {
         self.before + self.chip().instructions()
     }
 
-    /// Does all of a life.
+    /// Does all steps of a life.
     pub fn live(&mut self, life: &Life) {
         for step in &life.steps {
             self.step(step);
@@ -84,7 +84,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// A chip that its firmware has reset starts over by itself.
+    /// Restarts a chip that its firmware has reset.
     fn restart_where_asked(&mut self) {
         if self.chip().run(0) != Outcome::Reset {
             return;
@@ -133,7 +133,7 @@ impl<'a> Host<'a> {
             }
             Step::Command { cdb, data, packets, patience } => {
                 self.driver().set_budget(u64::from(*patience));
-                // What came of it is the judge's question.
+                // The verdict decides whether the unit still works.
                 let _ = match packets {
                     None if self.is_uas => self.uas(cdb, *data).map(drop),
                     None => self.bulk_only(cdb, *data).map(drop),
@@ -200,7 +200,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// A whole command over Bulk-Only; its status.
+    /// Sends a whole command over Bulk-Only and returns its status.
     fn bulk_only(&mut self, cdb: &[u8], data: Data) -> Result<u8, Unanswered> {
         let tag = self.send_cbw(cdb, data)?;
         if let Data::Out(len) = data
@@ -267,7 +267,7 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
-    /// Gets the unit back, with ever stronger means.
+    /// Recovers the unit with increasingly strong means.
     pub fn recover(&mut self) -> Verdict {
         if self.is_blank {
             return Verdict::Blank;
@@ -294,7 +294,7 @@ impl<'a> Host<'a> {
         self.describe()
     }
 
-    /// What drivers do after a command that timed out, without a reset of the port.
+    /// Does what drivers do after a command has timed out, except a port reset.
     fn clean_up(&mut self) {
         let requests: &[[u8; 8]] = match self.kind {
             Kind::Vendor => &[
@@ -317,7 +317,7 @@ impl<'a> Host<'a> {
         self.is_uas = false;
     }
 
-    /// Whether the unit works: descriptors, and what its kind of firmware is for.
+    /// Whether the unit works: its descriptors, and its kind of firmware's basic commands.
     fn answers(&mut self) -> bool {
         if !self.driver().descriptor(1, 0, 18).is_ok_and(|bytes| bytes.len() == 18) {
             return false;
@@ -325,7 +325,7 @@ impl<'a> Host<'a> {
         match self.kind {
             Kind::Vendor => {
                 let inquiry = [0x12, 0, 0, 0, 36, 0];
-                // Unit attentions and what an earlier command has left are taken by the second one.
+                // The first command may get a unit attention or an earlier command's leftovers.
                 (0..2).any(|_| {
                     let status = if self.is_uas {
                         self.uas(&inquiry, Data::In(36))
@@ -344,7 +344,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Open firmware: 512 bytes to the SRAM, as `doctor --write` sends them. The practice sibling has no F2.
+    /// Open firmware: sends 512 bytes to the SRAM, as `doctor --write` does. The practice sibling has no F2.
     fn moves_sram(&mut self) -> bool {
         match self.driver().control([0x40, 0xF2, 1, 0, 0, 1, 0, 0], &[]) {
             Ok(_) => {}
@@ -356,7 +356,7 @@ impl<'a> Host<'a> {
         sent && self.driver().control([0xC0, 0xE4, 0x50, 0xC4, 0, 0, 1, 0], &[]) == Ok(vec![0])
     }
 
-    /// Where a unit that nothing brings back is.
+    /// Describes where the CPU is in a unit that can't be recovered.
     fn describe(&mut self) -> Verdict {
         let outcome = match self.chip().run(LOOK) {
             Outcome::Attention => self.chip().run(LOOK),
@@ -373,7 +373,7 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Between which addresses the code runs.
+/// The range of addresses that the code runs in.
 #[derive(Default)]
 struct Places {
     lowest: Option<CodeAddress>,

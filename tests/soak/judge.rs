@@ -1,4 +1,4 @@
-//! What became of a unit.
+//! The verdict on a unit after a life.
 
 use std::fmt;
 
@@ -7,18 +7,18 @@ use asmpatch::firmware::CodeAddress;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It works.
+    /// The unit works.
     Answers,
-    /// It works after a class reset, CLEAR_FEATURE, SET_CONFIGURATION and SET_INTERFACE.
+    /// The unit works after a class reset, CLEAR_FEATURE, SET_CONFIGURATION and SET_INTERFACE.
     AfterControlRequests,
-    /// It works after a reset of the port.
+    /// The unit works after a port reset.
     AfterPortReset,
-    /// Its flash holds no image.
+    /// The flash holds no image.
     Blank,
-    /// Only its power helps.
+    /// The unit needs a power cycle.
     Dead {
         outcome: Outcome,
-        /// Whether it answers control requests.
+        /// Whether the unit answers control requests.
         control: bool,
         is_on_bus: bool,
         from: Option<CodeAddress>,
@@ -37,11 +37,11 @@ impl Verdict {
         }
     }
 
-    /// What tells one dead state from another; `None` where the unit lives.
+    /// Identifies a dead state; `None` if the unit can be recovered.
     pub fn place(&self) -> Option<String> {
         match self {
             Self::Dead { outcome, control, is_on_bus, from, .. } => {
-                // A spinning loop is known by where it begins; an idle main loop's place says nothing.
+                // The start of a spinning loop identifies it; the position of an idle main loop says nothing.
                 let from = if *outcome == Outcome::Parked { None } else { *from };
                 Some(format!("{outcome:?} {control} {is_on_bus} {from:?}"))
             }

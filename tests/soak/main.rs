@@ -1,11 +1,12 @@
-//! A soak: firmware on the chip model under a host that does anything a host can do, at any moment. Commands of all kinds,
-//! given up in the middle; requests that nobody wants; resets, suspend, unplugging. See docs/reliability.md, "Random life".
+//! A soak test: firmware on the chip model under a host that may do anything at any moment. The host sends commands of
+//! all kinds and gives some up half-way, sends meaningless requests, resets, suspends and unplugs. See
+//! docs/reliability.md, "Random life".
 //!
 //!     cargo test --release --test soak -- --instructions 1000000000 --seed 1
 //!     cargo test --release --test soak -- --image vendor --seed 1 --life 4711
 //!
-//! After each life the host recovers the unit by all means short of its power. A unit that doesn't come back is a finding:
-//! seed, life and the shortest sequence of steps that leads there.
+//! After each life the host recovers the unit by every means except a power cycle. If the unit stays dead, the soak
+//! prints seed, life and the shortest sequence of steps that leads there.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "its output is its result, and a panic is how it fails")]
 
@@ -28,7 +29,7 @@ use self::host::Host;
 use self::judge::Verdict;
 use self::steps::{Kind, Life};
 
-/// An image, and what kind of firmware it is.
+/// An image and its kind of firmware.
 struct Subject {
     name: &'static str,
     kind: Kind,
@@ -45,7 +46,7 @@ struct Args {
 }
 
 impl Args {
-    /// `None` where cargo asks for other tests.
+    /// Returns `None` if cargo wants other tests.
     fn parse() -> Result<Option<Self>, String> {
         let mut args =
             Self { instructions: 5_000_000, seed: 1, image: None, life: None, write: None, allow_findings: false };
@@ -60,7 +61,7 @@ impl Args {
                 "--image" => args.image = Some(value()?),
                 "--write" => args.write = Some(value()?.into()),
                 "--allow-findings" => args.allow_findings = true,
-                // What cargo says to tests that have their own harness.
+                // Cargo passes these to tests with their own harness.
                 "--list" | "--ignored" => return Ok(None),
                 "--skip" | "--format" | "--test-threads" | "--color" => drop(words.next()),
                 flag if flag.starts_with('-') => {}
@@ -77,7 +78,7 @@ fn subjects(wanted: Option<&str>) -> Vec<Subject> {
         Subject { name: "practice", kind: Kind::Vendor, image: practice::image() },
         Subject { name: "practice-open", kind: Kind::Open, image: practice::open_image() },
     ];
-    // The real ones are run where they are asked for.
+    // Real images run only on request.
     match wanted {
         Some("vendor") => all = vec![Subject { name: "vendor", kind: Kind::Vendor, image: chip_images::vendor() }],
         Some("open") => all = vec![Subject { name: "open", kind: Kind::Open, image: chip_images::open() }],
@@ -110,7 +111,7 @@ fn main() -> ExitCode {
     if findings == 0 || args.allow_findings { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was found at a place, the first time.
+/// The first finding at a place.
 struct Found {
     life: u64,
     count: u64,
@@ -118,7 +119,7 @@ struct Found {
     verdict: Verdict,
 }
 
-/// Lives until the instructions are used up; the report, and how many different findings are in it.
+/// Runs lives until the instructions are used up. Returns the report, and the number of different findings.
 fn soak(subject: &Subject, args: &Args) -> (String, usize) {
     let began = Instant::now();
     let (mut executed, mut lives, mut steps) = (0, 0, 0);

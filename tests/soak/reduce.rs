@@ -1,11 +1,11 @@
-//! The shortest history that leads to the same state.
+//! Finds the shortest history that leads to the same state.
 
 use asmpatch::firmware::Image;
 
 use super::host::Host;
 use super::steps::{Life, Step};
 
-/// Takes steps out of a life as long as it ends in the same place, and makes the host patient where it can be.
+/// Removes steps from a life as long as it ends at the same place, and makes the host patient wherever possible.
 pub fn shortest(image: &Image, life: &Life, place: &str) -> Life {
     let ends_there = |life: &Life| {
         let mut host = Host::new(image, life);

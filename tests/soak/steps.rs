@@ -1,16 +1,16 @@
-//! What a host may do to a unit, drawn from a seed.
+//! The steps of a life, drawn from a seed.
 
 use std::fmt;
 
 use asmpatch::chip::Speed;
 use fastrand::Rng;
 
-/// What kind of firmware it is.
+/// Kind of firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// SCSI over Bulk-Only and UAS.
+    /// Answers SCSI over Bulk-Only and UAS.
     Vendor,
-    /// Control requests.
+    /// Answers control requests.
     Open,
 }
 
@@ -22,74 +22,74 @@ pub enum Data {
     Out(u32),
 }
 
-/// One thing that a host does.
+/// One action of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// A control request; the host gives up after so many instructions.
+    /// A control request. The host gives up after `patience` instructions.
     Control {
         setup: [u8; 8],
         data: Vec<u8>,
         patience: u32,
     },
-    /// A SCSI command on the transport in use. The host moves so many packets of data, and gives up then or after so many
-    /// instructions without any; `None` for all, and the status.
+    /// A SCSI command on the current transport. The host moves `packets` packets of data and then gives up; `None`
+    /// moves all data and the status. It also gives up after `patience` instructions without a packet.
     Command {
         cdb: Vec<u8>,
         data: Data,
         packets: Option<u8>,
         patience: u32,
     },
-    /// UAS: commands that are sent one behind the other, and nothing is read.
+    /// UAS: sends several commands in a row and reads nothing.
     Burst {
         cdb: Vec<u8>,
         tags: Vec<u16>,
     },
-    /// UAS: a task management unit.
+    /// UAS: sends a task management unit.
     Task {
         function: u8,
         tag: u16,
         of: u16,
     },
-    /// A packet that belongs to nothing.
+    /// A stray packet.
     Packet {
         endpoint: u8,
         stream: u16,
         len: u16,
         fill: u8,
     },
-    /// The host reads packets that it didn't ask for.
+    /// Unexpected reads of packets.
     Read {
         endpoint: u8,
         stream: u16,
         packets: u8,
     },
-    /// Nothing, for so many instructions.
+    /// A pause of this many instructions.
     Wait(u32),
-    /// A reset of the port; the host enumerates the unit afterwards, or doesn't.
+    /// A port reset, with or without an enumeration after it.
     PortReset {
         speed: Speed,
         enumerates: bool,
     },
     Suspend,
     Resume,
-    /// The power goes and comes back.
+    /// A power cycle.
     Unplug,
 }
 
-/// All that a host does to one unit.
+/// Everything that a host does to one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Life {
     pub kind: Kind,
     pub speed: Speed,
     pub gpu: bool,
-    /// Whether the host takes UAS where it is offered.
+    /// Whether the host selects UAS if the unit offers it.
     pub uas: bool,
     pub steps: Vec<Step>,
 }
 
 impl Life {
     pub fn draw(seed: u64, number: u64, kind: Kind) -> Self {
-        // Neighbouring seeds and numbers give lives of their own.
+        // Neighbouring seeds and numbers must not give similar lives.
         let mut rng =
             Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number.wrapping_mul(0xD1B5_4A32_D192_ED03));
         let speed = if rng.u8(..) < 200 { Speed::Super } else { Speed::High };
@@ -140,7 +140,7 @@ impl Step {
         }
     }
 
-    /// A standard or class request, mostly one that means something.
+    /// Draws a standard or class request, usually a meaningful one.
     fn standard(rng: &mut Rng) -> Self {
         let endpoint = *rng.choice([0x81, 0x02, 0x83, 0x04, 0x00, 0x05].iter()).unwrap();
         let mut data = Vec::new();
@@ -162,7 +162,7 @@ impl Step {
             _ => {
                 let mut setup = [0; 8];
                 rng.fill(&mut setup);
-                // Vendor requests are drawn apart.
+                // Vendor requests are drawn elsewhere.
                 setup[0] &= 0xBF;
                 setup[7] &= 0x03;
                 if setup[0] & 0x80 == 0 {
@@ -174,7 +174,7 @@ impl Step {
         Self::Control { setup, data, patience: patience(rng) }
     }
 
-    /// A request of the open firmware.
+    /// Draws a request of the open firmware.
     fn open_request(rng: &mut Rng) -> Self {
         let mut data = Vec::new();
         let at = |rng: &mut Rng| (0xF000 | rng.u16(..0x1000)).to_le_bytes();
@@ -210,7 +210,7 @@ impl Step {
     }
 }
 
-/// Address and value of a PCIe request.
+/// Draws address and value of a PCIe request.
 fn request(rng: &mut Rng) -> Vec<u8> {
     let address =
         if rng.bool() { u64::from(rng.u32(..)) & 0x0FFF_FFFC } else { 0x1000_0000 + u64::from(rng.u16(..) & 0xFFFC) };
@@ -223,7 +223,7 @@ fn patience(rng: &mut Rng) -> u32 {
     if rng.u8(..3) == 0 { 1 << rng.u8(2..17) } else { 1_000_000 }
 }
 
-/// The data that a host moves, mostly what the command has.
+/// Draws the data that a host moves, usually what the command needs.
 fn data_of(rng: &mut Rng, data: Data) -> Data {
     match rng.u8(..12) {
         0 => Data::None,
@@ -238,8 +238,7 @@ fn data_of(rng: &mut Rng, data: Data) -> Data {
     }
 }
 
-/// A command, and the data that belongs to it. Nothing here writes the flash or takes the unit off the bus: that is what
-/// the campaign is for.
+/// Draws a command and its data. No command writes the flash or takes the unit off the bus; the campaign covers those.
 fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
     let len = *rng.choice([0u16, 1, 36, 64, 255, 512, 4096].iter()).unwrap();
     let [high, low] = len.to_be_bytes();
@@ -275,7 +274,7 @@ fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
             (six([0xE4, len, 0x50, page_high, page_low, 0]), Data::In(len.into()))
         }
         22 => {
-            // What a GPU runtime writes before its first WRITE(16).
+            // Bytes that a GPU runtime writes before its first WRITE(16).
             let writes =
                 [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04), (0x07EF, 0), (0x0AFF, 1), (0xC422, 2), (0xC423, 0)];
             let (at, value): (u16, u8) = *rng.choice(writes.iter()).unwrap();
@@ -289,7 +288,7 @@ fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
         _ => {
             let mut cdb = vec![0; 16];
             rng.fill(&mut cdb);
-            // E1 and E3 write the flash, E8 may halt the unit.
+            // E1 and E3 write the flash; E8 may halt the unit.
             if matches!(cdb[0], 0xE1 | 0xE3 | 0xE5 | 0xE8) {
                 cdb[0] = 0xEF;
             }

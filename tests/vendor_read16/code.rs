@@ -1,4 +1,4 @@
-//! The patch's code and the vendor's around it, called and read without a wire.
+//! The patch's code and the vendor's code around it, called or read without a wire.
 
 use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
 use asmpatch::mcu::{AccessKind, listing};
@@ -9,7 +9,8 @@ use super::chip_wire::pattern;
 use super::machine::{Machine, PlainMemory};
 use super::with;
 
-/// The routine for the next packet, with other commands' replies: all accesses in order, memory, IDATA, stack.
+/// Runs the routine for the next packet with other commands' replies. Compares all accesses in order, memory, IDATA and
+/// stack.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_packets_of_all_other_replies_are_copied_as_before() {
@@ -32,7 +33,7 @@ fn the_packets_of_all_other_replies_are_copied_as_before() {
                 let accesses: Vec<_> = machine
                     .take_accesses()
                     .into_iter()
-                    // Whether it is ours is all that is asked beside.
+                    // The patch's only additional accesses check whether the reply is its own.
                     .filter(|access| access.kind == AccessKind::Write || ![0x0002, 0x0AF9].contains(&access.at.addr))
                     .map(|access| format!("{access:?}"))
                     .collect();
@@ -53,8 +54,8 @@ fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
     listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
 }
 
-/// 0x33 at XDATA 0x0000 is the runtime's alone: the firmware writes 0 and 1 there. 0x0AFF is written by the start-up of an
-/// SSD, and read elsewhere.
+/// Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. The start-up of an SSD writes 0x0AFF; other
+/// code only reads it.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn no_code_of_the_firmwares_makes_the_condition_true() {
@@ -63,7 +64,7 @@ fn no_code_of_the_firmwares_makes_the_condition_true() {
         places_of(&image, &[0x90, 0x00, 0x00]),
         ["c:0x39E9", "b0:0xA0DF", "b1:0xBDB5", "b1:0xBE20", "b1:0xDE1B", "b1:0xDE37"]
     );
-    // A is 0; a constant; read; read; 1; 0.
+    // The uses of 0x0000 in this order: a write of 0, a constant, two reads, writes of 1 and of 0.
     assert_eq!(texts(&image, "c:0x39E4", 4), ["clr a", "mov dptr, #0x044B", "movx @dptr, a", "mov dptr, #0x0000"]);
     assert_eq!(texts(&image, "b0:0xA0E2", 3)[2], "mov a, dph");
     for read in ["b1:0xBDB8", "b1:0xBE23"] {
@@ -74,7 +75,7 @@ fn no_code_of_the_firmwares_makes_the_condition_true() {
     assert_eq!(places_of(&image, &[0x90, 0x0A, 0xFF]), ["c:0x2CFE", "c:0x348D", "b1:0x8AC2", "b1:0x8C5E"]);
 }
 
-/// Each hook stands where one way leads, and no jump into the middle of what it replaces.
+/// Each hook is on a single path, and no jump leads into the instructions that it replaces.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn nothing_jumps_into_what_the_hooks_replace() {

@@ -1,5 +1,5 @@
 //! The patch `read16-sram` on the vendor's image from reset: READ(16) from the SRAM by software, over the wire.
-//! `ASMPATCH_VENDOR_IMAGE` says where the image lies.
+//! `ASMPATCH_VENDOR_IMAGE` names the image.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
@@ -21,10 +21,10 @@ use chip_images::{cdb16, patched, powered_on, vendor};
 use chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
 
 const SECTOR: usize = 512;
-/// The most of one command.
+/// Most sectors of one command.
 const MOST: usize = 64;
 
-/// The vendor's image with the status patch and these.
+/// The vendor's image with the status patch and `patches`.
 fn with(patches: &[&str]) -> Image {
     let image = vendor();
     let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
@@ -50,7 +50,7 @@ fn patched_unit(wire: Wire, speed: Speed) -> Unit {
     initialised(&with(&["read16-sram"]), wire, speed)
 }
 
-/// What these tests ask of a unit.
+/// Helpers for these tests.
 impl Unit {
     fn initialise(&mut self) {
         INITIALISATION.iter().for_each(|(at, value)| self.poke(*at, *value));
@@ -69,13 +69,13 @@ impl Unit {
         self.command(&read16(sectors as u32), sectors * SECTOR)
     }
 
-    /// The unit answers, and its window is on page 0.
+    /// Checks that the unit answers and that its window is on page 0.
     fn works(&mut self, what: &str) {
         assert_eq!(self.command(&INQUIRY, 36).data.len(), 36, "{what}");
         assert_eq!(self.command(&[0xE4, 200, 0x50, 0xF0, 0, 0], 200).data, sram(200), "{what}");
     }
 
-    /// Sends a READ(16), and takes so many packets of its answer.
+    /// Sends a READ(16) and takes only `packets` packets of its answer.
     fn begin_read(&mut self, sectors: usize, packets: usize) -> Vec<u8> {
         self.begin(&read16(sectors as u32), (sectors * SECTOR) as u32, packets)
     }
@@ -100,7 +100,7 @@ fn every_length_comes_whole_over_both_wires_at_both_speeds() {
     }
 }
 
-/// Whatever else stands in the CDB. Of the length the firmware takes the low 16 bits.
+/// All other CDB bytes are arbitrary. The firmware uses the low 16 bits of the length.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
@@ -116,7 +116,7 @@ fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
             cdb[..8].copy_from_slice(&random().to_be_bytes());
             cdb[8..].copy_from_slice(&random().to_be_bytes());
             cdb[0] = 0x88;
-            // The low half of the length: most of them short, some long.
+            // The low half of the length is usually short, sometimes long.
             let sectors = random() as u16 & if random() % 4 == 0 { 0xFFFF } else { 0x3F };
             cdb[12..14].copy_from_slice(&sectors.to_be_bytes());
             let len = usize::from(sectors) * SECTOR;
@@ -129,7 +129,7 @@ fn any_read16_brings_the_srams_first_bytes_or_is_refused() {
     }
 }
 
-/// The residue tells what the host does not get, and a host that expects less gets what it expects.
+/// The residue counts the bytes that the host doesn't get. A host that expects less gets what it expects.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_expects_another_length_gets_the_right_residue() {
@@ -152,12 +152,12 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
     }
 }
 
-/// Each part of the condition: with one missing, the image answers as it does without the patch.
+/// With any part of the condition missing, the image answers as without the patch.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_vendors_read() {
     let images = [patched(), with(&["read16-sram"])];
-    // MODE SELECT's values of the write cache; another drive, or none; an SSD that was started.
+    // MODE SELECT's values of the write cache; another drive, or none; a started SSD.
     let changes = [(0x0000, 0), (0x0000, 1), (0x054B, 0x08), (0x05A8, 0), (0x05A8, 1), (0x05F8, 0), (0x0AFF, 0x20)];
     for wire in WIRES {
         for change in changes.map(Some).into_iter().chain([None]) {
@@ -168,7 +168,7 @@ fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_ve
                     unit.poke(at, value);
                 }
                 let reply = unit.attempt(&read16(8), 4096);
-                // What was set up for the DMA.
+                // The DMA's setup.
                 let setup = [0xC412, 0xC413, 0xC414, 0xC415, 0xC426, 0xC427, 0xC429].map(|at| unit.peek(at));
                 (format!("{reply:?}"), setup)
             });
@@ -178,7 +178,8 @@ fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_ve
     }
 }
 
-/// With what an SSD's start-up leaves, READ(16) goes by DMA and ends by a completion entry, as it does unpatched.
+/// With the variables that an SSD's start-up leaves, READ(16) uses the DMA and ends by a completion entry, as without
+/// the patch.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
@@ -197,7 +198,7 @@ fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
     assert!(unit.read(8).data == sram(4096), "and by software again");
 }
 
-/// An NVMe drive behind a switch's port, as the firmware expects it.
+/// An NVMe drive behind a switch's port, where the firmware expects it.
 fn with_drive() -> Fabric {
     let device = |at: &str| DeviceSpec { at: at.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
     let drive = DriveSpec { blocks: 1 << 21, ..DriveSpec::default() };
@@ -205,7 +206,8 @@ fn with_drive() -> Fabric {
     Fabric::of_devices(&[device("0"), drive]).unwrap()
 }
 
-/// What nobody may lose: with a drive behind the bridge READ(16) brings its blocks, whatever of the condition a host writes.
+/// No data may be lost: with a drive behind the bridge READ(16) returns its blocks, whichever part of the condition a
+/// host writes.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_drives_blocks_are_never_shadowed() {
@@ -217,7 +219,7 @@ fn a_drives_blocks_are_never_shadowed() {
             driver.set_alternate(1).unwrap();
         }
         let mut unit = Unit { driver, wire, tag: 0 };
-        // The first command may be told that the drive becomes ready.
+        // The first command may be answered with "becoming ready".
         let _ = unit.attempt(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
         assert!(unit.command(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8).good, "{wire:?}");
         assert!(unit.peek(0x0AFF) != 0 && unit.peek(0x0000) != 0x33, "{wire:?}: what the start of a drive leaves");
@@ -237,7 +239,8 @@ fn a_drives_blocks_are_never_shadowed() {
             let came = unit.command(&cdb16(0x88, lba, 8), data.len());
             assert!(came.good && came.data == data, "{wire:?} {poke:x?}: {} bytes", came.data.len());
         }
-        // All of the initialisation on top of a drive breaks the vendor's own way: it may fail, and must not bring the SRAM.
+        // The whole initialisation on top of a drive breaks the vendor's own path. READ(16) may fail, but must not
+        // return the SRAM.
         unit.initialise();
         unit.driver.chip.sram_mut().fill(0xEE);
         if let Ok(came) = unit.attempt(&cdb16(0x88, 40, 8), 8 * SECTOR) {
@@ -265,7 +268,8 @@ fn read10_and_write16_stay_the_vendors() {
     assert_eq!(unit.read(8).data, data, "READ(16) brings what WRITE(16) wrote");
 }
 
-/// A Bulk-Only reset under UAS does not free the tag of what was given up, with stock firmware either: each command has its own.
+/// A Bulk-Only reset under UAS doesn't free the tag of an abandoned command, with stock firmware either, so each
+/// command has its own tag.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
@@ -310,7 +314,7 @@ fn commands_that_come_between_two_packets_wait_for_the_last_and_get_their_own_da
     }
 }
 
-/// The rest is then copied by the vendor's loop: slower, and the same bytes.
+/// The vendor's loop then copies the rest: slower, but the same bytes.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
@@ -340,7 +344,7 @@ fn with_the_longer_e4_both_work() {
     }
 }
 
-/// docs/read16-sram.md has these figures.
+/// The figures in docs/read16-sram.md.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells() {
@@ -365,12 +369,12 @@ fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// What a READ(16) leaves in XDATA, IDATA and on the stack is declared.
+/// All traces of a READ(16) in XDATA, IDATA and on the stack are declared.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_leaves_no_trace_but_its_reply() {
     for (wire, speed) in everywhere() {
-        // The stack as a WRITE(16), E4 and INQUIRY make it.
+        // The stack depth of a WRITE(16), E4 and INQUIRY.
         let mut stock = initialised(&patched(), wire, speed);
         stock.works("stock");
         if wire == Wire::Uas && speed == Speed::Super {
@@ -390,8 +394,8 @@ fn a_read_leaves_no_trace_but_its_reply() {
         unit.driver.settle();
         let after = unit.driver.chip.memory().main();
         let declared = |at: usize| {
-            // The CDB as the firmware keeps it, sense, what READ and every reply in packets write.
-            // And, of what READ(16) begins with, which drive's slots and queue it is about (c:0x3F4A).
+            // The firmware's copy of the CDB, sense data, and the variables of READ and of every reply in packets,
+            // including those with which READ(16) selects a drive's slots and queue (c:0x3F4A).
             matches!(at, 0x0002 | 0x0216..=0x021B | 0x0A7D..=0x0A92 | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008 | 0xC8D9)
                 || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
         };
@@ -401,8 +405,8 @@ fn a_read_leaves_no_trace_but_its_reply() {
             .collect();
         assert!(strange.is_empty(), "{wire:?} {speed:?}: {strange:?}");
         let found = unit.driver.chip.cpu().internal_ram;
-        // R0 to R7, the lengths, what c:0x1C9F reads out of the CDB, the scratch, the host's length and the residue; from 0x73
-        // on the stack.
+        // R0 to R7, the lengths, what c:0x1C9F reads from the CDB, the scratch, the host's length and the residue; from
+        // 0x73 on the stack.
         let named = |at: &usize| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x0E..=0x17 | 0x3B..=0x3F | 0x6B..);
         let strange: Vec<usize> = (0..256).filter(|at| found[*at] != idata[*at] && !named(at)).collect();
         assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");

@@ -1,25 +1,25 @@
-# Units on which firmware does everything itself, from the reset vector: what Linux and asmpatch make of the vendor's image
-# as it is (stock), with the default patches (patched), with the long E4 too (extended), and of the open firmware.
+# Cases on units whose firmware runs from the reset vector. Linux and asmpatch meet the vendor's image unchanged
+# (stock), with the default patches (patched) and with the long E4 as well (extended), and the open firmware.
 
 # shellcheck shell=bash
 
-# chip_unit NAME IMAGE [TOML]: a new unit that runs one of $images.
+# chip_unit NAME IMAGE [TOML]: makes a new unit that runs one of $images.
 chip_unit() {
   unit "$1"
   host image "$1" "$images/$2.bin" "${1^^}"
   host file "$1" bridge.toml "$(base64 -w 0 <<<"${3:-}")"
 }
 
-# plug_chip PORT UNIT DRIVER: until the kernel has asked all that it asks. A question without an answer would take it 30 s.
+# plug_chip PORT UNIT DRIVER: waits until the kernel has asked everything. An unanswered question would take it 30 s.
 plug_chip() {
   plug "$1" "$2"
   until_true 20 is_bound "$1" "$3"
   until_true 20 has_no_medium "$1"
 }
-# No medium: the kernel makes a removable disk of no blocks.
+# Without a medium the kernel makes a removable disk of no blocks.
 has_no_medium() { [ "$(cat "/sys/block/$(basename "$(disk_of "$1")")/size")" = 0 ]; }
 
-# quietly COMMAND...: the kernel has nothing to say about what a command does to a unit.
+# quietly COMMAND...: checks that the kernel logs nothing about the unit during a command.
 quietly() {
   local before
   before=$(dmesg | wc -l)
@@ -29,13 +29,13 @@ quietly() {
   refute grep -qiE 'timed out|timeout|reset|abort|error|offline' said
 }
 
-# answers_sg PORT UNIT IMAGE: what the vendor's code answers to commands of sg3-utils.
+# answers_sg PORT UNIT IMAGE: checks the vendor code's answers to commands of sg3-utils.
 answers_sg() {
   local node image=$images/$3.bin status=0
   node=$(sg_of "$1")
   sg_inq "$node" >inquiry
   grep -q 'Vendor identification: ASMedia' inquiry
-  # Not ready, and at once.
+  # It answers "not ready", and at once.
   sg_turs "$node" || status=$?
   [ "$status" = 2 ]
   sg_requests "$node"
@@ -53,7 +53,7 @@ answers_sg() {
   grep -qi 'illegal request' refused
 }
 
-# XDATA 0x6000 to 0x6FFF, which nobody uses, marked at its end and on both sides of a packet's.
+# Marks the unused XDATA from 0x6000 to 0x6FFF, at its end and around a packet's end.
 answers_a_long_e4() {
   local node
   node=$(sg_of "$1")
@@ -94,7 +94,7 @@ lsusb_finds_no_fault_in_the_vendors_descriptors() {
   lsusb -v -d 174c: >descriptors 2>faults
   cat descriptors faults
   [ ! -s faults ]
-  # lsusb has no names for two capabilities of USB Power Delivery in the firmware's BOS.
+  # lsusb has no names for two USB Power Delivery capabilities in the firmware's BOS.
   grep -vE 'UNRECOGNIZED:  (12 10 06|18 10 08) ' descriptors >recognised
   refute grep -iE 'invalid|warning|unrecognized|\*\*' recognised
   grep -q 'bInterfaceProtocol     98' descriptors
@@ -150,10 +150,10 @@ at_high_speed_the_firmware_answers_over_uas_and_over_bulk_only() {
   answers_a_long_e4 1
   unplug 1
 }
-# What usb-storage and uas leave alone, and how.
+# The parameter that makes usb-storage and uas leave units alone.
 quirks=/sys/module/usb_storage/parameters/quirks
 
-# By its own E1, E3 and E8: what the unit has at the end is what it had at the beginning.
+# The firmware's own E1, E3 and E8 flash the unit; at the end it holds what it held at the beginning.
 the_firmware_flashes_itself_to_the_patched_image_and_back() {
   chip_unit self stock '[timing]
 reenumerate-ms = 600'
@@ -173,7 +173,7 @@ reenumerate-ms = 600'
   until_true 20 is_bound 3 uas
 }
 
-# in_flash UNIT FILE: both parts of the image are in the unit's flash, byte for byte.
+# in_flash UNIT FILE: checks that the unit's flash holds both parts of the image, byte for byte.
 in_flash() {
   [ "$(sum <(head -c 65280 "$2"))" = "$(host sum "$1" flash.bin 256 65280)" ]
   [ "$(sum <(tail -c +65281 "$2"))" = "$(host sum "$1" flash.bin 65536 $(($(stat -c %s "$2") - 65280)))" ]
@@ -191,8 +191,9 @@ reset_and_replugging_start_the_firmware_again() {
   unplug 3
 }
 
-# What a GPU runtime writes makes READ CAPACITY answer as if there were a medium, and its blocks nobody brings: given back to
-# the kernel as it is, the unit would cost it 30 s, and a reset of the port. A restart undoes the writes.
+# After a GPU runtime's initialisation READ CAPACITY answers as if there were a medium, but nothing answers for its
+# blocks. If the kernel got such a unit back, it would wait 30 s and reset the port. A restart undoes the
+# initialisation.
 reset_gives_a_unit_that_a_gpu_runtime_has_initialised_back_to_the_kernel() {
   local node write
   chip_unit gpu patched '[timing]
@@ -204,7 +205,7 @@ reenumerate-ms = 600'
     sg_raw "$node" e5 "${write[0]}" 50 "${write[1]:0:2}" "${write[1]:2}" 00
   done
   sg_turs "$node"
-  # As a runtime leaves it that ended without giving the unit back.
+  # Like a runtime that ended without giving the unit back.
   printf '%s:1.0' "$(port_path 4)" >/sys/bus/usb/drivers/uas/unbind
   "$asmpatch" list >listed
   cat listed
@@ -217,7 +218,7 @@ reenumerate-ms = 600'
   unplug 4
 }
 
-# As docs/recovery.md says it.
+# As docs/recovery.md says.
 a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   chip_unit free stock
   printf 174c:2464:ui >"$quirks"
@@ -233,7 +234,7 @@ a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   unplug 5
 }
 
-# Alone on endpoint 0: class FF binds no driver.
+# Only endpoint 0: no driver binds class FF.
 the_open_firmware_answers_lsusb_and_control_requests() {
   local port speed
   for speed in super high; do
@@ -246,7 +247,7 @@ the_open_firmware_answers_lsusb_and_control_requests() {
       lsusb -v -d add1:0001 >descriptors 2>faults
       cat descriptors faults
       grep -q 'bInterfaceClass       255' descriptors
-      # It never answers a read that it does not know, as GET_STATUS; the host gives up, and it goes on.
+      # It never answers a read that it doesn't know, such as GET_STATUS. The host gives up, and the unit goes on.
       refute grep -v 'cannot read device status' faults
     fi
     "$examples/control" "$port" write e5 f000 00ab
@@ -257,7 +258,7 @@ the_open_firmware_answers_lsusb_and_control_requests() {
   done
 }
 
-# The vendor's firmware as it is: with the status patch, it answers a write before it is done.
+# The vendor's unpatched firmware: with the status patch, it answers a write before the write is done.
 the_firmware_moves_every_byte_of_an_ssd_through_uas() {
   local node
   chip_unit drive stock "$ssd"
@@ -272,7 +273,7 @@ the_firmware_moves_every_byte_of_an_ssd_through_uas() {
   quietly write_and_read_the_disk 0 drive
 }
 
-# Random writes with several in flight, in which each block carries its own checksum.
+# Random writes with several in flight. Each block carries its own checksum.
 an_ext4_on_an_ssd_holds_what_fio_writes_and_survives_replugging() {
   local disk
   disk=$(disk_of 0)

@@ -1,9 +1,9 @@
-# A GPU runtime's own USB code, from its published releases, on units that run firmware: what it writes to memory behind the
-# bridge one way, it reads another way, and every byte is compared. clients/*.py say what they do.
+# Cases that run a GPU runtime's own USB code, from its published releases, on units that run firmware. The client
+# writes memory behind the bridge in one way, reads it in another, and compares every byte. See clients/*.py.
 
 # shellcheck shell=bash
 
-# client RELEASE PORT ARGUMENT...: the client of a release, on the unit at a port.
+# client RELEASE PORT ARGUMENT...: runs a release's client on the unit at a port.
 client() {
   local release=$1 port=$2 device libusb
   shift 2
@@ -15,7 +15,7 @@ client() {
 
 has_runtime() { [ -e "$cache/tinygrad-$1/.complete" ]; }
 
-# The patched firmware, as its older releases drive it: UAS, and Bulk-Only.
+# The patched firmware, which the older releases drive: over UAS and Bulk-Only.
 the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware() {
   chip_unit runtime patched
   plug_chip 0 runtime uas
@@ -23,21 +23,21 @@ the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware() {
   unplug 0
 }
 
-# The open firmware, which is all that newer ones drive.
+# The open firmware, which is all that newer releases drive.
 the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware() {
   open_unit 0 runtime
   client 0.14.0 0 check
   unplug 0
 }
 
-# open_unit PORT NAME: a unit that runs open firmware, which binds no driver.
+# open_unit PORT NAME: makes a unit that runs open firmware, to which no driver binds.
 open_unit() {
   chip_unit "$2" open
   plug "$1" "$2"
   until_true 20 test -e "$(device_of "$1")/product"
 }
 
-# asmpatch's own requests over libusb; the program compares what it reads with what it wrote.
+# asmpatch's own requests over libusb. The program compares what it reads with what it wrote.
 asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight() {
   local depth kind
   open_unit 0 requests

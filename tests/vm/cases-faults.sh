@@ -1,9 +1,9 @@
-# What goes wrong on the wire, with asmpatch in the guest: each fault ends in an error, and the next command works.
+# Cases with faults on the wire and asmpatch in the guest: each fault ends in an error, and the next command works.
 
 # shellcheck shell=bash
 
-# faults OPCODE EACH KIND...: a scenario in which of such commands the EACHth meets the first fault, the one as far behind it
-# the second, and so on.
+# faults OPCODE EACH KIND...: prints a scenario in which the EACHth command with this opcode meets the first fault, the
+# EACHth after it the second, and so on.
 faults() {
   local opcode=$1 each=$2 nth=0 kind
   shift 2
@@ -13,11 +13,11 @@ faults() {
   done
 }
 
-# A bench asks by three E4 whether the unit is initialised, and goes on where they have no answer. Its fourth asks for more
-# than 255 bytes: a short answer says that there is no extension, and anything else that goes wrong ends the bench.
+# A bench sends three E4 to learn whether the unit is initialised, and goes on if they get no answer. Its fourth asks
+# for more than 255 bytes. A short answer to it means that there is no extension; any other fault ends the bench.
 bench_asks=4
 
-# fails_with STATUS CODE COMMAND...: the command ends with this exit status and an error of this code.
+# fails_with STATUS CODE COMMAND...: checks that the command ends with this exit status and an error with this code.
 fails_with() {
   local expected=$1 code=$2 status=0
   shift 2
@@ -59,7 +59,8 @@ each_fault_over_uas_ends_in_an_error_and_the_next_command_works() {
   unplug 1
 }
 
-# benching TRANSPORT [OPTION...]: a bench of the unit at port 1, `running` in the background, once it has the unit.
+# benching TRANSPORT [OPTION...]: starts a bench of the unit at port 1 in the background as `running`, and waits until
+# it has the unit.
 benching() {
   local transport=$1
   shift
@@ -70,7 +71,7 @@ benching() {
   sleep 1
 }
 
-# has_ended STATUS: what runs in the background ends with this exit status.
+# has_ended STATUS: checks that the background process ends with this exit status.
 has_ended() {
   local status=0
   wait "$running" || status=$?
@@ -91,7 +92,7 @@ ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
   unplug 1
 }
 
-# The unit does not answer: the first Ctrl-C is waiting for the end of a command.
+# The unit doesn't answer: the first Ctrl-C waits for the end of a command.
 a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
   local transport running
   unit mute "$(faults 0xE4 "$bench_asks" timeout timeout)"
@@ -100,7 +101,7 @@ a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
     benching "$transport" --timeout 60
     kill -INT "$running"
     sleep 0.5
-    # It is still waiting, so what ends it is the second.
+    # The process is still waiting, so the second signal ends it.
     is_bound 1 usbfs
     kill -INT "$running"
     has_ended 130
@@ -119,13 +120,13 @@ pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
     host unplug 1
     has_ended 4
     grep -q 'usb::disconnected' err
-    # Linux waits 5 s for QEMU's xHCI where it is asked for something before its hub driver has seen the unit go.
+    # If Linux gets a request before its hub driver has seen the unit leave, it waits 5 s for QEMU's xHCI.
     [ $((SECONDS - began)) -le 10 ]
     until_true 20 is_gone 1
   done
 }
 
-# Over UAS 30 commands are in flight; Bulk-Only calls back between two.
+# Over UAS 30 commands are in flight. Bulk-Only calls back between two commands.
 a_panic_gives_the_driver_back_even_with_commands_in_flight() {
   local transport
   unit dropped
@@ -138,7 +139,7 @@ a_panic_gives_the_driver_back_even_with_commands_in_flight() {
   unplug 1
 }
 
-# An SSD answers the kernel's READ(10); a GPU would not, and usb-storage waits for 30 s before it can be detached.
+# Use an SSD, which answers the kernel's READ(10). With a GPU usb-storage would wait 30 s before it can be detached.
 asmpatch_falls_back_to_bulk_only_where_streams_are_refused() {
   unit plain "$ssd"
   plug n plain

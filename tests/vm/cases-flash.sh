@@ -1,13 +1,13 @@
-# The whole trip of a unit, with asmpatch in the guest: backup, flash, re-enumeration, restore, and what goes wrong.
+# Cases of a unit's whole trip, with asmpatch in the guest: backup, flash, re-enumeration, restore, and faults.
 
 # shellcheck shell=bash
 
-# From E8 until the unit is back. One that came back before the kernel has seen it leave would cost 5 s: QEMU's xHCI
-# answers no transfer to what was there before, and the hub's only worker waits for it.
+# Time from E8 until the unit is back. If it came back before the kernel has seen it leave, that would cost 5 s: QEMU's
+# xHCI answers no transfer to the former device, and the hub's only worker waits for it.
 starts_over='[timing]
 reenumerate-ms = 600'
 
-# The image to flash: the vendor's where there is one, else the practice image as a new unit has it.
+# The image to flash: the vendor's if there is one, otherwise the practice image of a new unit.
 base_image() {
   if [ -n "$vendor_image" ]; then cp "$vendor_image" base.bin; else cp backup/firmware.bin base.bin; fi
 }
@@ -41,7 +41,7 @@ flash_writes_the_patched_image_and_the_unit_comes_back_as_add1_0001() {
 bench_proves_the_patched_unit_over_both_transports() {
   local transport paths
   for transport in bot uas; do
-    # The status patch acts on UAS alone: over Bulk-Only a write waits, patched or not.
+    # The status patch affects only UAS: over Bulk-Only a write waits, patched or not.
     paths=write16,e4-255
     [ "$transport" = uas ] || paths=e4-255
     "$asmpatch" bench --device "$(port_path 3)" --transport "$transport" --path "$paths" --seconds 0.3 --repetitions 2 --json >bench.json
@@ -81,7 +81,7 @@ flash_refuses_a_unit_whose_disk_is_mounted_in_another_namespace() {
   until_true 20 has_disk 2
   mkfs.minix "$(disk_of 2)"
   mkdir -p disk
-  # In a chroot / is no mount point whose propagation could be changed.
+  # In a chroot, / is not a mount point, so its propagation can't be changed.
   unshare --mount --propagation unchanged \
     sh -c 'mount -t minix "$1" disk && touch mounted && exec sleep 1000' sh "$(disk_of 2)" &
   local holder=$! status=0
@@ -105,13 +105,13 @@ back-after-ms = 500
   cat flash.err
   [ "$status" = 4 ]
   grep -q 'asmpatch' flash.err
-  # Block 0 is whole, so the boot loader has its identity.
+  # Block 0 is valid, so the boot loader has its identity.
   until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
   "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup --json >flash.json
   cat flash.json
   grep -q '"needs": "power"' flash.json
-  # It was told to halt, and stays away until its power goes.
+  # The unit was told to halt, and stays away until its power goes.
   is_gone 4
   replug 4 torn
   has_id 4 add1:0001
@@ -138,7 +138,7 @@ nth = 2
   unplug 5
 }
 
-# 255 pages of 20 ms: the first E3 keeps the flash busy for 5 s, and the cable goes in the middle of them.
+# 255 pages of 20 ms keep the flash busy for 5 s during the first E3. The cable goes in the middle.
 the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_again() {
   local running status=0
   unit torn 'timing = { program-page-us = 20000, reenumerate-ms = 600 }'
@@ -154,7 +154,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   [ "$status" = 4 ]
   grep -q 'usb::disconnected' flash.err
   refute grep -q 'write firmware part 1' flash.out
-  # What was programmed by then is there, and the end of the part is still as the erase left it.
+  # The flash holds the pages programmed by then. The end of the part is still erased.
   [ "$(host sum torn flash.bin 256 4096)" = "$(sum <(head -c 4096 patched.bin))" ]
   [ "$(host sum torn flash.bin 61440 4096)" = "$(sum <(head -c 4096 /dev/zero | tr '\0' '\377'))" ]
 
@@ -167,7 +167,8 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   unplug 4
 }
 
-# The status patch is in the default set, the extension of E4's length is not: with it the return shows what runs.
+# The status patch is a default patch, the extension of E4's length is not. With the extension the answers show what
+# runs.
 flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code() {
   unit kept "cpu-reset = \"keeps-code\"
 $starts_over"
@@ -182,7 +183,7 @@ $starts_over"
   unplug 2
 }
 
-# A unit that came up at 480 Mbit/s leaves the USB 2 bus and comes back on the SuperSpeed bus of the same connector.
+# A unit that came up at 480 Mbit/s leaves the USB 2 bus, and returns on the SuperSpeed bus of the same connector.
 reset_brings_a_slow_unit_back_at_superspeed() {
   local slow
   slow=$(high_speed_port_of 1)
@@ -216,7 +217,7 @@ $starts_over"
   unplug 7
 }
 
-# The trip of docs/firmware-authors.md, with the unit on a USB port. The rig has compiled the sample.
+# The commands of docs/firmware-authors.md, with the unit on a USB port. The rig has compiled the sample.
 firmware_written_in_c_is_wrapped_booted_profiled_and_flashed_and_answers() {
   local port first
   "$asmpatch" wrap "$images/sample.ihx" -o sample.bin
@@ -231,7 +232,7 @@ $starts_over"
   "$asmpatch" flash sample.bin --device "$port" --yes --unproven
   until_true 20 grep -q 'custom sample' "$(device_of 6)/product"
   [ "$(sum sample.bin)" = "$(host sum author flash.bin 256 "$(stat -c %s sample.bin)")" ]
-  # Its own request: a checksum of XDATA, which E5 changes.
+  # The sample's own request: a checksum of XDATA, which E5 changes.
   first=$("$examples/control" "$port" read a0 2000 10 2)
   "$examples/control" "$port" write e5 2000 00ab
   [ "$(wc -w <<<"$first")" = 2 ]

@@ -1,8 +1,8 @@
-# Other makers' docks: which USB IDs are taken for units, through Linux's USB stack.
+# Cases with other makers' docks: the USB IDs that asmpatch accepts as units, through Linux's USB stack.
 
 # shellcheck shell=bash
 
-# identified_as NAME VID PID: a patch file that gives a unit this USB ID, in a folder of its own.
+# identified_as NAME VID PID: writes a patch file that gives a unit this USB ID, in a folder of its own.
 identified_as() {
   mkdir -p "$1"
   cat >"$1/$1.toml" <<TOML
@@ -17,7 +17,7 @@ product-id = 0x$3
 TOML
 }
 
-# renamed PORT NAME VID PID [OPTION...]: asmpatch gives the unit at a port this USB ID, and waits for it there.
+# renamed PORT NAME VID PID [OPTION...]: gives the unit at a port this USB ID with asmpatch, and waits for it there.
 renamed() {
   local port=$1 name=$2 vid=$3 pid=$4
   shift 4
@@ -28,7 +28,7 @@ renamed() {
   until_true 20 is_bound "$port" uas
 }
 
-# The maker's ID is one that is known: nothing has to be said.
+# asmpatch knows the maker's ID, so it needs no option.
 a_dock_under_its_makers_id_is_listed_by_its_name_and_backed_up() {
   unit named "serial = \"DOCK0000011\"
 $starts_over"
@@ -45,7 +45,7 @@ $starts_over"
   until_true 10 is_bound 6 uas
 }
 
-# An ID that nobody has listed: no command opens the unit, or sends it anything, before it is named.
+# An unknown ID: no command opens the unit or sends it anything until an option names the ID.
 a_dock_under_an_id_that_is_not_known_is_left_alone_until_it_is_named() {
   local word
   renamed 6 other 1234 2464 --usb-id 1234:2464

@@ -1,15 +1,15 @@
-# asmpatch on units that run open firmware, and on what is behind a bridge, through Linux's USB stack: flash by control
-# requests, in every direction, and PCIe through either firmware.
+# Cases of asmpatch on units with open firmware, and on devices behind a bridge, through Linux's USB stack: flash by
+# control requests in every direction, and PCIe over both firmwares.
 
 # shellcheck shell=bash
 
-# A flash chip's times.
+# Times of a flash chip.
 flash_times='[timing]
 erase-sector-ms = 45
 program-page-us = 400
 reenumerate-ms = 600'
 
-# holds UNIT IMAGE: the unit's flash holds the image's file.
+# holds UNIT IMAGE: checks that the unit's flash holds the image's file.
 holds() {
   local len
   len=$(stat -c %s "$images/$2.bin")
@@ -17,7 +17,7 @@ holds() {
   [ "$len" -le 65280 ] || [ "$(host sum "$1" flash.bin 65536 $((len - 65280)))" = "$(sum <(tail -c +65281 "$images/$2.bin"))" ]
 }
 
-# by_registers PORT UNIT IMAGE: a unit that runs open firmware gets the image; it runs it once it had its power.
+# by_registers PORT UNIT IMAGE: flashes the image to a unit with open firmware. The unit runs it after a power cycle.
 by_registers() {
   "$asmpatch" flash "$images/$3.bin" --device "$(port_path "$1")" --yes --json >flashed.json
   cat flashed.json
@@ -37,7 +37,7 @@ a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
   "$asmpatch" verify "$images/open.bin" --device "$(port_path 4)"
   by_registers 4 dock stock
   until_true 20 is_bound 4 uas
-  # The way back goes by SCSI.
+  # The way back uses SCSI.
   "$asmpatch" flash "$images/open.bin" --device "$(port_path 4)" --yes
   holds dock open
   until_true 20 grep -q custom "$(device_of 4)/product"
@@ -50,8 +50,8 @@ a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
   unplug 4
 }
 
-# Units that differ in their firmware alone: both keep their maker's identity, which the runtime of the patched one does
-# not look for.
+# The units differ only in their firmware. Both keep their maker's identity, under which the patched one's runtime
+# doesn't look for units.
 the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it() {
   local image status
   for image in patched open; do
@@ -70,7 +70,8 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
   done
 }
 
-# The first holds the unit for 20 s and more; the second waits as long as a unit may take to settle, and no longer.
+# The first command holds the unit for 20 s and more. The second waits as long as a unit may take to settle, and no
+# longer.
 a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte() {
   local first status=0
   chip_unit shared open '[timing]

@@ -1,4 +1,4 @@
-# The cases, run in the guest. Each is a function whose name is a sentence; it fails with its first command that does.
+# Cases that run in the guest. Each is a function whose name is a sentence. It fails with its first failing command.
 
 # shellcheck shell=bash
 # --- clients that we did not write ---------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ sg_dd_writes_and_reads_every_byte_of_the_disk_through_uas() {
   write_and_read_the_disk 0 ssd
 }
 
-# Both ways over the whole disk; each byte is compared with the unit's own file.
+# Writes and reads the whole disk, and compares each byte with the unit's own file.
 write_and_read_the_disk() {
   local node
   node=$(sg_of "$1")
@@ -68,7 +68,7 @@ write_and_read_the_disk() {
   [ "$(sha256sum <pattern | cut -d ' ' -f 1)" = "$(host sum "$2" ssd.bin 0 "$ssd_len")" ]
   sg_dd if="$node" of=readback bs=512 bpt=128 count=$((ssd_len / 512))
   cmp pattern readback
-  # The block layer cuts and merges as it likes.
+  # The block layer splits and merges requests as it likes.
   dd if="$(disk_of "$1")" of=readback bs=1M iflag=direct
   cmp pattern readback
   head -c 1048576 /dev/urandom | dd of="$(disk_of "$1")" bs=1M seek=3 oflag=direct iflag=fullblock

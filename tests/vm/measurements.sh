@@ -1,4 +1,4 @@
-# What `measure` runs in the guest.
+# The measurements that `measure` runs in the guest.
 
 # shellcheck shell=bash
 . "$vm/cases-chip.sh"
@@ -10,23 +10,23 @@ serial = \"EXPENDABLE\""
 blocks=$((disk_len / 512))
 rounds=3
 
-# Of numbers, one a line: the median, and from the smallest to the largest.
+# Reads numbers, one a line. Prints the median and the range.
 median() { sort -n | awk '{ v[NR] = $1 } END { printf "%.4g", v[int((NR + 1) / 2)] }'; }
 spread() { sort -n | awk 'NR == 1 { low = $1 } END { printf "%s to %s", low, $1 }'; }
 
-# A program that failed left no number.
+# A failed program printed no number.
 all_rounds_in() { [ "$(grep -c . "$1")" = "$rounds" ]; }
 
-# Waits until the kernel's driver has the disk of a port again and has done with looking at it.
+# Waits until the kernel's driver has a port's disk again and has finished probing it.
 settled() {
   until_true 20 has_disk "$1"
   sleep 0.5
 }
 
-# ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport. It times the transfers alone.
+# ours PORT TRANSPORT DIRECTION DEPTH: MB/s of asmpatch's transport. Times only the transfers.
 ours() { "$examples/rate" "$(port_path "$1")" "$2" "$3" 65536 "$4" $((disk_len / 65536)) | sed 's/.*, \(.*\) MB.*/\1/'; }
 
-# theirs PORT DIRECTION COMMAND...: MB/s of sg_dd or sgp_dd over the same bytes. It times the transfers alone, too.
+# theirs PORT DIRECTION COMMAND...: MB/s of sg_dd or sgp_dd over the same bytes. Times only the transfers, too.
 theirs() {
   local port=$1 direction=$2
   shift 2
@@ -34,7 +34,7 @@ theirs() {
   "$@" bs=512 bpt=128 cdbsz=16 count="$blocks" time=1 2>&1 | sed -n 's/.*[ ,]\([0-9.]*\) MB\/sec.*/\1/p'
 }
 
-# compare PORT TRANSPORT DIRECTION DEPTH COMMAND...: both in turn, round after round.
+# compare PORT TRANSPORT DIRECTION DEPTH COMMAND...: runs both alternately, several rounds.
 compare() {
   local port=$1 transport=$2 direction=$3 depth=$4 round
   shift 4
@@ -50,8 +50,8 @@ compare() {
   say "$transport $direction(16) 64 KiB, depth $depth: asmpatch $(median <ours) MB/s ($(spread <ours)), $* $(median <theirs) MB/s ($(spread <theirs)), ratio $(awk -v a="$(median <ours)" -v b="$(median <theirs)" 'BEGIN { printf "%.2f", a / b }')"
 }
 
-# 255 bytes at 1 to 5 MB/s, which is what E4 is said to give on silicon, are 51 to 255 us a command. With none of them the
-# processors of this machine are what limits 31 tags.
+# E4 should give 1 to 5 MB/s on silicon, which is 51 to 255 us for a command of 255 bytes. If commands take no time,
+# this machine's processors limit 31 tags.
 e4_at_31_tags_against_one() {
   local us depth round
   for us in 0 51 255; do
@@ -76,7 +76,7 @@ e4_at_31_tags_against_one() {
 # rate PORT TRANSPORT KIND BYTES DEPTH COMMANDS: commands a second of asmpatch's transports.
 rate() { "$examples/rate" "$(port_path "$1")" "${@:2}" | sed 's/ commands.*//'; }
 
-# What the host costs, on a unit without firmware, beside the same with firmware on the chip.
+# The host's cost on a unit without firmware, beside the same commands with firmware on the chip model.
 plain_responder_beside_the_chip() {
   local round row
   local rows=('uas e4 255 1 3000' 'uas e4 255 31 6000' 'uas runtime-write 65536 1 400' 'bot e4 255 1 2000'
@@ -95,7 +95,7 @@ reenumerate-ms = 600'
       until_true 20 has_no_medium 1
       # shellcheck disable=SC2086
       case $row in *' write '*) ;; *) rate 1 $row >>chip ;; esac
-      # Both start over.
+      # Start both units again.
       case $row in *runtime-write*) sleep 2 ;; esac
     done
     all_rounds_in plain
@@ -110,7 +110,7 @@ reenumerate-ms = 600'
   unplug 0
 }
 
-# Both clients in turn, on the plain responder.
+# Both clients alternately, on the plain responder.
 asmpatch_against_the_client_of_tinygrad_0_13_0() {
   local round row kind depth
   local rows=('e4 1 3000' 'e4 31 12000' 'write 1 1000' 'write 8 2000' 'write 31 2000')
@@ -138,7 +138,7 @@ asmpatch_against_the_client_of_tinygrad_0_13_0() {
   unplug 0
 }
 
-# The open firmware's streams with one transfer in flight and with many, on the chip.
+# The open firmware's streams on the chip model, with one transfer in flight and with many.
 open_firmwares_streams_with_one_and_with_many_in_flight() {
   local round row depth
   local rows=('e4 16384 512' 'tlp 1024 512' 'f0-write 65536 512' 'f0-write 65536 1024' 'f0-read 65536 1024'
@@ -176,10 +176,10 @@ bulk_only_against_usb_storage() {
   unplug n
 }
 
-# cpu COMMAND...: user and system seconds of a command.
+# cpu COMMAND...: prints user and system seconds of a command.
 cpu() { local TIMEFORMAT='%U %S'; { time "$@" >/dev/null 2>&1; } 2>&1; }
 
-# Of many small reads, less what the same program takes for none.
+# Measures many small reads, less the same program without reads.
 processor_time_per_command() {
   local transport depth count=4000
   unit busy "$expendable"
@@ -210,7 +210,7 @@ cpu_line() {
   say "CPU per READ(16) of 512 bytes, $1: $(awk -v n="$2" -v u="$(cut -d ' ' -f 1 many | median)" -v s="$(cut -d ' ' -f 2 many | median)" -v u0="$(cut -d ' ' -f 1 none | median)" -v s0="$(cut -d ' ' -f 2 none | median)" 'BEGIN { printf "user %.1f us, system %.1f us", (u - u0) / n * 1e6, (s - s0) / n * 1e6 }')"
 }
 
-# profile TRANSPORT DEPTH: where the processor's time of many small reads goes, by module, then by function.
+# profile TRANSPORT DEPTH: processor time of many small reads by module, then by function.
 profile() {
   settled 0
   perf record -q -F 2000 -e cpu-clock -o profile "$examples/rate" "$(port_path 0)" "$1" read 512 "$2" 8000
@@ -218,7 +218,7 @@ profile() {
   shares dso 6
   shares symbol 16
 }
-# shares KEY COUNT: the first lines of a profile.
+# shares KEY COUNT: prints the first lines of a profile.
 shares() {
   perf report -i profile --stdio -q --no-children --sort "$1" 2>/dev/null | sed '/^ *$/d; s/ *- *- *$//' | head -n "$2" |
     while IFS= read -r line; do say "  $line"; done
@@ -233,8 +233,8 @@ processor_time_by_function() {
   unplug 0
 }
 
-# flashed MS PORT...: seconds that `flash --all` takes for new units at these ports, with times such as a flash chip has,
-# which start over within MS.
+# flashed MS PORT...: seconds that `flash --all` takes for new units at these ports. Their times are a flash chip's, and
+# they restart within MS.
 flashed() {
   local port began ended timing="[timing]
 erase-sector-ms = 45
@@ -256,7 +256,7 @@ $timing"
   awk -v a="$began" -v b="$ended" 'BEGIN { printf "%.2f\n", b - a }'
 }
 
-# flashed_together NAME MS PORT...: all of these ports against the first of them, in turn, round after round.
+# flashed_together NAME MS PORT...: all of these ports against the first of them, alternately, several rounds.
 flashed_together() {
   local name=$1 ms=$2 round
   shift 2
@@ -268,9 +268,9 @@ flashed_together() {
   say "flash --all, $name: one unit $(median <one) s ($(spread <one)), $# units $(median <all) s ($(spread <all)), ratio $(awk -v a="$(median <all)" -v b="$(median <one)" 'BEGIN { printf "%.2f", a / b }')"
 }
 
-# Linux works on the ports of one hub one after the other, 0.15 s for each that a unit leaves and 0.3 s for each that one
-# comes to: so both, on a controller each and on one hub. There the units stay away until Linux has seen all of them
-# leave: QEMU's xHCI answers no transfer to what was there before, and each would cost 5 s.
+# Linux handles one hub's ports in sequence: 0.15 s for each that a unit leaves, and 0.3 s for each at which one
+# arrives. So measure both: each unit on its own controller, and all on one hub. On the hub the units stay away until
+# Linux has seen all of them leave. QEMU's xHCI answers no transfer to a former device, which would cost 5 s each.
 eight_units_flashed_at_once_against_one() {
   unit source
   plug 0 source
@@ -282,14 +282,14 @@ eight_units_flashed_at_once_against_one() {
   flashed_together 'all on one hub' 2000 0 1 2 3 4 5 6 7
 }
 
-# seconds COMMAND...: how long it takes.
+# seconds COMMAND...: prints how long a command takes.
 seconds() {
   local began=$EPOCHREALTIME
   "$@" >&2
   awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f\n", b - a }'
 }
 
-# All of the open image over itself, and the patched one over it: with the backup, both readings, and the readback.
+# Flashes the open image over itself, and the patched image over it, with backup, both readings and readback.
 flash_through_registers() {
   local round image
   rm -f took-*

@@ -1,25 +1,25 @@
-# The rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual bridges on the host.
+# The test rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual bridges on the host.
 #
-# Sourced by `run` and `measure`, which say what the guest does. The guest sees the host's root read-only (9p), so that
-# the programs under test are the host's own files. It asks the host for what only the host can do (plug a unit in, pull
-# it out, look into its flash file) by a line on its second serial port: see `host_*` below and `host` in guest.sh.
+# Sourced by `run` and `measure`, which choose the guest's script. The guest sees the host's root read-only (9p), so the
+# programs under test are the host's own files. For what only the host can do (plug a unit in, unplug it, read its flash
+# file), the guest sends a line on its second serial port: see `host_*` below and `host` in guest.sh.
 
 # shellcheck shell=bash
 vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$vm/../.." && pwd)
 cache=$vm/cache
 ports=8
-# Controllers with one port each, o0 and on: what measures many units at once boots with some.
+# Controllers with one port each, from o0 on. Only measurements of many units at once need some.
 own_controllers=0
 packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils e2fsprogs fio python3 libusb-1.0-0 sdcc)
-# Releases of a GPU runtime whose USB code drives units in the guest, and their wheels' SHA-256.
+# Releases of a GPU runtime whose USB code drives units in the guest, with the SHA-256 of their wheels.
 declare -A runtimes=(
   [0.13.0]=1aad37a742ac5f0bd26d811b9b799fbb08088eaa2e7279ff53b19b8c934a9f1c
   [0.14.0]=d2a5bea33c637fdf105963632329876b3d3253d38295ac1ffd2ff81646d93be3
 )
 programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb mke2fs fio dpkg sdcc)
 
-# In load order. The kernel that linux-image-amd64 depends on has each of these as a module.
+# In load order. The kernel of linux-image-amd64 has each of these as a module.
 base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
 usb_modules='usb-common usbcore xhci-hcd xhci-pci scsi_common scsi_mod crct10dif_common crc-t10dif crc64 crc64-rocksoft
   t10-pi sg sd_mod minix crc16 crc32c_generic mbcache jbd2 ext4 usb-storage uas'
@@ -39,7 +39,7 @@ install_packages() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# The wheels are unpacked, never installed, and compiled for the guest, which can't write where they are.
+# The wheels are unpacked, not installed, and compiled here, because the guest can't write to their folder.
 fetch_runtimes() {
   local version folder
   for version in "${!runtimes[@]}"; do
@@ -67,7 +67,7 @@ need_programs() {
   done
 }
 
-# The kernel package is unpacked, never installed.
+# The kernel package is unpacked, not installed.
 prepare_kernel() {
   local package deb
   package=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/ *Depends: //p' | grep -v cloud | head -n 1)
@@ -104,7 +104,7 @@ prepare_initramfs() {
   (cd "$tree" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initramfs.gz"
 }
 
-# A work folder, the kernel, the initramfs.
+# Makes a work folder with the kernel and the initramfs.
 begin() {
   need_programs
   work=$(mktemp -d "${TMPDIR:-/tmp}/asmpatch-vm.XXXXXX")
@@ -115,7 +115,7 @@ begin() {
   prepare_initramfs
 }
 
-# What units on the chip run: $work/images, as far as the variables name the images.
+# Makes $work/images, the images for units on the chip model, from those that the variables name.
 prepare_images() {
   images=$work/images
   mkdir "$images"
@@ -125,11 +125,11 @@ prepare_images() {
     "$asmpatch" patch "$images/stock.bin" --patch e4-length-16 -o "$images/extended.bin" >/dev/null
   fi
   if [ -n "${ASMPATCH_OPEN_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_IMAGE" "$images/open.bin"; fi
-  # As docs/firmware-authors.md compiles it.
+  # Compiled as in docs/firmware-authors.md.
   (cd "$images" && sdcc -mmcs51 --debug --xram-loc 0x1000 --xram-size 0x1000 -Wl-bGSINIT0=0x0220 "$root/examples/firmware/sample.c")
 }
 
-# boot SCRIPT [NAME=VALUE...]: boots the guest, lets it run SCRIPT with guest.sh in front, serves it until it is done.
+# boot SCRIPT [NAME=VALUE...]: boots the guest, which runs SCRIPT after guest.sh, and serves it until it is done.
 boot() {
   local script=$1 port controllers=() devices=() pair
   shift
@@ -162,13 +162,13 @@ boot() {
   printf '%s' "$qemu" >"$work/qemu.pid"
   exec 8<>"$work/talk.out" 9<>"$work/talk.in"
   serve_guest || true
-  # Nothing in the guest is worth an orderly end.
+  # Nothing in the guest needs a clean shutdown.
   kill "$qemu" 2>/dev/null || true
   wait "$qemu" || true
   qemu=
 }
 
-# Reads requests until the guest says that it is done or QEMU is gone.
+# Reads requests until the guest is done or QEMU has ended.
 serve_guest() {
   local line request reply status
   while true; do
@@ -201,7 +201,7 @@ host_unit() {
 # file UNIT NAME BASE64: writes a file into a unit's folder.
 host_file() { base64 -d <<<"$3" >"$work/units/$1/$2"; }
 
-# image UNIT FILE SERIAL: gives a new unit its flash: configuration blocks as a maker would write them, and this image.
+# image UNIT FILE SERIAL: gives a new unit its flash: a maker's configuration blocks, and this image.
 host_image() {
   local folder=$work/units/$1
   printf 'factory = "no-image"\nserial = "%s"\n' "$3" >"$folder/bridge.toml"
@@ -210,7 +210,7 @@ host_image() {
   tail -c +65281 "$2" | dd of="$folder/flash.bin" oflag=seek_bytes seek=65536 conv=notrunc status=none
 }
 
-# plug PORT UNIT [OPTION...]: a server for the unit at the port. QEMU connects within a second.
+# plug PORT UNIT [OPTION...]: starts a server for the unit at the port. QEMU connects within a second.
 host_plug() {
   local port=$1 unit=$2
   shift 2
@@ -218,25 +218,25 @@ host_plug() {
     "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@"
 }
 
-# plain PORT [COMMAND_US]: the plain responder at the port.
+# plain PORT [COMMAND_US]: starts the plain responder at the port.
 host_plain() {
   local port=$1
   shift
   serve "$port" "$work/plain.log" "$examples/responder" "unix:$work/port$port.sock" "$@"
 }
 
-# serve PORT LOG COMMAND...: a server for the port.
+# serve PORT LOG COMMAND...: starts a server for the port.
 serve() {
   local port=$1 log=$2
   shift 2
-  # A case that failed may have left its unit there.
+  # A failed case may have left its unit there.
   [ ! -f "$work/port$port.pid" ] || host_unplug "$port"
   rm -f "$work/port$port.sock"
   "$@" </dev/null >"$log" 2>&1 9>&- 8>&- &
   printf '%s' $! >"$work/port$port.pid"
 }
 
-# unplug PORT: ends the server, as Ctrl-C does; says its exit status.
+# unplug PORT: ends the server as Ctrl-C does, and prints its exit status.
 host_unplug() {
   local pid
   pid=$(cat "$work/port$1.pid")
@@ -245,13 +245,13 @@ host_unplug() {
   tail --pid="$pid" -f /dev/null
 }
 
-# replug UNIT: takes the power of a unit that is served away and gives it back.
+# replug UNIT: cycles the power of a served unit.
 host_replug() { "$asmpatch" bridge replug --device "virtual:$work/units/$1"; }
 
-# serverlog UNIT: what the server of a unit printed.
+# serverlog UNIT: prints the log of a unit's server.
 host_serverlog() { cat "$work/units/$1.server.log"; }
 
-# sum UNIT FILE OFFSET LENGTH: SHA-256 of a part of a unit's file.
+# sum UNIT FILE OFFSET LENGTH: prints the SHA-256 of a part of a unit's file.
 host_sum() {
   dd if="$work/units/$1/$2" bs=1M iflag=skip_bytes,count_bytes,fullblock skip="$3" count="$4" status=none | sha256sum | cut -d ' ' -f 1
 }

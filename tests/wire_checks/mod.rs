@@ -1,7 +1,7 @@
-//! What must hold of every parser for whatever bytes come: nothing panics, and what parses prints the same bytes.
+//! Checks that hold for every parser on any input: nothing panics, and parsed data serialises to the same bytes.
 //!
-//! One function a parser, each named as its fuzz target in `fuzz/`; `tests/fuzz_corpus.rs` replays the corpus through
-//! the same functions.
+//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/fuzz_corpus.rs` runs the
+//! corpus through the same functions.
 
 use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
 use asmpatch::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
@@ -11,10 +11,10 @@ use asmpatch::symbols::Symbols;
 #[cfg(unix)]
 use asmpatch::virtual_bridge::usbredir::Parser;
 
-/// Bulk-Only's wrappers, from either side.
+/// Checks Bulk-Only's wrappers, in both directions.
 ///
 /// # Panics
-/// Where a wrapper that parses prints other bytes.
+/// If a parsed wrapper serialises to other bytes.
 pub fn csw(data: &[u8]) {
     if let Ok(wrapper) = CommandStatusWrapper::parse(data) {
         assert_eq!(wrapper.to_bytes(), data);
@@ -24,10 +24,10 @@ pub fn csw(data: &[u8]) {
     }
 }
 
-/// UAS's information units, from either side.
+/// Checks UAS's information units, in both directions.
 ///
 /// # Panics
-/// Where a unit that parses does not survive the wire, or carries sense data that did not arrive.
+/// If a parsed unit doesn't survive the wire, or carries sense data that did not arrive.
 pub fn information_unit(data: &[u8]) {
     if let Ok(unit) = StatusIu::parse(data) {
         if let StatusIu::Sense { sense, .. } = &unit {
@@ -38,10 +38,10 @@ pub fn information_unit(data: &[u8]) {
     let _ = HostIu::parse(data);
 }
 
-/// Sense data.
+/// Checks sense data.
 ///
 /// # Panics
-/// Where sense that parses does not survive its fixed format.
+/// If parsed sense data doesn't survive its fixed format.
 pub fn sense(data: &[u8]) {
     if let Some(sense) = Sense::parse(data) {
         assert_eq!(Sense::parse(&sense.to_fixed()), Some(sense));
@@ -49,10 +49,10 @@ pub fn sense(data: &[u8]) {
     }
 }
 
-/// INQUIRY and READ CAPACITY data.
+/// Checks INQUIRY and READ CAPACITY data.
 ///
 /// # Panics
-/// Where text from a unit could reach a terminal unescaped.
+/// If a unit's text could reach a terminal unescaped.
 pub fn inquiry(data: &[u8]) {
     if let Ok(inquiry) = Inquiry::parse(data) {
         assert!(inquiry.to_string().bytes().all(|byte| (0x20..0x7F).contains(&byte)));
@@ -61,10 +61,10 @@ pub fn inquiry(data: &[u8]) {
     let _ = Capacity::parse16(data).map(Capacity::bytes);
 }
 
-/// A configuration block.
+/// Checks a configuration block.
 ///
 /// # Panics
-/// Where a block that parses prints other bytes.
+/// If a parsed block serialises to other bytes.
 pub fn config_block(data: &[u8]) {
     for index in BlockIndex::ALL {
         if let Ok(block) = ConfigBlock::parse(index, data) {
@@ -76,20 +76,20 @@ pub fn config_block(data: &[u8]) {
     }
 }
 
-/// An image's container.
+/// Checks an image's container.
 ///
 /// # Panics
-/// Where an image that parses prints other bytes.
+/// If a parsed image serialises to other bytes.
 pub fn image(data: &[u8]) {
     if let Ok(image) = Image::parse(data) {
         assert_eq!(image.to_file(), data);
     }
 }
 
-/// Symbols of firmware: a linker's map, a `.cdb`, an ELF.
+/// Checks firmware symbols: a linker's map, a `.cdb`, an ELF.
 ///
 /// # Panics
-/// Where a name could not stand in a folded stack or on a terminal, or is not found where it is said to be.
+/// If a name is unfit for a folded stack or a terminal, or is not found at its own address.
 pub fn symbols(data: &[u8]) {
     let Ok((_, symbols)) = Symbols::parse(data) else { return };
     for (at, name) in symbols.entries() {
@@ -101,10 +101,10 @@ pub fn symbols(data: &[u8]) {
     }
 }
 
-/// Packets of usbredir, one after the other, as a guest sends them.
+/// Checks a sequence of usbredir packets from a guest.
 ///
 /// # Panics
-/// Where a packet takes no bytes or more than came, is taken before its end came, or depends on what follows it.
+/// If a packet consumes no bytes or more than arrived, is accepted before its end, or depends on what follows it.
 #[cfg(unix)]
 pub fn usbredir(data: &[u8]) {
     let (mut whole, mut pieces) = (Parser::default(), Parser::default());
@@ -126,11 +126,11 @@ pub fn usbredir(data: &[u8]) {
     }
 }
 
-/// Whatever code on the whole chip, and whatever host. The first half is code from the reset vector on, the second
-/// what the host does between stretches of it.
+/// Runs arbitrary code on the whole chip model under an arbitrary host. The first half of `data` is code from the reset
+/// vector on; the second half says what the host does between stretches of it.
 ///
 /// # Panics
-/// Where the chip keeps more than it may, or runs longer than it was told to.
+/// If the chip stores more than its limits allow, or runs longer than its budget.
 pub fn chip(data: &[u8]) {
     use asmpatch::chip::{Chip, MemoryFunction, Outcome, Place, Speed};
     use asmpatch::mcu::{CodeSpace, MemoryFlash};

@@ -12,10 +12,10 @@ module: flash
 short_description: Write firmware to ASM2464PD bridges
 version_added: "0.1.0"
 description:
-  - Runs C(asmpatch flash) for the units of a host. A unit that holds the image and its configuration already is left alone.
-  - Every unit is backed up before it is written and read back after.
-  - In check mode C(asmpatch flash --dry-run) looks at the units and writes nothing.
-  - One unit that is refused or fails does not stop the others. The task fails at the end and names each.
+  - Runs C(asmpatch flash) for the units of a host. Leaves a unit alone that already holds the image and its configuration.
+  - Backs up every unit before writing it, and reads it back afterwards.
+  - In check mode runs C(asmpatch flash --dry-run), which writes nothing.
+  - A unit that is refused or fails does not stop the others. The task fails at the end and names each such unit.
 author:
   - The asmpatch developers (@asmpatch)
 options:
@@ -26,18 +26,18 @@ options:
   receipt:
     description:
       - The receipt that C(asmpatch patch) wrote for the image.
-      - Without it, C(asmpatch) takes O(image) with C(.toml) behind it, where that is there.
+      - Without it, C(asmpatch) uses the file named like O(image) followed by C(.toml), if there is one.
     type: path
   units:
     description:
-      - The units to write. Without it, every unit that is connected.
+      - The units to write. Without it, all connected units.
     type: list
     elements: dict
     suboptions:
       device:
         description:
           - The unit as C(--device) takes it, a port path, a serial number or C(virtual:DIR).
-          - Name a unit by its port path where you give it a serial number, since the port path stays the same.
+          - If you give the unit a serial number, name it by its port path, which stays the same.
         type: str
         required: true
       serial:
@@ -54,14 +54,14 @@ options:
   recover:
     description:
       - Whether a unit that an earlier run left in its boot loader gets the image and the configuration blocks of its own backup.
-      - The backup is the newest in O(backup_dir) that has the unit's serial number and a whole image. Backups under one
-        serial number that hold different USB4 identities may belong to different units, and none of them is taken.
+      - The backup is the newest in O(backup_dir) with the unit's serial number and a complete image. If backups under one
+        serial number hold different USB4 identities, they may belong to different units, and none of them is used.
     type: bool
     default: true
   allow:
     description:
-      - What C(asmpatch) refuses otherwise. Each is the option of that name, which C(asmpatch flash --help) describes.
-      - V(no-backup) is for units that can give no backup and have none. All others are backed up still.
+      - Allows what C(asmpatch) otherwise refuses. Each is the option of that name, which C(asmpatch flash --help) describes.
+      - V(no-backup) is for units that can give no backup and have none. All others are still backed up.
     type: list
     elements: str
     choices: [unproven, other-line, clone-identity, no-backup]
@@ -94,7 +94,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 units:
-  description: One document a unit, as C(asmpatch flash --json) prints it.
+  description: One document per unit, as C(asmpatch flash --json) prints it.
   returned: when asmpatch looked at units
   type: list
   elements: dict
@@ -127,7 +127,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 
-# How `asmpatch flash --json` refuses a unit that gives no backup, and names one in its boot loader.
+# The error code of `asmpatch flash --json` for a unit that gives no backup, and its state of one in the boot loader.
 NO_BACKUP = "asmpatch::flash::no_backup"
 BOOT_LOADER = "boot loader"
 
@@ -147,11 +147,11 @@ class Flasher:
         self.start += ["--backup-dir", params["backup_dir"]]
         if params["receipt"]:
             self.start += ["--receipt", params["receipt"]]
-        # Only for units that turn out to need it.
+        # --no-backup is added later, for units that need it.
         self.start += ["--" + name for name in params["allow"] if name != "no-backup"]
 
     def run(self, options: list[str]) -> list[dict]:
-        """Runs one command and gives its document of each unit."""
+        """Runs one command and returns each unit's document."""
         command = self.start + options + ["--", self.module.params["image"]]
         self.commands.append(command)
         status, out, err = self.module.run_command(command)
@@ -164,13 +164,16 @@ class Flasher:
         return printed
 
     def write(self, devices: list[str], serial: str | None = None) -> list[dict]:
-        """Writes units, and those once more that are in their boot loader and have a backup."""
+        """Writes units. Tries those again that are in their boot loader and have a backup."""
         named = ["--device=" + device for device in devices]
         units = self.run(named + (["--serial=" + serial] if serial else ["--all"]))
         return [self.recover(unit, serial) for unit in units]
 
     def recover(self, unit: dict, serial: str | None) -> dict:
-        """Writes a unit that was refused because it gives no backup, where it has one or needs none; else as it is."""
+        """Writes a unit that was refused because it gives no backup, if it has one or needs none.
+
+        Returns any other unit's document unchanged.
+        """
         seen, error = unit.get("before") or {}, unit.get("error") or {}
         if error.get("code") != NO_BACKUP:
             return unit
@@ -192,10 +195,10 @@ class Flasher:
 
 
 def own_backup(folder: str, device: str, shown: str, asked: str | None) -> str | None:
-    """Finds the newest backup of a unit that holds a whole image; none where it may be another unit's.
+    """Finds a unit's newest backup with a complete image. Returns None if the backup may be another unit's.
 
-    A boot loader shows the serial number that was written last. Where that is the one that is asked for, the backup
-    that was made before has another, and the port tells.
+    A boot loader shows the serial number that was written last. If that is the requested one, the earlier backup has
+    another, and the port identifies the unit.
     """
     try:
         found = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("asmpatch-backup-")]
@@ -205,7 +208,7 @@ def own_backup(folder: str, device: str, shown: str, asked: str | None) -> str |
             unit = dict(re.findall(rb'^(device|serial) = (".*")$', read(path, "backup.toml"), re.MULTILINE))
             if unit.get(b"serial") == quoted(shown) or (shown == asked and unit.get(b"device") == quoted(device)):
                 own.append(path)
-        # Block 1 is the USB4 identity: flashing never changes it.
+        # Block 1 is the USB4 identity, which flashing never changes.
         if not shown or len({read(path, "config-1.bin") for path in own}) != 1:
             return None
         return max(own, key=lambda path: os.path.getmtime(os.path.join(path, "backup.toml")))
@@ -220,22 +223,22 @@ def read(folder: str, name: str) -> bytes:
 
 
 def quoted(text: str) -> bytes:
-    """Gives a text as backup.toml writes it."""
+    """Quotes text as backup.toml does."""
     return json.dumps(text, ensure_ascii=False).encode()
 
 
 def sentence(error: dict) -> str:
-    """Gives an error of asmpatch in one line."""
+    """Formats an asmpatch error in one line."""
     return " ".join(("%s [%s]. %s" % (error["message"], error["code"], error.get("help") or "")).split())
 
 
 def would_change(unit: dict) -> bool:
-    """Tells whether a unit was written, or in a dry run would be."""
+    """Whether a unit was written, or would be in a dry run."""
     return bool(unit.get("changed") or (unit.get("dry_run") and (unit.get("plan") or {}).get("write")))
 
 
 def difference(unit: dict) -> dict:
-    """Gives a unit before and after, as Ansible shows it."""
+    """Formats a unit before and after, for Ansible's diff mode."""
     before, plan = unit.get("before") or {}, unit.get("plan") or {}
     rows = [
         ("firmware", before.get("firmware"), plan.get("firmware")),
@@ -275,7 +278,7 @@ def main() -> None:
         )
     if asked == []:
         module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
-    # It would stand for --device, and choose among the units that are written here.
+    # The variable would stand for --device, and select among the units.
     os.environ.pop("ASMPATCH_DEVICE", None)
     version = module.run_command([binary, "--version"])[1].strip()
     if not version.startswith("asmpatch "):
@@ -284,7 +287,7 @@ def main() -> None:
     flasher = Flasher(module, binary)
     units: list[dict] = []
     failures: list[str] = []
-    # Those without a number of their own are written all at once; --serial takes one unit.
+    # --serial takes one unit. Units without a serial number are written together.
     plain = [unit["device"] for unit in asked or [] if not unit["serial"]]
     jobs = [(plain, None)] if plain or asked is None else []
     jobs += [([unit["device"]], unit["serial"]) for unit in asked or [] if unit["serial"]]

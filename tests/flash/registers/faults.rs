@@ -1,13 +1,13 @@
-//! What can go wrong under the flash through registers: power, requests, cells, protection.
+//! Faults of a flash through registers: power, requests, flash cells, protection.
 
 use super::*;
 
-/// After every page and every sector: what the unit starts then, and that the printed way out works.
+/// Stops after every page and every sector. Checks what the unit then starts, and that the printed commands recover it.
 #[test]
 fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
     let (wanted, before) = (with_patches(), Rig::new("factory = 'open'\nserial = 'DOCK7'\n").cells());
     let goal = wanted.slot(&before);
-    // All of it is some 98 KiB: dense at both ends, where the first sector and its header are.
+    // About 98 KiB in all. Stop often at both ends, where the first sector and its header are written.
     let ends = [1, 2, 3, 5, 11].into_iter().chain((96_500..98_700).step_by(440));
     for after in ends.chain((1_000..96_000).step_by(23_500)) {
         let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
@@ -36,7 +36,7 @@ fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
     for fault in
         ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"]
     {
-        // So late that the first sectors are being written: reading all of it twice takes some 5,000 requests.
+        // Late enough to strike while the first sectors are written: the two readings before take about 5,000 requests.
         for nth in [3_000, 4_300] {
             let rig = Rig::new("factory = 'open'\n");
             let before = rig.cells();
@@ -94,7 +94,7 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
     }
 }
 
-/// What a sector that does not erase held belongs to the old firmware.
+/// A sector that won't erase still holds the old firmware's bytes, so the way back doesn't need to write it.
 #[test]
 fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
     let rig = Rig::new("factory = 'open'\n");
@@ -120,7 +120,7 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
 
         if keeps_power {
-            // The same port: the unit has not lost its power, and its old firmware still runs.
+            // The same port: the unit keeps its power, and its old firmware still runs.
             let backup = backup_folder::load(&saved).unwrap();
             let plan = FlashPlan::restore(attached, blocks, &backup, &backup.firmware().unwrap());
             run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
@@ -135,7 +135,7 @@ fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
     }
 }
 
-/// Waits, once sectors are written, until the run's time is over.
+/// Sleeps before sectors are written, until the run's time is over.
 fn lingers(time: Duration) -> impl FnMut(FlashEvent<'_>) {
     move |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Begin(FlashStep::WriteSectors)) {
@@ -161,7 +161,7 @@ fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_ther
     assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
     assert!(rig.cells() == before);
 
-    // Long enough for what comes before on a machine that is busy with other tests.
+    // Long enough for the steps before it, even if the machine is busy with other tests.
     let stopped = tried(Duration::from_secs(8)).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
     assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WriteSectors));
@@ -172,14 +172,14 @@ fn a_write_that_takes_too_long_ends_in_the_boot_loader_and_is_finished_from_ther
     assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
 }
 
-/// Before the first change a fault costs a reading, and no more: two of three are enough.
+/// Before the first change a fault costs only a reading: two agreeing readings of three are enough.
 #[test]
 fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_does_changes_nothing() {
     for fault in ["stall", "short-data"] {
         for (times, is_written) in [(1, true), (100_000, false)] {
             let rig = Rig::new("factory = 'open'\n");
             let before = rig.cells();
-            // In the middle of the backup, which takes some 1,200 E4.
+            // In the middle of the backup, which takes about 1,200 E4.
             rig.tell(&format!("[[fault]]\nkind = '{fault}'\nopcode = 0xE4\nnth = 600\ntimes = {times}\n"));
             let outcome = flash(&rig, &stock());
             rig.tell("");

@@ -1,14 +1,14 @@
-"""What the clients' checks share."""
+"""Helpers that the clients' checks share."""
 import random
 import sys
 
 CLASS, BUS_NUMBERS, PCI_BRIDGE = 0x08, 0x18, 0x0604
-# The clients' deadlines of 1 s are those of hardware. A guest that is emulated on a busy machine needs more.
+# The clients' deadlines of 1 s suit hardware. An emulated guest on a busy machine needs longer ones.
 PATIENCE = 60
 
 
 def be_patient(libusb):
-    """Stretches the deadlines of synchronous transfers, which are their last argument."""
+    """Lengthens the deadlines of synchronous transfers, which are their last argument."""
     for name in ("libusb_control_transfer", "libusb_bulk_transfer"):
         transfer = getattr(libusb, name)
         setattr(libusb, name, lambda *args, transfer=transfer: transfer(*args[:-1], args[-1] * PATIENCE))
@@ -28,7 +28,7 @@ def same(what, expected, found):
 
 
 def find_gpu(unit):
-    """The first bus, from the root port down, whose device 0 is no bridge. Each bridge gets its bus numbers."""
+    """Finds the first bus below the root port whose device 0 is not a bridge. Assigns each bridge's bus numbers."""
     bus = 0
     while unit.pcie_cfg_req(CLASS, bus=bus) >> 16 == PCI_BRIDGE:
         unit.pcie_cfg_req(BUS_NUMBERS, bus=bus, value=bus | bus + 1 << 8 | 0xFF << 16)

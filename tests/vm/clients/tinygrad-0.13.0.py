@@ -17,7 +17,8 @@ from tinygrad.runtime.support.usb import USB3, ASM24Controller, ReadOp, ScsiWrit
 WINDOW, WINDOW_PAGE = 0xF000, 0xC8D9
 # XDATA that no firmware uses.
 FREE = 0x3000
-# The client repeats the first answers of a batch that is longer than its 31 streams (`op_window` is never emptied).
+# The client repeats the first answers of a batch that is longer than its 31 streams, because it never empties
+# `op_window`.
 BATCH = 31
 
 
@@ -49,7 +50,7 @@ def check_sram(unit):
     short = pattern(0x1000, seed=2)
     unit.scsi_write(short)
     same("SRAM by one WRITE(16), read through the window", short, unit.read(WINDOW, len(short)))
-    # Eight pages are all that the window shows.
+    # The window shows only eight pages.
     data = pattern(0x8000, seed=3)
     unit.scsi_write(data)
     found = b""
@@ -87,7 +88,7 @@ def check(vendor, product):
     check_sram(unit)
     check_memory(unit, 0x80, seed=4)
     libusb.libusb_close(unit.usb.handle)
-    # WRITE(16) over Bulk-Only is never answered without an SSD.
+    # Without an SSD, WRITE(16) over Bulk-Only is never answered.
     unit = opened(vendor, product, use_bot=True)
     check_xdata(unit, seed=5)
     check_memory(unit, 0x20, seed=6)

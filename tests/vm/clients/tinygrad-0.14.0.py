@@ -13,7 +13,7 @@ from tinygrad.runtime.support.system import System
 from tinygrad.runtime.support.usb import USB3, CustomASM24Controller
 
 WINDOW, WINDOW_PAGE = 0xF000, 0xC8D9
-# XDATA that the firmware does not use: its variables are from 0x6000 on.
+# XDATA that the firmware doesn't use: its variables start at 0x6000.
 FREE = 0x3000
 WRITE_STREAM = 0x60 | 0x0F << 8
 
@@ -64,7 +64,7 @@ def check_memory(unit):
     same("single reads", data[:64], struct.pack("<16I", *words))
     unit.pcie_request(0x60, base + 6, 0xA5, 1)
     same("one byte of a dword", data[:2] + b"\xA5" + data[3:4], unit.pcie_mem_read(base + 4, 4))
-    # It sends from buffers that can be written to alone.
+    # The client sends only from writable buffers.
     other = bytearray(pattern(0x4000, seed=8))
     unit.usb.control_write(0xF0, WRITE_STREAM, 1, struct.pack("<QI", base, len(other) // 4))
     for tag in [unit.usb.bulk_write_async(memoryview(other)[at:at + 1024]) for at in range(0, len(other), 1024)]:

@@ -68,12 +68,16 @@ fn transcripts_show_what_the_program_prints() {
             let _ = fs::remove_file(unit.unwrap().path().join("flash.bin"));
         }
     }
-    trycmd::TestCases::new()
+    let cases = trycmd::TestCases::new();
+    cases
         .env("ASMPATCH_CACHE_DIR", "cache")
         .env("ASMPATCH_BACKUP_DIR", "backups")
         .env("ASMPATCH_CONFIG", "")
         .env("NO_COLOR", "1")
         .case("tests/cli/*.md");
+    if cfg!(unix) {
+        cases.case("tests/cli/unix/*.md");
+    }
 }
 
 #[test]

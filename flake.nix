@@ -25,7 +25,7 @@
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
           nativeBuildInputs = [ pkgs.installShellFiles ];
-          # The tests start the binary and Unix tools by their usual paths; .ci/run runs them.
+          # Not here: the tests need Unix tools at their usual paths. .ci/run runs them.
           doCheck = false;
           postInstall = ''
             sh packaging/generate $out/bin/asmpatch package
@@ -53,7 +53,7 @@
             pkgs.clippy
             pkgs.rustc
             pkgs.rustfmt
-            # The tests that need more than a C compiler.
+            # Needed by some tests.
             pkgs.binutils
             pkgs.sdcc
             pkgs.wireshark-cli
@@ -85,7 +85,7 @@
           config = lib.mkIf chosen.enable {
             environment.systemPackages = [ chosen.package ];
             services.udev.packages = [ chosen.package ];
-            # As packaging/asmpatch-reset.service.
+            # The same as packaging/asmpatch-reset.service.
             systemd.services.asmpatch-reset = lib.mkIf chosen.resetSlowDocks {
               description = "Restart ASM2464PD docks that came up at 480 Mbit/s";
               wantedBy = [ "multi-user.target" ];

@@ -1,37 +1,37 @@
-; E4 with a 16-bit length: CDB byte 5 is its high byte, byte 1 its low byte. docs/e4-length-16.md tells why, what was
-; measured, and how each claim below is known.
+; E4 with a 16-bit length: CDB byte 5 is the high byte, byte 1 the low byte. docs/e4-length-16.md has the reasons, the
+; measurements, and the evidence for each claim below.
 ;
-; Up to 255 bytes go the way that E4 always goes: all of them into the data buffer, R7 = 1, one arming. More go packet
-; by packet, as the firmware sends every long reply: R7 = 8, an interrupt for each packet that is out, and the next
-; packet is copied and armed there. Each packet is read when it is sent.
+; Up to 255 bytes go as E4 always sends them: all in the data buffer, R7 = 1, one arming. More bytes go in packets, as
+; the firmware sends every long reply: R7 = 8, and an interrupt for each sent packet, which copies and arms the next.
+; Each packet is read when it is sent.
 ;
-; Scratch: A, B, DPTR, PSW's flags, R0 to R7, SFR 0x93, IDATA 0x3B to 0x3F. In the interrupt for a packet that is out,
-; IDATA 0x3B to 0x3F are saved and restored.
-; State between packets: the firmware's own variables for a long reply, 0x0AF9 to 0x0AFD, and nothing else.
+; Scratch: A, B, DPTR, PSW's flags, R0 to R7, SFR 0x93, IDATA 0x3B to 0x3F. The interrupt for a sent packet saves and
+; restores IDATA 0x3B to 0x3F.
+; State between packets: only the firmware's own variables for a long reply, 0x0AF9 to 0x0AFD.
 	.module	e4_length_16
 
-; What the firmware offers; the same addresses in 240417 and in the practice image.
+; The firmware's variables and routines. They have the same addresses in 240417 and in the practice image.
 CDB_POINTER	= 0x0007	; XDATA: generic pointer to the command's context, which is in XDATA
 CDB_1		= 0x10		; CDB byte 1 is at the pointer + 0x10
 PAGE_FLAG	= 0x0215	; XDATA: 1 while E4 reads the other page
-KIND		= 0x0AF9	; XDATA: where a long reply is copied from: 0 to 2 the firmware's own
+KIND		= 0x0AF9	; XDATA: where a long reply comes from: 0 to 2 are the firmware's own kinds
 PACKET		= 0x0AFA	; XDATA: word, big-endian: bytes of a full packet, 0x40, 0x200 or 0x400
-SOURCE		= 0x0AFC	; XDATA: word, big-endian: how far a long reply is
-USB_MODE	= 0x9000	; XDATA: bit 0 set while UAS
+SOURCE		= 0x0AFC	; XDATA: word, big-endian: position in a long reply
+USB_MODE	= 0x9000	; XDATA: bit 0 is set over UAS
 IN_LENGTH	= 0x9007	; XDATA: word, big-endian
-DATA_BUFFER	= 0x8000	; XDATA: what data-in is sent from
+DATA_BUFFER	= 0x8000	; XDATA: data-in is sent from here
 XPAGE		= 0x93		; SFR: the page that MOVX reaches
-LENGTH		= 0x09		; IDATA: dword, big-endian: bytes that are left to send
+LENGTH		= 0x09		; IDATA: dword, big-endian: bytes left to send
 HOST_LENGTH	= 0x6B		; IDATA: dword, big-endian
-WAKE		= 0x04CB	; R7 = 1: lets the link leave its idle states
+WAKE		= 0x04CB	; R7 = 1: makes the link leave its idle states
 LOAD_POINTER	= 0x0DDD	; R3:R2:R1 = the pointer at XDATA @DPTR
 BEGIN_REPLY	= 0x425F	; kind R7: sets up KIND, PACKET, SOURCE, LENGTH and the residue; R7 = 8
-NEXT_PACKET	= 0x4013	; a packet is out: copies and arms the next, R7 = 1; or R7 = 0, none is left
+NEXT_PACKET	= 0x4013	; a packet was sent. R7 = 1: the next is copied and armed; 0: none is left
 SEND_IN		= 0x5216	; arms the lesser of LENGTH and PACKET
 SET_SENSE	= 0x523C	; sense key R7, additional code R5, qualifier R3
 
-MOST		= 0x1000	; bytes of one command
-E4_KIND		= 3		; KIND of a long E4 is this + the page it reads; SOURCE is then the next address
+MOST		= 0x1000	; maximum bytes of one command
+E4_KIND		= 3		; KIND of a long E4 is this + its page. SOURCE is then the next address
 
 ; IDATA. LEN and TO share two bytes.
 PAGE		= 0x3B
@@ -42,20 +42,20 @@ TO_LOW		= 0x3D
 FROM_HIGH	= 0x3E
 FROM_LOW	= 0x3F
 
-; On entry: R7 = CDB byte 2, 0x50 or 0x51; the mode byte is good.
+; On entry: R7 = CDB byte 2, 0x50 or 0x51, already checked.
 	.area	HANDLER (ABS,CODE)
 	.org	0xC9A8
 	ljmp	e4_length_16
 
-; In place of LCALL NEXT_PACKET, which is called from here alone.
+; Replaces LCALL NEXT_PACKET. Nothing else calls NEXT_PACKET.
 	.area	PACKET_OUT (ABS,CODE)
 	.org	0x4D4E
 	lcall	packet_out
 
-; In the common area: the interrupt finds either bank selected.
+; This code is in the common area, because the interrupt may find either bank selected.
 	.area	CAVE (ABS,CODE)
 	.org	0x6800
-; Returns R7 = 1, data in; 8, packet by packet; or 5, answer, with sense 5/24/00.
+; Returns R7 = 1: data in; 8: data in packets; or 5: answer, with sense 5/24/00.
 e4_length_16:
 	mov	a, r7
 	anl	a, #1
@@ -80,7 +80,7 @@ e4_length_16:
 	inc	dptr
 	movx	a, @dptr
 	mov	LEN_HIGH, a
-	; LEN <= MOST, before anything outside RAM is touched
+	; Check LEN <= MOST before touching anything outside RAM
 	cjne	a, #>MOST, 1$
 	mov	a, LEN_LOW
 	jz	2$
@@ -102,7 +102,7 @@ e4_length_16:
 	mov	dptr, #PAGE_FLAG
 	mov	a, PAGE
 	movx	@dptr, a
-	; UAS brings no length of the host's
+	; UAS carries no host length
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
 	jnb	acc.0, 3$
@@ -120,8 +120,8 @@ data_in:
 	mov	r7, #1
 	ret
 
-; A host that expects no data at all gets the phase error that data-in has for it (case 2 of Bulk-Only's thirteen, at
-; 0x0016); BEGIN_REPLY would make LENGTH 0 and the lengths agree.
+; A host that expects no data gets the phase error of data-in (case 2 of Bulk-Only's thirteen, at 0x0016). BEGIN_REPLY
+; would set LENGTH to 0, and the lengths would agree.
 long:	mov	a, HOST_LENGTH + 0
 	orl	a, HOST_LENGTH + 1
 	orl	a, HOST_LENGTH + 2
@@ -140,7 +140,7 @@ refuse:	mov	r3, #0x00
 	mov	r7, #5
 	ret
 
-; --- A packet of a long reply is out. R7 = 1: the next is armed; 0: none is left.
+; --- A packet of a long reply was sent. R7 = 1: the next is armed; 0: none is left.
 packet_out:
 	mov	dptr, #KIND
 	movx	a, @dptr
@@ -178,7 +178,7 @@ packet_out:
 	inc	dptr
 	movx	a, @dptr
 	mov	FROM_LOW, a
-	; each packet meets the link as a command of its own would
+	; wake the link for each packet, as a command of its own would
 	mov	r7, #1
 	lcall	WAKE
 	lcall	packet
@@ -187,7 +187,7 @@ packet_out:
 	pop	TO_LOW
 	pop	TO_HIGH
 	pop	PAGE
-	; Arming comes last: the interrupt acknowledges the old packet at 0x106E, and the new one must not be out by then.
+	; Arming comes last: the interrupt acknowledges the old packet at 0x106E, before which the new one must not be sent.
 	lcall	SEND_IN
 	mov	r7, #1
 	ret
@@ -201,7 +201,7 @@ load_packet:
 	mov	r7, a
 	ret
 
-; --- Copies the lesser of LENGTH and PACKET, which SEND_IN will arm, and keeps where the next packet is read.
+; --- Copies the lesser of LENGTH and PACKET, which SEND_IN will arm, and saves where the next packet begins.
 packet:	lcall	load_packet
 	clr	c
 	mov	a, LENGTH + 3
@@ -224,13 +224,13 @@ packet:	lcall	load_packet
 	movx	@dptr, a
 	ret
 
-; --- Copies R6:R7 bytes, at most 0x400, from page PAGE at FROM to the data buffer: each read once, ascending. PAGE and
-; FROM end behind them.
+; --- Copies R6:R7 bytes, at most 0x400, from FROM in page PAGE to the data buffer. Reads each byte once, in ascending
+; order. Advances PAGE and FROM past them.
 copy:	mov	TO_HIGH, #>DATA_BUFFER
 	mov	TO_LOW, #<DATA_BUFFER
 	mov	a, PAGE
 	jz	run
-	; Past 0xFFFF mode 0x51 goes on in the next page, since the firmware's far pointer carries into its type byte.
+	; Past 0xFFFF mode 0x51 continues in the next page, because the firmware's far pointer carries into its type byte.
 	mov	a, r7
 	add	a, FROM_LOW
 	mov	r5, a
@@ -257,7 +257,7 @@ run:	; A source less than a block below the buffer overlaps it: what is read the
 	mov	a, FROM_LOW
 	add	a, #7
 	jc	byte_by_byte
-	; The odd bytes first, then B blocks of eight.
+	; First the odd bytes, then B blocks of eight.
 1$:	mov	a, r7
 	swap	a
 	rl	a
@@ -301,7 +301,7 @@ next_byte:
 blocks:	mov	a, b
 	jz	done
 
-; One data pointer serves source and buffer: eight bytes a switch.
+; Source and buffer share one data pointer, so copy eight bytes for each switch.
 next_block:
 	mov	dpl, FROM_LOW
 	mov	dph, FROM_HIGH

@@ -1,43 +1,44 @@
-; READ(16) from the SRAM, by software: docs/read16-sram.md tells why, what was measured, and how each claim below is known.
+; READ(16) from the SRAM, by software. docs/read16-sram.md has the reasons, the measurements, and the evidence for each
+; claim below.
 ;
-; While a GPU runtime's initialisation is in place, and no SSD was ever started, READ(16) of 1 to 64 sectors brings the
-; SRAM's first bytes, packet by packet, as the firmware sends every long reply: R7 = 8, and an interrupt for each packet that
-; is out. The LBA says nothing, as it does for WRITE(16). Any other READ(16) goes the way that it always went.
+; While a GPU runtime's initialisation is in place and no SSD was ever started, READ(16) of 1 to 64 sectors returns the
+; SRAM's first bytes. They go in packets, as the firmware sends every long reply: R7 = 8, and an interrupt for each sent
+; packet. The LBA has no effect, as for WRITE(16). The vendor's code handles any other READ(16).
 ;
-; Scratch: A, B, DPTR, PSW's flags, R0 to R7, IDATA 0x3B to 0x3F. In the interrupt for a packet that is out, IDATA 0x3B to
-; 0x3F are saved and restored.
-; State between packets: the firmware's own variables for a long reply, 0x0AF9 to 0x0AFE, and nothing else.
+; Scratch: A, B, DPTR, PSW's flags, R0 to R7, IDATA 0x3B to 0x3F. The interrupt for a sent packet saves and restores
+; IDATA 0x3B to 0x3F.
+; State between packets: only the firmware's own variables for a long reply, 0x0AF9 to 0x0AFE.
 	.module	read16_sram
 
-; What the firmware offers in 240417.
-WRITE_CACHE	= 0x0000	; XDATA: 0 or 1, MODE SELECT's bit; the runtime writes 0x33, and no code does
-OPCODE		= 0x0002	; XDATA: CDB byte 0 of the command that is executed
+; 240417's variables and routines.
+WRITE_CACHE	= 0x0000	; XDATA: MODE SELECT's bit, 0 or 1. The runtime writes 0x33, which no firmware code does
+OPCODE		= 0x0002	; XDATA: CDB byte 0 of the running command
 SECTORS_A_SLOT	= 0x054B	; XDATA: 0x20 after the runtime's initialisation, 0 without a drive
-DRIVE		= 0x05A8	; XDATA: 2 after it: which record describes the drive
-DRIVE_STATE	= 0x05F8	; XDATA: 4 after it: record 2's state, ready
-READ_KIND	= 0x0A83	; XDATA: bit 0 a 10-byte CDB, bit 1 a READ
-NEXT_FROM	= 0x0A7D	; XDATA: word, big-endian: where the next packet is copied from
-KIND		= 0x0AF9	; XDATA: where a long reply is copied from: 1 the SRAM's window
+DRIVE		= 0x05A8	; XDATA: 2 after the initialisation: number of the record that describes the drive
+DRIVE_STATE	= 0x05F8	; XDATA: 4 after the initialisation: record 2's state, ready
+READ_KIND	= 0x0A83	; XDATA: bit 0: a 10-byte CDB, bit 1: a READ
+NEXT_FROM	= 0x0A7D	; XDATA: word, big-endian: source of the next packet
+KIND		= 0x0AF9	; XDATA: where a long reply comes from: 1 is the SRAM's window
 PACKET		= 0x0AFA	; XDATA: word, big-endian: bytes of a full packet, 0x40, 0x200 or 0x400
-PARTS_AT_ONCE	= 0x0AFF	; XDATA: 0 until an SSD was started
-USB_MODE	= 0x9000	; XDATA: bit 0 set while UAS
-WINDOW_PAGE	= 0xC8D9	; XDATA: bits 2:0: the 4 KiB of the SRAM at 0xF000
-DATA_BUFFER	= 0x8000	; XDATA: what data-in is sent from
+PARTS_AT_ONCE	= 0x0AFF	; XDATA: 0 unless an SSD was started
+USB_MODE	= 0x9000	; XDATA: bit 0 is set over UAS
+WINDOW_PAGE	= 0xC8D9	; XDATA: bits 2:0: which 4 KiB of the SRAM are at 0xF000
+DATA_BUFFER	= 0x8000	; XDATA: data-in is sent from here
 WINDOW		= 0xF000	; XDATA: 4 KiB of the SRAM
-LENGTH		= 0x09		; IDATA: dword, big-endian: bytes that are left to send
+LENGTH		= 0x09		; IDATA: dword, big-endian: bytes left to send
 HOST_LENGTH	= 0x6B		; IDATA: dword, big-endian
 IS_READY	= 0x3F4A	; R7 = 0, or the status to return, with sense set
-COUNT		= 0x1C9F	; R7 as READ_KIND: R4:R5 = sectors of the CDB
+COUNT		= 0x1C9F	; R7 as READ_KIND: R4:R5 = the CDB's number of sectors
 QUEUE_BULK	= 0x2BEA	; READ and WRITE over Bulk-Only
 QUEUE_UAS	= 0x3CFE	; READ and WRITE over UAS
-IN_TURN		= 0x3D19	; every other command over UAS: waits its turn, then is dispatched
+IN_TURN		= 0x3D19	; every other command over UAS: waits for its turn, then is dispatched
 BEGIN_REPLY	= 0x425F	; kind R7: sets up KIND, PACKET, LENGTH and the residue; R7 = 8
-ARM		= 0x40D0	; in NEXT_PACKET, behind its copy
+ARM		= 0x40D0	; in NEXT_PACKET, after its copy
 SET_SENSE	= 0x523C	; sense key R7, additional code R5, qualifier R3
 
 READ_16		= 0x88
 KIND_WINDOW	= 1
-MOST		= 64		; sectors: the window's eight pages
+MOST		= 64		; maximum sectors: the window's eight pages
 
 ; IDATA
 BLOCKS		= 0x3B
@@ -46,17 +47,17 @@ TO_LOW		= 0x3D
 FROM_HIGH	= 0x3E
 FROM_LOW	= 0x3F
 
-; Over UAS, where the CDB is READ(16)'s.
+; Over UAS, if the CDB is READ(16)'s.
 	.area	UAS (ABS,CODE)
 	.org	0x3CF1
 	ljmp	read_uas
 
-; In the dispatcher, in place of LCALL QUEUE_BULK: READ and WRITE over Bulk-Only, and what read_uas sends here.
+; In the dispatcher, instead of LCALL QUEUE_BULK: READ and WRITE over Bulk-Only, and commands from read_uas.
 	.area	DISPATCH (ABS,CODE)
 	.org	0x3908
 	lcall	read_or_write
 
-; In NEXT_PACKET, in place of CLR A; MOV R7,A; MOV R6,A: what begins the copy of the next packet.
+; In NEXT_PACKET, instead of CLR A; MOV R7,A; MOV R6,A, with which the copy of the next packet begins.
 	.area	COPY (ABS,CODE)
 	.org	0x40AF
 	lcall	next_packet
@@ -70,7 +71,7 @@ read_uas:
 1$:	mov	r7, #2
 	ljmp	QUEUE_UAS
 
-; A = 0 where the runtime's initialisation is in place, and no SSD was started. Changes A and DPTR alone.
+; A = 0 if the runtime's initialisation is in place and no SSD was started. Changes only A and DPTR.
 is_ours:
 	mov	dptr, #WRITE_CACHE
 	movx	a, @dptr
@@ -90,7 +91,7 @@ is_ours:
 1$:	mov	a, #1
 	ret
 
-; R7 as READ_KIND. Returns R7: 8, packet by packet; 1, data in; 5, answer; or what IS_READY returns.
+; R7 as READ_KIND. Returns R7 = 8: data in packets; 1: data in; 5: answer; or IS_READY's result.
 read_or_write:
 	cjne	r7, #2, 1$
 	acall	is_ours
@@ -117,7 +118,7 @@ read_or_write:
 	mov	LENGTH + 0, a
 	mov	LENGTH + 1, a
 	mov	LENGTH + 3, a
-	; UAS brings no length of the host's
+	; UAS carries no host length
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
 	jnb	acc.0, 3$
@@ -126,8 +127,8 @@ read_or_write:
 	mov	HOST_LENGTH + 1, a
 	mov	HOST_LENGTH + 2, LENGTH + 2
 	mov	HOST_LENGTH + 3, a
-; A host that expects no data at all gets the phase error that data-in has for it (case 2 of Bulk-Only's thirteen, at
-; 0x0016); BEGIN_REPLY would make LENGTH 0 and the lengths agree.
+; A host that expects no data gets the phase error of data-in (case 2 of Bulk-Only's thirteen, at 0x0016). BEGIN_REPLY
+; would set LENGTH to 0, and the lengths would agree.
 3$:	mov	a, HOST_LENGTH + 0
 	orl	a, HOST_LENGTH + 1
 	orl	a, HOST_LENGTH + 2
@@ -157,7 +158,7 @@ refuse:	mov	r3, #0x00
 	mov	r7, #5
 	ret
 
-; --- The next packet of any reply that has one. Ours is copied here, and all others where they were.
+; --- Copies the next packet of a long reply. Copies READ(16)'s here; all others continue in the vendor's code.
 next_packet:
 	mov	dptr, #OPCODE
 	movx	a, @dptr
@@ -165,7 +166,7 @@ next_packet:
 	mov	dptr, #KIND
 	movx	a, @dptr
 	cjne	a, #KIND_WINDOW, 1$
-	; The copy takes the place of the one behind the call.
+	; This copy replaces the one after the call.
 	dec	sp
 	dec	sp
 	push	BLOCKS
@@ -191,8 +192,8 @@ next_packet:
 	mov	r6, a
 	ret
 
-; --- Copies the lesser of LENGTH and PACKET, rounded up to eight bytes, from FROM to the data buffer: each byte once,
-; ascending. Never past the window's end: packets divide it.
+; --- Copies the lesser of LENGTH and PACKET, rounded up to eight bytes, from FROM to the data buffer. Reads each byte
+; once, in ascending order. It never passes the window's end, because packets divide the window.
 copy:	mov	dptr, #PACKET
 	movx	a, @dptr
 	mov	r6, a
@@ -207,7 +208,7 @@ copy:	mov	dptr, #PACKET
 	jnc	1$
 	mov	r6, LENGTH + 2
 	mov	r7, LENGTH + 3
-; At most 0x400, so at most 128 blocks.
+; At most 0x400 bytes, so at most 128 blocks.
 1$:	mov	a, r7
 	add	a, #7
 	mov	r7, a
@@ -226,7 +227,7 @@ copy:	mov	dptr, #PACKET
 	mov	BLOCKS, a
 	mov	TO_HIGH, #>DATA_BUFFER
 	mov	TO_LOW, #<DATA_BUFFER
-; One data pointer serves window and buffer: eight bytes a switch.
+; Window and buffer share one data pointer, so copy eight bytes for each switch.
 next_block:
 	mov	dpl, FROM_LOW
 	mov	dph, FROM_HIGH

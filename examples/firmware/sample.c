@@ -7,9 +7,9 @@
  *   F0      one PCIe request, and its completion
  *   A0 in   CRC-16 (CCITT) of wIndex bytes of XDATA from wValue: two bytes, high byte first
  * E4 and E5 are the way back: with them `asmpatch flash` and `restore` write the flash through the chip's registers. Keep
- * them in whatever you build from this.
+ * them in your own firmware.
  *
- * Everything happens in the interrupt INT0; main only starts up. docs/chip.md says what the registers do.
+ * All work is done in the interrupt INT0; main only starts up. docs/chip.md describes the registers.
  */
 #include <stdint.h>
 
@@ -52,7 +52,7 @@ __sfr __at(0x96) CODE_BANK;
 __sbit __at(0xA8) INT0_ENABLE;
 __sbit __at(0xAF) INTERRUPTS;
 
-/* Where asmpatch looks for an image's version. */
+/* asmpatch reads an image's version here. */
 static const __code __at(0x0200) uint8_t version[6] = {0x26, 0x11, 0x22, 0x00, 0x00, 0x10};
 
 static const __code uint8_t device_super[] = {18, 1, 0x20, 3, 0, 0, 0, 9, 0xD1, 0xAD, 1, 0, 1, 0, 1, 2, 3, 1};
@@ -87,7 +87,7 @@ static void stall(void) {
 	EP0_COMMAND = STALL;
 }
 
-/* The reply in EP0_BUFFER is so long; the host gets at most wLength of it. */
+/* Sets the length of the reply in EP0_BUFFER, of which the host gets at most wLength. */
 static void reply(uint8_t length) {
 	reply_length = SETUP[7] == 0 && SETUP[6] < length ? SETUP[6] : length;
 }
@@ -155,13 +155,13 @@ static void reply_byte(uint8_t byte) {
 	reply(1);
 }
 
-/* Nothing is halted, and nothing armed. */
+/* Clears all halts and armed packets. */
 static void reset_endpoints(void) {
 	BULK_HALTS &= 0x7E;
 	BULK_ARM = 0x09;
 }
 
-/* As after a reset of the port: no address, no configuration. */
+/* The state after a port reset: no address, no configuration. */
 static void forget(void) {
 	wants_tlp = 0;
 	new_address = NO_ADDRESS;
@@ -171,7 +171,7 @@ static void forget(void) {
 	reset_endpoints();
 }
 
-/* The bit of BULK_HALTS for the endpoint of the request; 0 for the control endpoint, 0xFF where there is none. */
+/* The bit of BULK_HALTS for the request's endpoint; 0 for the control endpoint, 0xFF if it doesn't exist. */
 static uint8_t halt_bit(void) {
 	switch (SETUP[4]) {
 	case 0x00:
@@ -204,7 +204,7 @@ static void get_status(void) {
 static void change_feature(uint8_t is_set) {
 	uint8_t bit;
 	if (SETUP[0] != 0x02)
-		return; /* U1, U2 and suspend of the function change nothing here */
+		return; /* U1, U2 and function suspend have no effect */
 	bit = halt_bit();
 	if (bit == 0xFF)
 		stall();
@@ -251,7 +251,7 @@ static void standard_request(void) {
 		else
 			reset_endpoints();
 		break;
-	case 48: /* SET_SEL and SET_ISOCH_DELAY change nothing here */
+	case 48: /* SET_SEL and SET_ISOCH_DELAY have no effect */
 	case 49:
 		break;
 	default:
@@ -288,7 +288,7 @@ static void xdata_read(const volatile __xdata uint8_t *at) {
 	reply_length = length;
 }
 
-/* Three dwords came, little-endian. */
+/* Three dwords arrived, little-endian. */
 static void tlp_send(void) {
 	uint8_t at;
 	for (at = 0; at < 12; at++)
@@ -370,7 +370,7 @@ static void setup_came(void) {
 	}
 }
 
-/* All replies fit in a packet; where the host wants more, an empty one ends it. */
+/* All replies fit in a packet. If the host wants more, an empty packet ends the read. */
 static void in_wanted(void) {
 	EP0_LENGTH_HIGH = 0;
 	EP0_LENGTH_LOW = reply_length;
@@ -389,7 +389,7 @@ static void out_taken(void) {
 	EP0_EVENTS = EVENT_OUT_TAKEN;
 }
 
-/* A new address holds after the status stage, which is still the old one's. */
+/* A new address takes effect after the status stage, which still uses the old one. */
 static void status_stage(void) {
 	EP0_COMMAND = FINISH;
 	EP0_EVENTS = EVENT_STATUS;
@@ -414,7 +414,7 @@ static void ep0_event(void) {
 		status_stage();
 }
 
-/* What is on is written back, which clears it. INT0 is a level: it comes again while anything is on. */
+/* Writing the active bits back clears them. INT0 is a level: it repeats while any bit is active. */
 void usb_interrupt(void) __interrupt(0) {
 	uint8_t link = LINK_EVENTS;
 	uint8_t bus = BUS_EVENTS_1;

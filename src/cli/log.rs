@@ -158,7 +158,7 @@ struct State {
     lost: u64,
     failure: Option<String>,
     is_over: bool,
-    /// The sink accepts no text; nobody waits for it any more.
+    /// Whether the sink accepts no text. Nobody waits for it any more.
     is_stuck: bool,
 }
 

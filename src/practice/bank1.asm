@@ -1,4 +1,4 @@
-; The practice image's bank 1: the commands. See practice.md and map.inc.
+; The practice image's bank 1: the command handlers. See practice.md and map.inc.
 	.module	bank1
 	.include "map.inc"
 	.area	BANK1 (ABS,CODE)

@@ -1,7 +1,7 @@
-; Bulk-Only: a CBW comes, its command runs, its CSW goes. USB Mass Storage Class, Bulk-Only Transport 1.0; the numbers
-; of cases are those of its table of thirteen.
+; Bulk-Only: receives a CBW, runs its command, sends its CSW. USB Mass Storage Class, Bulk-Only Transport 1.0. Case
+; numbers are those of its table of thirteen cases.
 
-; --- A CBW has come. It is valid if it has 31 bytes and its signature; meaningful if LUN and CDB length can be.
+; --- A CBW arrived. It is valid with 31 bytes and its signature, and meaningful if LUN and CDB length are possible.
 	.org	0x1180
 cbw_came:
 	mov	dptr, #CBW_LENGTH
@@ -33,7 +33,7 @@ cbw_came:
 	jz	bad_cbw
 	add	a, #-17
 	jnc	good_cbw
-; Both pipes are halted until a Bulk-Only reset; the host may clear the halts, and finds them set again.
+; Both pipes stay halted until a Bulk-Only reset: if the host clears the halts, they are set again.
 bad_cbw:
 	mov	dptr, #BAD_CBW
 	mov	a, #1
@@ -49,7 +49,7 @@ signatures:
 	.ascii	"USBCUSBS"
 
 good_cbw:
-	; The CSW's head: its signature, and the CBW's tag.
+	; The CSW begins with its signature and the CBW's tag.
 	mov	r6, #0
 1$:	mov	a, r6
 	jb	acc.2, 2$
@@ -86,7 +86,7 @@ good_cbw:
 	movx	a, @dptr
 	mov	dptr, #OPCODE
 	movx	@dptr, a
-	; The CDB is where it came.
+	; The CDB stays where it arrived.
 	mov	dptr, #CDB_POINTER
 	mov	a, #1
 	movx	@dptr, a
@@ -118,9 +118,9 @@ good_cbw:
 	.dw	bulk_answer
 	.db	ANSWER
 	.dw	0x0000
-	.dw	bulk_nothing		; a READ or WRITE is queued, or the transport was reset
+	.dw	bulk_nothing		; nothing to do: a READ or WRITE is queued, or the transport was reset
 
-; Both transports: what a command starts from.
+; Sets up a command's variables, for both transports.
 new_command:
 	clr	a
 	mov	dptr, #SENSE_SET
@@ -142,7 +142,7 @@ new_command:
 bulk_nothing:
 	ret
 
-; --- LENGTH bytes go to the host, HOST_LENGTH it expects.
+; --- Data to the host: LENGTH bytes from the command; the host expects HOST_LENGTH.
 bulk_in:
 	mov	r0, #HOST_LENGTH
 	lcall	is_zero
@@ -159,12 +159,12 @@ bulk_in:
 	lcall	note_short
 	mov	r0, #STATUS
 	cjne	@r0, #DATA_IN, 1$
-	ljmp	arm_in			; IN_LENGTH is set
+	ljmp	arm_in			; IN_LENGTH is already set
 1$:	cjne	@r0, #DRIVE_IN, 2$
 	ljmp	drive_in
 2$:	ljmp	SEND_IN
 
-; What the host wants does not go together with what the command does: the CSW says so.
+; The host's data direction or length conflicts with the command's. The CSW reports a phase error.
 phase_error_out:
 	mov	dptr, #PHASE_ERROR
 	mov	a, #1
@@ -179,7 +179,7 @@ phase_error_no_data:
 	movx	@dptr, a
 	ljmp	send_csw
 
-; --- LENGTH bytes come from the host, HOST_LENGTH it has.
+; --- Data from the host: LENGTH bytes for the command; the host has HOST_LENGTH.
 bulk_out:
 	mov	r0, #HOST_LENGTH
 	lcall	is_zero
@@ -210,11 +210,11 @@ bulk_out:
 bulk_answer:
 	mov	r0, #HOST_LENGTH
 	lcall	is_zero
-	jz	2$			; case 1, or E2, which has sent its data
+	jz	2$			; case 1, or an E2 that has sent its data
 	mov	dptr, #HOST_DIRECTION
 	movx	a, @dptr
 	jz	1$
-	; case 4: the host waits for data that do not come. The halt tells it so.
+	; Case 4: the host waits for data that will not come. The halt ends its wait.
 	mov	r0, #HOST_LENGTH
 	lcall	LOAD_DWORD
 	mov	r0, #RESIDUE
@@ -229,7 +229,7 @@ bulk_answer:
 	mov	r0, #SURPLUS
 	lcall	STORE_DWORD
 	lcall	expect_all
-; Takes OUT_LEFT bytes from the host before it answers; only then will the host look at the CSW.
+; Takes OUT_LEFT bytes from the host before the answer. The host reads the CSW only afterwards.
 discard_out:
 	mov	r0, #STATUS
 	mov	@r0, #DISCARD
@@ -241,7 +241,7 @@ expect_all:
 	mov	r0, #OUT_LEFT
 	ljmp	STORE_DWORD
 
-; --- The CSW. Its head is there already.
+; --- Sends the CSW, whose first bytes are already set.
 send_csw:
 	mov	r0, #STATUS
 	mov	@r0, #ANSWER
@@ -283,8 +283,8 @@ halt_in:
 	movx	@dptr, a
 	ret
 
-; Data-in is shorter than the host expects (case 5). A short packet ends its transfer; where the last one is full,
-; a halt must: 3 at CASE_OF_THIRTEEN.
+; Data-in is shorter than the host expects (case 5). A short packet ends the transfer. If the last packet is full, a
+; halt must end it: 3 at CASE_OF_THIRTEEN.
 	.org	NOTE_SHORT
 note_short:
 	mov	r0, #RESIDUE
@@ -292,7 +292,7 @@ note_short:
 	jz	3$
 	mov	r0, #LENGTH
 	lcall	is_zero
-	jz	3$			; an empty packet is short
+	jz	3$			; an empty packet is a short one
 	mov	a, LENGTH + 3
 	mov	dptr, #USB_SPEED
 	jnz	1$

@@ -1,4 +1,4 @@
-; What bank 1's handlers share.
+; Routines that bank 1's handlers share.
 
 ; A = CDB byte R5. Uses R1 to R3.
 	.org	0xE000
@@ -30,7 +30,7 @@ length_of_cdb:
 	mov	r5, a
 	ret
 
-; R7 = CDB byte 1, and carry set unless it is 0x50 or 0x51.
+; R7 = CDB byte 1. Sets carry unless it is 0x50 or 0x51.
 mode_of_cdb:
 	mov	r5, #1
 	lcall	cdb_byte
@@ -43,7 +43,7 @@ mode_checked:
 1$:	setb	c
 	ret
 
-; The same for E2 and E3, where bit 7 tells the part. Sets SLOT and PART.
+; The same for E2 and E3, where bit 7 selects the part. Sets SLOT and PART.
 mode_of_part:
 	mov	r5, #1
 	lcall	cdb_byte
@@ -60,7 +60,7 @@ mode_of_part:
 	anl	a, #0x7E
 	sjmp	mode_checked
 
-; The same for E0 and E1, whose block is CDB byte 2. Sets SLOT and BLOCK.
+; The same for E0 and E1, where CDB byte 2 is the block. Sets SLOT and BLOCK.
 mode_of_block:
 	mov	r5, #2
 	lcall	cdb_byte
@@ -78,7 +78,7 @@ mode_of_block:
 	movx	@dptr, a
 1$:	ret
 
-; HOST_LENGTH = R4 to R7 over UAS, which brings no length of the host's.
+; Over UAS, HOST_LENGTH = R4 to R7: UAS carries no host length.
 host_length:
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
@@ -87,7 +87,7 @@ host_length:
 	lcall	STORE_DWORD
 1$:	ret
 
-; The flash buffer is filled by the flash controller, not by the host.
+; Lets the flash controller fill the flash buffer, instead of the host.
 buffer_for_flash:
 	mov	dptr, #BUFFER_OWNER
 	movx	a, @dptr

@@ -1,8 +1,9 @@
-; The practice image's common code and bank 0. See practice.md for what the image is, and map.inc for the addresses.
+; The practice image's common code and bank 0. See practice.md for its purpose and map.inc for addresses.
 ;
-; Read in this order: start.asm (reset, main loop), interrupt.asm (what happened?), ep0.asm (the control endpoint),
-; bulk_only.asm and uas.asm (a command comes, its answer goes), dispatch.asm (which command?), reply.asm (data to the
-; host), data_out.asm (data from it), dma.asm and drive.asm (READ and WRITE), flash.asm. The commands themselves are in bank 1.
+; Read in this order: start.asm (reset, main loop), interrupt.asm (causes of an interrupt), ep0.asm (the control
+; endpoint), bulk_only.asm and uas.asm (commands and their answers), dispatch.asm (from opcode to handler), reply.asm
+; (data to the host), data_out.asm (data from the host), dma.asm and drive.asm (READ and WRITE), flash.asm. The command
+; handlers are in bank 1.
 	.module	common
 	.include "map.inc"
 	.area	COMMON (ABS,CODE)

@@ -1,6 +1,6 @@
-; Data from the host: configuration blocks, firmware, and what no command wants.
+; Data from the host: configuration blocks, firmware, and data that no command takes.
 
-; --- A packet has come: OUT_LENGTH bytes in the flash buffer, for what STATUS says is waiting.
+; --- A packet arrived: OUT_LENGTH bytes in the flash buffer, for the command in STATUS.
 	.org	DATA_OUT_CAME
 data_out_came:
 	mov	dptr, #USB_MODE
@@ -14,7 +14,7 @@ data_out_came:
 	sjmp	out_waits
 3$:	ret
 
-; OUT_LEFT -= OUT_LENGTH, down to 0.
+; OUT_LEFT -= OUT_LENGTH, but not below 0.
 count_out:
 	mov	dptr, #OUT_LENGTH
 	movx	a, @dptr
@@ -40,7 +40,7 @@ count_out:
 	lcall	clear_dword
 1$:	ret
 
-; The command has all that it wants. What the host still has goes nowhere.
+; The command has all its data. Drops what the host still sends.
 surplus_came:
 out_done:
 	mov	r0, #OUT_LEFT
@@ -68,7 +68,7 @@ out_waits:
 	mov	dptr, #BLOCK
 	movx	a, @dptr
 	jnz	1$
-	; Block 0 comes first, so it erases the slot for all that follows.
+	; Block 0 comes first, so it erases the slot for everything after it.
 	lcall	erase
 	mov	a, r7
 	jz	out_failed
@@ -93,7 +93,7 @@ out_failed:
 	lcall	SET_SENSE
 	sjmp	out_done
 
-; E3: a packet after the other.
+; E3: packet after packet.
 out_firmware:
 	cjne	a, #0xE3, out_done
 	; Part 1 begins at flash 0x000100, part 2 at 0x010000.
@@ -133,7 +133,7 @@ out_firmware:
 	clr	a
 	addc	a, @r0
 	mov	@r0, a
-	; What the E3 still waits for.
+	; The number of bytes that the E3 still waits for.
 	clr	c
 	mov	a, LENGTH + 3
 	subb	a, r5
@@ -144,7 +144,7 @@ out_firmware:
 	mov	a, LENGTH + 1
 	subb	a, #0
 	mov	r5, a
-	jc	1$			; a packet that is longer than it should be ends it
+	jc	1$			; a packet that is too long ends the data
 	mov	r4, #0
 	mov	r0, #LENGTH
 	lcall	STORE_DWORD
@@ -157,7 +157,7 @@ out_firmware:
 1$:	ljmp	out_done
 ; Takes the next packet from the host.
 arm_out:
-	mov	a, #0x02		; the last packet's event is over
+	mov	a, #0x02		; acknowledges the last packet's event
 	mov	dptr, #BULK_EVENTS
 	movx	@dptr, a
 	mov	a, #0x10
@@ -165,7 +165,7 @@ arm_out:
 	movx	@dptr, a
 	ret
 
-; Programs OUT_LENGTH bytes of the flash buffer at slot-relative flash address R5:R6:A. R7 = 0 is a failure.
+; Programs OUT_LENGTH bytes of the flash buffer at slot-relative flash address R5:R6:A. R7 = 0: failed.
 out_program:
 	mov	dptr, #FLASH_ADDR + 3
 	movx	@dptr, a

@@ -1,4 +1,4 @@
-; Bank 0: what the unit says of itself. USB 3.2, section 9.6; UAS-3, clause 5.
+; Bank 0: descriptors. USB 3.2, section 9.6; UAS-3, clause 5.
 
 ; --- GET_DESCRIPTOR: type R4, index R5. The tables are at the end.
 get_descriptor:
@@ -30,7 +30,7 @@ reply_table:
 stall_3:
 	ljmp	stall
 
-; The configuration descriptor with all that follows it, from its list. R7: where the next byte goes.
+; Builds the configuration descriptor and all that follows it from its list. R7: where the next byte goes.
 configuration:
 	cjne	r5, #0, stall_3
 	mov	dptr, #configuration_list
@@ -43,7 +43,7 @@ next_entry:
 	jz	pipe
 	inc	a
 	jz	configuration_ends
-1$:	clr	a			; a descriptor as it is
+1$:	clr	a			; a descriptor, copied unchanged
 	movc	a, @a+dptr
 	inc	dptr
 	lcall	emit
@@ -105,7 +105,7 @@ configuration_ends:
 	mov	a, r7
 	movx	@dptr, a
 	ljmp	reply
-; A to the reply. Keeps DPTR.
+; Appends A to the reply. Keeps DPTR.
 emit:	push	dpl
 	push	dph
 	mov	dph, #>EP0_REPLY
@@ -116,7 +116,7 @@ emit:	push	dpl
 	pop	dpl
 	ret
 
-; is_super, which keeps DPTR.
+; As is_super, but keeps DPTR.
 super_or_not:
 	push	dpl
 	push	dph
@@ -125,7 +125,7 @@ super_or_not:
 	pop	dpl
 	ret
 
-; What it would be at full speed: the same, with smaller packets.
+; The device qualifier: the same fields, for full speed with its smaller packets.
 qualifier:
 	lcall	is_super
 	jc	5$
@@ -147,9 +147,9 @@ device:	cjne	r5, #0, 5$
 	mov	a, #0x02
 	movx	@dptr, a
 	mov	dptr, #EP0_REPLY + 7
-	mov	a, #64			; bytes of a packet; 9 is an exponent
+	mov	a, #64			; packet size; at SuperSpeed the field is an exponent, 9
 	movx	@dptr, a
-	; idVendor, idProduct, bcdDevice: six bytes in the configuration block
+	; idVendor, idProduct, bcdDevice: six bytes of the configuration block
 1$:	mov	r6, #8
 	mov	r1, #0x74
 2$:	lcall	CONFIG_BYTE
@@ -163,7 +163,7 @@ device:	cjne	r5, #0, 5$
 	ljmp	reply
 5$:	ljmp	stall
 
-; R7 bytes of code at DPTR to EP0_REPLY.
+; Copies R7 bytes of code at DPTR to EP0_REPLY.
 copy_table:
 	mov	r1, #0
 1$:	mov	a, r1
@@ -181,7 +181,7 @@ copy_table:
 	jnz	1$
 	ret
 
-; --- Strings: the languages, and three texts of the configuration block, in UTF-16.
+; --- Strings: the languages, and three texts of the configuration block in UTF-16.
 string:	cjne	r5, #0, 1$
 	mov	dptr, #languages
 	mov	r7, #4
@@ -226,7 +226,7 @@ string:	cjne	r5, #0, 1$
 
 device_descriptor:
 	.db	18, 0x01, 0x20, 0x03	; USB 3.2
-	.db	0, 0, 0			; class: the interface's
+	.db	0, 0, 0			; class: in the interface
 	.db	9			; packets of 2^9 bytes on the control endpoint
 	.db	0, 0, 0, 0, 0, 0	; idVendor, idProduct, bcdDevice
 	.db	2, 3, 1			; strings: manufacturer, product, serial number
@@ -244,15 +244,15 @@ bos_descriptor:
 	.db	2			; capabilities
 	; USB 2.0 extension: link power management
 	.db	7, 0x10, 0x02, 0x02, 0, 0, 0
-	; SuperSpeed: full, high and super; all functions from full on; U1 within 10 us, U2 within 2,047 us
+	; SuperSpeed: full, high and SuperSpeed; all functions from full speed on; U1 within 10 us, U2 within 2,047 us
 	.db	10, 0x10, 0x03, 0, 0x0E, 0, 1, 10, 0xFF, 0x07
 bos_end:
 
-; One configuration, self-powered. Interface 0, alternate 0: mass storage, SCSI, Bulk-Only; alternate 1: UAS. What
-; differs between the speeds is left to the code: packets' size, and the companions of SuperSpeed.
+; One configuration, self-powered. Interface 0, alternate 0: mass storage, SCSI, Bulk-Only; alternate 1: UAS. The code
+; adds what differs between speeds: packet sizes and SuperSpeed's companion descriptors.
 ;
-; An entry here: a descriptor's length, and the descriptor; or 0, and a bulk pipe as four bytes: the endpoint's address,
-; packets in a burst - 1, the exponent of its streams, its UAS pipe's ID (0 over Bulk-Only). FF ends the list.
+; An entry is a descriptor's length and the descriptor, or 0 and four bytes for a bulk pipe: the endpoint's address,
+; packets in a burst - 1, the exponent of its streams, its UAS pipe ID (0 over Bulk-Only). FF ends the list.
 configuration_list:
 	.db	9, 9, 0x02, 0, 0, 1, 1, 0, 0xC0, 0
 	.db	9, 9, 0x04, 0, 0, 2, 0x08, 0x06, 0x50, 0
@@ -262,5 +262,5 @@ configuration_list:
 	.db	0, 0x04, 0, 0, 1	; commands
 	.db	0, 0x83, 0, 5, 2	; status, with 2^5 streams
 	.db	0, 0x81, 15, 5, 3	; data to the host
-	.db	0, 0x02, 15, 5, 4	; data from it
+	.db	0, 0x02, 15, 5, 4	; data from the host
 	.db	0xFF

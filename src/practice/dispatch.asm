@@ -1,4 +1,4 @@
-; Which command is it? Both transports come here; how it goes on is left at STATUS.
+; From a command's opcode to its handler, for both transports. STATUS says how the command continues.
 
 ; --- Runs the command whose opcode is at OPCODE.
 	.org	DISPATCH
@@ -6,7 +6,7 @@ dispatch:
 	mov	dptr, #OPCODE
 	movx	a, @dptr
 	mov	r7, a
-	xrl	a, #0x03		; REQUEST SENSE reports the sense that the others clear
+	xrl	a, #0x03		; REQUEST SENSE reports the sense data; all others clear it
 	jz	1$
 	clr	a
 	mov	dptr, #SENSE_KEY
@@ -15,7 +15,7 @@ dispatch:
 	movx	@dptr, a
 	inc	dptr
 	movx	@dptr, a
-	; There is one logical unit. INQUIRY, REQUEST SENSE and REPORT LUNS answer for others too.
+	; There is one logical unit. INQUIRY, REQUEST SENSE and REPORT LUNS also answer for others.
 1$:	mov	dptr, #LUN
 	movx	a, @dptr
 	jz	2$
@@ -94,13 +94,13 @@ do_no_medium:
 	mov	r5, #0x3A
 	mov	r7, #0x02
 	sjmp	refused
-; Goes on where a drive is ready; else the command ends here.
+; Returns if a drive is ready, otherwise ends the command.
 need_drive:
 	lcall	drive_medium
 	mov	a, r7
 	jnz	1$
 	ret
-1$:	dec	sp			; not back to the command
+1$:	dec	sp			; drop the return address, so as not to return to the command
 	dec	sp
 	cjne	a, #NO_DRIVE, dispatched
 	sjmp	do_no_medium
@@ -165,7 +165,7 @@ dispatched:
 	mov	@r0, 0x07
 	ret
 
-; R7 = the direction of READ(10), WRITE(10), READ(16) or WRITE(16) at OPCODE; carry set for any other command.
+; R7 = the direction of the READ(10), WRITE(10), READ(16) or WRITE(16) at OPCODE. Sets carry for any other command.
 transfer_direction:
 	mov	dptr, #OPCODE
 	movx	a, @dptr
@@ -188,7 +188,7 @@ transfer_direction:
 4$:	setb	c
 	ret
 
-; --- A command over UAS: transfers are queued for the stream, everything else goes through the table.
+; --- Runs a command over UAS: queues READ and WRITE for the stream, dispatches all others through the table.
 	.org	DISPATCH_UAS
 dispatch_uas:
 	mov	dptr, #CDB_POINTER
@@ -214,7 +214,7 @@ dispatch_uas:
 1$:	lcall	DISPATCH
 	ljmp	FINISH
 
-; --- Goes on after a command as STATUS says.
+; --- Continues after a command, as STATUS says.
 	.org	FINISH
 finish:
 	mov	r0, #STATUS
@@ -258,8 +258,8 @@ finish_answer:
 	jb	acc.0, 1$
 	ljmp	send_csw
 1$:	ljmp	send_sense
-; A transfer that is queued lets others of its kind go on, until its completion comes. One that found no room waits for
-; good, as in 240417: nothing takes it up again when slots are freed.
+; A queued transfer lets other READs and WRITEs continue until its completion arrives. One that found no room waits
+; forever, as in 240417: nothing resumes it when slots are freed.
 finish_no_room:
 	mov	dptr, #0x044D
 	sjmp	transfer_waits
@@ -281,7 +281,7 @@ transfer_waits:
 finish_none:
 	ret
 
-; --- Sense key R7, additional code R5, qualifier R3.
+; --- Sets sense data: sense key R7, additional code R5, qualifier R3.
 	.org	SET_SENSE
 set_sense:
 	mov	dptr, #SENSE
@@ -291,7 +291,7 @@ set_sense:
 	mov	a, r7
 	movx	@dptr, a
 	mov	dptr, #SENSE + 7
-	mov	a, #10			; bytes behind this one
+	mov	a, #10			; bytes that follow this one
 	movx	@dptr, a
 	mov	dptr, #SENSE_ASC
 	mov	a, r5

@@ -1,10 +1,10 @@
-; READ and WRITE: the SRAM DMA moves a command's data between its stream and the SRAM. The registers are written in
-; 240417's order. The logical block address has no part in it: a transfer takes the SRAM slots that are free.
+; READ and WRITE: the SRAM DMA moves a command's data between its stream and the SRAM. Writes the registers in 240417's
+; order. The logical block address has no effect: a transfer takes free SRAM slots.
 ;
-; With an NVMe drive behind the bridge, drive.asm carries the command out. Without one, a GPU runtime writes into a few
-; variables that there is one, since it wants the data to lie in the SRAM, where a GPU can reach them.
+; With an NVMe drive behind the bridge, drive.asm executes the command. Without one, a GPU runtime sets the variables
+; that report a drive, because it wants the data in the SRAM, where a GPU can reach it.
 
-; --- Carry clear if there is an NVMe device, by all that a GPU runtime has written.
+; --- Clears carry if the variables that a GPU runtime writes report an NVMe device.
 	.org	NVME_READY
 nvme_ready:
 	mov	dptr, #NVME_ERROR
@@ -24,7 +24,7 @@ nvme_ready:
 1$:	setb	c
 	ret
 
-; --- Queues a transfer of the SRAM; R7 bit 1 set for a read. Returns the status in R7.
+; --- Queues a transfer with the SRAM. R7 bit 1 is set for a read. Returns the status in R7.
 	.org	QUEUE
 queue:
 	mov	dptr, #DIRECTION
@@ -42,7 +42,7 @@ queue:
 	lcall	SET_SENSE
 	mov	r7, #ANSWER
 7$:	ret
-	; R6:R5 = sectors: the count's low 16 bits, in bytes 7 and 8 of a ten-byte CDB, else in 12 and 13.
+	; R6:R5 = sectors: the low 16 bits of the length, in bytes 7 and 8 of a ten-byte CDB, otherwise in bytes 12 and 13.
 1$:	mov	dptr, #CDB_POINTER
 	lcall	LOAD_POINTER
 	mov	dptr, #OPCODE
@@ -92,7 +92,7 @@ set_up_dma:
 	mov	c, b.1
 	cpl	c
 	mov	acc.0, c		; 1 from the host
-	clr	acc.1			; not yet
+	clr	acc.1			; do not start yet
 	movx	@dptr, a
 	ljmp	queue_direction
 	.org	0x28D0
@@ -103,7 +103,7 @@ queue_direction:
 
 	.org	0x2940
 queue_read:
-	; Which slots to give back when the data have gone.
+	; Notes which slots to free once the data is sent.
 	mov	dptr, #DMA_FIRST
 	movx	a, @dptr
 	mov	r4, a
@@ -132,7 +132,7 @@ queue_write:
 	mov	r7, #0
 	lcall	ANNOUNCE
 	lcall	start_dma
-	; What a write waits for is an NVMe completion. The status patch has it answered now.
+	; A write waits for an NVMe completion. With the status patch it is answered now.
 	mov	dptr, #0x0470
 	mov	a, #0x0E
 	movx	@dptr, a
@@ -142,7 +142,7 @@ write_status:
 	mov	r7, #WRITE_QUEUED
 	ret
 
-; Starts a transfer of R6:R5 sectors for the slot and stream of the command that runs.
+; Starts a transfer of R6:R5 sectors for the running command's slot and stream.
 start_dma:
 	mov	dptr, #DMA_SECTORS
 	mov	a, r6
@@ -188,8 +188,8 @@ start_dma:
 	movx	@dptr, a
 	ret
 
-; Takes as many slots of 16 KiB in a row as R6:R5 sectors need: the first free group of 1, 2, 4, 8 or 16. Leaves them
-; at DMA_FIRST and DMA_SLOTS. Carry: there is none, or none so big. Keeps R5 and R6.
+; Takes enough consecutive slots of 16 KiB for R6:R5 sectors: the first free group of 1, 2, 4, 8 or 16. Stores them at
+; DMA_FIRST and DMA_SLOTS. Carry: no free group is large enough. Keeps R5 and R6.
 take_sram:
 	; R4 = (sectors + 31) / 32
 	mov	a, r5
@@ -213,7 +213,7 @@ take_sram:
 	mov	r4, a
 	mov	dptr, #DMA_SLOTS
 	movx	@dptr, a
-	; R3 = the group's size, A = its number, R2 = how many groups there are
+	; R3 = the group's size, A = its number, R2 = the number of groups
 	mov	r3, #1
 	mov	dptr, #SRAM_FREE_1
 	mov	r2, #32
@@ -228,7 +228,7 @@ take_sram:
 	rrc	a
 	mov	r2, a
 	cjne	r3, #16, 3$
-	; Sixteen: a bit for each of the two groups.
+	; Groups of sixteen: two groups, one bit each.
 	mov	a, r4
 	add	a, #-17
 	jc	none_free
@@ -243,7 +243,7 @@ take_sram:
 3$:	mov	a, r3
 	clr	c
 	subb	a, r4
-	jnc	1$			; it is big enough
+	jnc	1$			; it is large enough
 	inc	dptr
 	sjmp	2$
 1$:	movx	a, @dptr
@@ -268,7 +268,7 @@ none_free:
 	setb	c
 	ret
 
-; --- The same over Bulk-Only: 3 a read, 4 a write. The status patch does not reach it.
+; --- The same over Bulk-Only: 3 for a read, 4 for a write. The status patch is on another path.
 	.org	QUEUE_BULK
 queue_bulk:
 	lcall	QUEUE
@@ -290,14 +290,14 @@ queue_bulk:
 	inc	r7
 2$:	ret
 
-; --- The DMA has moved all of a transfer's data.
+; --- The DMA has moved all data of a transfer.
 dma_events:
 	mov	dptr, #DMA_EVENTS
 	movx	a, @dptr
 	jb	acc.0, read_gone
 	jb	acc.1, write_came
 	ret
-; Data from the host are in. Who waits for them has had its answer, or gets none without an NVMe completion.
+; Data from the host has arrived. The command was answered already, or waits for an NVMe completion.
 write_came:
 	mov	dptr, #DMA_TAKE_OUT
 	mov	a, #0xFF
@@ -306,7 +306,7 @@ write_came:
 	cjne	@r0, #DRIVE_OUT, dma_events
 	lcall	part_came
 	sjmp	dma_events
-; Data to the host have gone, since a completion entry was written from the PCIe side. The engine sends the status.
+; Data has gone to the host, because a PCIe device wrote a completion entry. The engine sends the status.
 read_gone:
 	mov	r0, #STATUS
 	cjne	@r0, #DRIVE_IN, 3$

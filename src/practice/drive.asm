@@ -1,9 +1,9 @@
-; READ and WRITE with an NVMe drive: part by part, each through the first slots of the SRAM. The I/O engine takes the
-; command apart, builds each part's NVMe command and starts its DMA. One command is under way at a time, and one part of
-; it: over UAS, BUSY keeps the others waiting.
+; READ and WRITE with an NVMe drive, part by part through the first slots of the SRAM. The I/O engine splits the
+; command, builds each part's NVMe command and starts its DMA. One part of one command is in progress at a time: over
+; UAS, BUSY keeps the others waiting.
 
-; --- Starts the drive where it has not started. R7 = 0: it is ready; NO_DRIVE: there is none; ANSWER: neither, and the
-; sense says what it is.
+; --- Starts the drive unless it is started. R7 = 0: it is ready; NO_DRIVE: there is none; ANSWER: it is not ready, and
+; the sense data says why.
 	.org	0x1900
 drive_medium:
 	lcall	drive_start
@@ -27,8 +27,8 @@ set_drive_sense:
 	.org	DRIVE_IS_GONE
 	ljmp	drive_lost
 
-; --- Has the drive carry out the command that stands in the next entry of a queue: R7 = 1 the admin queue, 3 that of
-; I/O. Carry: it did not. Then DRIVE_STARTED tells whether it answered at all.
+; --- Makes the drive execute the command in a queue's next entry. R7 = 1: the admin queue; 3: the I/O queue. Carry: it
+; failed. DRIVE_STARTED then says whether the drive answered at all.
 	.org	NVME_RUN
 nvme_run:
 	mov	dptr, #ADMIN_EVENTS
@@ -41,7 +41,7 @@ nvme_run:
 	mov	r5, #>IO_ENTRIES
 2$:	mov	r3, dpl
 	mov	a, r6
-	movx	@dptr, a		; an event of before is none of this command's
+	movx	@dptr, a		; discards an event of an earlier command
 	mov	a, #<NEXT_ENTRY
 	add	a, r7
 	mov	dpl, a
@@ -64,8 +64,8 @@ nvme_run:
 	jz	drive_lost
 	djnz	r1, 3$
 	djnz	r2, 3$
-; A READ's DMA may wait for an entry that never comes. It must not meet the next READ's, so that the drive starts again
-; only after the transport has been reset.
+; A READ's DMA may wait for an entry that never comes. The next READ must not meet it, so the drive starts again only
+; after a reset of the transport.
 drive_lost:
 	mov	dptr, #DRIVE_STARTED
 	clr	a
@@ -77,7 +77,7 @@ drive_lost:
 	ret
 entry_came:
 	movx	@dptr, a
-	mov	a, r4			; its status, but for the phase
+	mov	a, r4			; its status without the phase bit
 	swap	a
 	add	a, #14
 	mov	dpl, a
@@ -128,7 +128,7 @@ drive_queue:
 	addc	a, r2
 	mov	dph, a
 	movx	a, @dptr
-	anl	a, #0xE0		; protection information: it has none
+	anl	a, #0xE0		; protection information, which the drive does not have
 	jz	1$
 	ljmp	invalid_transfer
 1$:	inc	dptr
@@ -145,7 +145,7 @@ drive_queue:
 	inc	dptr
 	djnz	r5, 3$
 	clr	c
-	clr	a			; IO_END ends where its page does
+	clr	a			; IO_END ends at the end of its page
 	subb	a, r6
 	mov	r3, a
 4$:	mov	dpl, r1
@@ -170,7 +170,7 @@ drive_queue:
 	inc	dptr
 	movx	a, @dptr
 	mov	r5, a
-5$:	inc	dptr			; in ten bytes, the group number
+5$:	inc	dptr			; skips the group number of a ten-byte CDB
 	movx	a, @dptr
 	mov	r6, a
 	inc	dptr
@@ -200,7 +200,7 @@ drive_queue:
 	movx	@dptr, a
 	djnz	r3, 6$
 	jc	out_of_range
-	; DRIVE_BLOCKS - IO_END: both end where their pages do
+	; DRIVE_BLOCKS - IO_END. Both end at the end of their page.
 	mov	dpl, #0xFF
 	mov	r3, #8
 7$:	mov	dph, #>IO_END
@@ -259,7 +259,7 @@ refuse_transfer:
 	mov	r7, #ANSWER
 	ret
 
-; --- The host is there for a READ's data.
+; --- The host is ready for a READ's data.
 drive_in:
 	mov	r7, #1
 	lcall	ANNOUNCE
@@ -272,14 +272,14 @@ read_part:
 	mov	dptr, #DRIVE_STARTED
 	movx	a, @dptr
 	jz	2$
-	; Its completion lets the data go all the same. They are worth nothing, as the status will say.
+	; The completion releases the data even after an error. The data is then worthless, and the status says so.
 	mov	dptr, #DRIVE_FAILED
 	movx	@dptr, a
 1$:	ret
 2$:	lcall	drive_is_lost
 	sjmp	read_cut_short
 
-; --- A part's data have gone to the host.
+; --- A part's data has gone to the host.
 part_gone:
 	lcall	part_over
 	mov	r6, a
@@ -295,7 +295,7 @@ part_gone:
 	lcall	SET_SENSE
 	mov	a, r6
 	jz	read_failed
-; Over Bulk-Only a halt ends the data that the host still waits for.
+; Over Bulk-Only a halt ends the host's wait for the rest of the data.
 read_cut_short:
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
@@ -310,13 +310,13 @@ read_failed:
 	lcall	STORE_DWORD
 	ljmp	reply_gone
 
-; --- The host has a WRITE's data.
+; --- The host is ready to send a WRITE's data.
 drive_out:
 	mov	r7, #0
 	lcall	ANNOUNCE
 write_part:
-	mov	r6, #0x01		; the DMA alone
-; Starts what R6 says of the part at DRIVE_PLACE.
+	mov	r6, #0x01		; only the DMA
+; Starts what R6 selects for the part at DRIVE_PLACE.
 start_part:
 	mov	dptr, #UNIT_OF
 	mov	a, SLOT
@@ -337,9 +337,9 @@ start_part:
 	movx	@dptr, a
 	ret
 
-; --- A part's data have come from the host.
+; --- A part's data has arrived from the host.
 part_came:
-	mov	r6, #0x02		; now the command
+	mov	r6, #0x02		; then the command
 	lcall	start_part
 	mov	r7, #3
 	lcall	NVME_RUN
@@ -349,7 +349,8 @@ part_came:
 	sjmp	write_ends
 1$:	lcall	write_fault
 	lcall	part_over
-; What the host still has is taken and dropped: the CSW comes after it. A packet that the last part ended in is gone.
+; Drops the data that the host still sends, because the CSW comes after it. The packet in which the last part ended is
+; gone.
 write_ends:
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
@@ -386,7 +387,7 @@ write_ends:
 	lcall	count_out
 3$:	ljmp	out_done
 
-; The sense of a WRITE, or a flush, that the drive did not carry out.
+; Sets the sense data of a failed WRITE or flush.
 write_fault:
 	mov	dptr, #DRIVE_STARTED
 	movx	a, @dptr
@@ -399,7 +400,7 @@ write_fault:
 	mov	r7, #ANSWER
 	ret
 
-; LENGTH and DRIVE_PLACE behind the part. A = 0: it was the last.
+; Advances LENGTH and DRIVE_PLACE past the part. A = 0: it was the last.
 part_over:
 	mov	dptr, #PART_SLOTS
 	movx	a, @dptr

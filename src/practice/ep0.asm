@@ -1,8 +1,8 @@
-; Bank 0: the control endpoint. USB 3.2, chapter 9; Bulk-Only's two class requests.
+; Bank 0: the control endpoint. USB 3.2, chapter 9, and Bulk-Only's two class requests.
 ;
-; A request goes through stages, each of which is an event at EP0_EVENTS: SETUP; then for a read IN wanted, once a packet,
-; and the host's empty OUT packet; for a write with data OUT offered and taken, and the status stage; for all else the
-; status stage alone.
+; Each stage of a request is an event in EP0_EVENTS. SETUP comes first. A read continues with IN wanted for each packet,
+; and the host's empty OUT packet. A write with data continues with OUT offered, OUT taken and the status stage. All
+; other requests have only the status stage.
 
 	.org	EP0_SERVICE
 ep0_event:
@@ -101,7 +101,7 @@ get_status:
 1$:	cjne	r7, #0x81, 2$
 	lcall	is_configured
 	jz	stall
-	mov	a, r3			; there is interface 0
+	mov	a, r3			; interface 0 exists
 	jz	two_bytes
 	sjmp	stall
 2$:	cjne	r7, #0x82, stall
@@ -131,8 +131,8 @@ is_configured:
 	movx	a, @dptr
 	ret
 
-; The halt of the endpoint R3: register DPTR, bit R1; R1 = 0 for the control endpoint, which is never halted. Carry:
-; there is no such endpoint now.
+; Finds the halt of endpoint R3: register DPTR, bit R1. R1 = 0 for the control endpoint, which is never halted. Carry:
+; the endpoint doesn't exist in this setting.
 find_halt:
 	mov	r1, #0
 	mov	dptr, #BULK_HALTS
@@ -181,14 +181,14 @@ change_feature:
 	cjne	r6, #3, 2$
 	orl	a, r1
 2$:	movx	@dptr, a
-	; An invalid CBW's halts stay until a Bulk-Only reset.
+	; The halts of an invalid CBW stay until a Bulk-Only reset.
 	mov	dptr, #BAD_CBW
 	movx	a, @dptr
 	jz	3$
 	lcall	halt_both
 3$:	ret
 1$:	cjne	r7, #0x01, 4$
-	; FUNCTION_SUSPEND: there is no remote wake-up to enable.
+	; FUNCTION_SUSPEND: remote wake-up doesn't exist, so there is nothing to enable.
 	lcall	is_super
 	jnc	5$
 	lcall	is_configured
@@ -220,14 +220,14 @@ change_feature:
 	ret
 5$:	ljmp	stall
 
-; Carry: the link is at SuperSpeed.
+; Sets carry at SuperSpeed.
 is_super:
 	mov	dptr, #USB_SPEED
 	movx	a, @dptr
 	mov	c, acc.1
 	ret
 
-; --- SET_ADDRESS: the new address holds after the status stage, which is still the old one's.
+; --- SET_ADDRESS: the new address takes effect after the status stage, which still uses the old one.
 set_address:
 	mov	a, r7
 	orl	a, r4
@@ -304,7 +304,7 @@ set_interface:
 	ljmp	interface_reset
 5$:	ljmp	stall
 
-; The host's figures for U1 and U2, and for isochronous delay, change nothing here.
+; The host's times for U1, U2 and isochronous delay have no effect.
 set_sel:
 	mov	dptr, #EP0_SETUP + 6
 	movx	a, @dptr
@@ -319,7 +319,7 @@ set_isoch_delay:
 	ret
 5$:	ljmp	stall
 
-; --- GET_MAX_LUN and the Bulk-Only reset; both name the interface, and no value.
+; --- GET_MAX_LUN and the Bulk-Only reset. Both address the interface, with value 0.
 class_request:
 	mov	a, r5
 	orl	a, r4
@@ -343,7 +343,7 @@ class_request:
 	ljmp	transport_reset
 5$:	ljmp	stall
 
-; R7 bytes of the reply are in EP0_REPLY: the host gets at most wLength of them.
+; R7 bytes of the reply are in EP0_REPLY. Sends at most wLength of them.
 reply:	mov	dptr, #EP0_SETUP + 7
 	movx	a, @dptr
 	jnz	1$
@@ -359,14 +359,14 @@ reply:	mov	dptr, #EP0_SETUP + 7
 	movx	@dptr, a
 	ret
 
-; --- The next packet of a read. One that is shorter than the host asked ends with a short packet, if an empty one.
+; --- Sends a read's next packet. A reply shorter than wLength ends with a short packet, which may be empty.
 in_wanted:
 	mov	r7, #64
 	mov	dptr, #EP0_LEFT
 	movx	a, @dptr
 	mov	r6, a
 	lcall	is_super
-	jc	1$			; a packet has 512 bytes: all fit
+	jc	1$			; a packet has 512 bytes, so everything fits
 	mov	a, r6
 	clr	c
 	subb	a, r7
@@ -414,14 +414,14 @@ in_wanted:
 	movx	@dptr, a
 	ret
 
-; --- The host has an OUT packet: a write's data, or the empty one that ends a read.
+; --- The host offers an OUT packet: a write's data, or the empty one that ends a read.
 out_offered:
 	mov	a, #0x02
 	movx	@dptr, a
 	mov	dptr, #EP0_COMMAND
 	movx	@dptr, a
 	ret
-; It is in EP0_BUFFER. Only SET_SEL has any, and needs none.
+; The data is in EP0_BUFFER. Only SET_SEL has data, and it is ignored.
 out_taken:
 	mov	a, #0x04
 	movx	@dptr, a

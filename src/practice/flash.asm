@@ -1,8 +1,8 @@
-; Bank 0: the SPI flash. A command is set up in the controller's registers and started; its data are in the flash
-; buffer. The flash's own commands are those of every SPI NOR part: 03 read, 06 write enable, 02 page program, D8
-; block erase, 05 status.
+; Bank 0: the SPI flash. A command is set up in the controller's registers and started. Its data is in the flash buffer.
+; The flash's own commands are those of every SPI NOR part: 03 read, 06 write enable, 02 page program, D8 block erase,
+; 05 status.
 
-; Lets the link leave its idle states before registers behind it are read.
+; Makes the link leave its idle states, before registers behind it are read.
 	.org	WAKE_0
 wake_0:
 	cjne	r7, #1, 1$
@@ -16,7 +16,7 @@ wake_0:
 	movx	@dptr, a
 1$:	ret
 
-; Programs PROGRAM_LEFT bytes from PROGRAM_FROM in the flash buffer at FLASH_ADDR, in pages. R7 = 0 is a failure.
+; Programs PROGRAM_LEFT bytes from PROGRAM_FROM in the flash buffer at FLASH_ADDR, in pages. R7 = 0: failed.
 	.org	PROGRAM_0
 program_0:
 	mov	dptr, #PROGRAM_LEFT
@@ -29,7 +29,7 @@ program_0:
 	jnz	1$
 	mov	r7, #1
 	ret
-	; n = the bytes left in this page, at most those left to write
+	; n = the bytes left in this page, but at most those left to write
 1$:	mov	dptr, #FLASH_ADDR + 3
 	movx	a, @dptr
 	cpl	a
@@ -104,7 +104,7 @@ program_0:
 	ljmp	PROGRAM_0
 4$:	ret
 
-; A command without address and data: R7.
+; Runs command R7, which has no address and no data.
 bare_command:
 	clr	a
 	mov	dptr, #FLASH_LEN
@@ -118,7 +118,7 @@ bare_command:
 	ljmp	FLASH_COMMAND_0
 
 STATUS_AT	= 0x0FFF		; offset in the flash buffer
-; Polls the flash's status until its write is done. R7 = 0 when it never is.
+; Polls the flash's status until its write is done. R7 = 0: it never was.
 wait_written:
 	mov	TEMP + 2, #0
 	mov	TEMP + 3, #0
@@ -131,7 +131,7 @@ wait_written:
 	clr	a
 	mov	r5, a
 	mov	r4, a
-	mov	r2, #>STATUS_AT		; behind what a data-out has left in the buffer
+	mov	r2, #>STATUS_AT		; after the data that the host has sent
 	mov	r3, #<STATUS_AT
 	mov	r7, #0x05		; read status
 	lcall	FLASH_COMMAND_0
@@ -145,8 +145,8 @@ wait_written:
 2$:	mov	r7, #1
 	ret
 
-; Runs flash command R7 with R5 address bytes of FLASH_ADDR and FLASH_LEN bytes at offset R2:R3 of the flash buffer,
-; to the flash if R4 is 1.
+; Runs flash command R7 with R5 address bytes of FLASH_ADDR, and FLASH_LEN bytes at offset R2:R3 of the flash buffer. R4
+; = 1: the data goes to the flash.
 	.org	FLASH_COMMAND_0
 flash_command_0:
 	mov	dptr, #FC_DIRECTION
@@ -197,7 +197,7 @@ flash_command_0:
 	jb	acc.0, 1$
 	ret
 
-; Erases the slot's two blocks of 64 KiB. R7 = 0 is a failure.
+; Erases the slot's two blocks of 64 KiB. R7 = 0: failed.
 	.org	ERASE_0
 erase_0:
 	mov	TEMP + 0, #0

@@ -1,5 +1,5 @@
-; INT0: everything that the chip reports. The line is a level: it stays while a source is on, so what one pass leaves
-; brings the CPU back here at once.
+; INT0: all events of the chip. The line is a level: it stays active while any source is on, so events that one pass
+; leaves interrupt the CPU again at once.
 
 	.org	INT0
 int0:	push	psw
@@ -16,7 +16,7 @@ int0:	push	psw
 	push	0x02
 	push	0x01
 	push	0x00
-	; Whatever bank was interrupted, common code runs with bank 0 selected.
+	; Common code runs with bank 0 selected, whichever bank was interrupted.
 	push	BANK
 	push	BANK_RETURN
 	push	XPAGE
@@ -35,7 +35,7 @@ int0:	push	psw
 2$:	mov	dptr, #INT_SOURCES_2
 	movx	a, @dptr
 	jnb	acc.5, 3$
-	; A completion entry of an NVMe device. The DMA reads it itself; it only has to be acknowledged.
+	; An NVMe device's completion entry. The DMA reads it itself, so it only needs an acknowledgement.
 	mov	dptr, #NVME_EVENTS
 	mov	a, #0x08
 	movx	@dptr, a
@@ -61,7 +61,7 @@ int0:	push	psw
 	pop	psw
 	reti
 
-; Every event is acknowledged before its work is done: the work may bring about the next event of the same kind.
+; Every event is acknowledged before it is handled, because handling it may cause the next event of the same kind.
 usb_events:
 	lcall	bus_and_control
 	mov	dptr, #USB_EVENTS
@@ -82,7 +82,7 @@ usb_events:
 	lcall	DATA_OUT_CAME
 3$:	mov	dptr, #BULK_EVENTS
 	movx	a, @dptr
-	anl	a, #0x05		; a host that gave a transfer up
+	anl	a, #0x05		; the host has given up a transfer
 	jz	4$
 	movx	@dptr, a
 4$:	mov	dptr, #CBW_CAME
@@ -98,9 +98,9 @@ usb_events:
 6$:	ljmp	unit_without_slot
 5$:	ret
 
-; The part of it that must go on while a command waits for its data: the bus, and the control endpoint.
+; The events that must be handled even while a command waits for its data: the bus and the control endpoint.
 bus_and_control:
-	; What is on is written back, which clears it.
+	; Writes the active bits back, which clears them.
 	mov	dptr, #LINK_EVENTS
 	movx	a, @dptr
 	movx	@dptr, a
@@ -118,7 +118,7 @@ bus_and_control:
 	inc	dptr
 	movx	a, @dptr
 	movx	@dptr, a
-	; Suspended and resumed links need nothing here.
+	; Suspend and resume need no action.
 	mov	a, r6
 	jz	1$
 	lcall	bus_reset
@@ -128,9 +128,9 @@ bus_and_control:
 	ljmp	ep0_service
 2$:	ret
 
-; A status, of whichever slot, has gone to the host.
+; A slot's status has gone to the host.
 status_gone:
-	; R6 = whether it is that of the command that ran last
+	; R6 = whether it is the last command's
 	mov	a, SLOT
 	anl	a, #0x07
 	mov	r7, a
@@ -150,13 +150,13 @@ status_gone:
 	anl	a, r6
 	mov	r6, a
 	mov	dptr, #STATUS_SENT
-	mov	r7, #9			; LOOSE_SENT is the last of them
+	mov	r7, #9			; LOOSE_SENT comes last
 2$:	movx	a, @dptr
 	jz	3$
 	movx	@dptr, a
 3$:	inc	dptr
 	djnz	r7, 2$
-	; E8 has its answer: now the main loop may restart.
+	; The host has E8's answer, so the main loop may restart the CPU.
 	mov	dptr, #RESET_STATE
 	movx	a, @dptr
 	jz	4$
@@ -166,14 +166,14 @@ status_gone:
 	mov	a, #1
 	movx	@dptr, a
 	ret
-	; Room for the next CBW; over UAS for the next unit without a slot.
+	; Accepts the next CBW, or over UAS the next unit without a slot.
 4$:	mov	dptr, #MSC_CONTROL
 	mov	a, #2
 	movx	@dptr, a
 	ret
 
 ; ---------------------------------------------------------------------------------------------------------------
-; Resets. Each begins the transport anew; a bus reset and SET_CONFIGURATION more than that.
+; Resets. Each one restarts the transport. A bus reset and SET_CONFIGURATION do more.
 	.org	0x10C0
 bus_reset:
 	clr	a
@@ -188,7 +188,7 @@ bus_reset:
 	mov	dptr, #NEW_ADDRESS
 	dec	a
 	movx	@dptr, a
-; The interface's alternate setting is ALTERNATE, and its endpoints are as new.
+; Applies ALTERNATE, the interface's alternate setting, with endpoints as new.
 interface_reset:
 	mov	dptr, #BULK_HALTS
 	movx	a, @dptr
@@ -202,10 +202,10 @@ interface_reset:
 	movx	a, @dptr
 	clr	acc.0
 	movx	@dptr, a
-; Bulk-Only reset: forgets every command, and leaves halted endpoints as they are.
+; Bulk-Only reset: drops every command, but leaves halted endpoints halted.
 transport_reset:
 	mov	dptr, #BULK_ARM
-	mov	a, #0x09		; drop what is armed
+	mov	a, #0x09		; drops armed packets
 	movx	@dptr, a
 	mov	dptr, #BULK_EVENTS
 	mov	a, #0x0F
@@ -217,7 +217,7 @@ transport_reset:
 	movx	@dptr, a
 	mov	dptr, #ABORTED
 	movx	@dptr, a
-	; 0x9000 bit 0 is the alternate setting.
+	; Bit 0 of 0x9000 is the alternate setting.
 	mov	dptr, #ALTERNATE
 	movx	a, @dptr
 	mov	r7, a
@@ -237,14 +237,14 @@ transport_reset:
 	movx	@dptr, a
 	mov	dptr, #SENSE_SET
 	movx	@dptr, a
-	; A GPU runtime's initialisation ends here, as in 240417.
+	; Ends a GPU runtime's initialisation, as 240417 does.
 	mov	dptr, #SRAM_SECTORS
 	movx	@dptr, a
 	mov	dptr, #NVME_PRESENT
 	movx	@dptr, a
 	mov	dptr, #NVME_STATE
 	movx	@dptr, a
-	; A drive that is lost may be looked for again: no DMA waits for it any more.
+	; No DMA waits for a lost drive any more, so the firmware may look for it again.
 	mov	dptr, #DRIVE_STATE
 	movx	a, @dptr
 	cjne	a, #DRIVE_LOST, 1$

@@ -1,7 +1,7 @@
-; Bank 1: an NVMe drive is found, started, and asked what it is. NVM Express base specification 1.4; PCI Express base
-; specification. The drive stands where 240417 looks for one: on bus 2, behind a switch's port.
+; Bank 1: finds, starts and identifies an NVMe drive. NVM Express base specification 1.4; PCI Express base
+; specification. The drive is where 240417 looks for one: on bus 2, behind a switch's port.
 
-; --- R7 = 0: the drive is ready; else DRIVE_STATE, and why not. All registers may change.
+; --- Starts the drive. R7 = 0: the drive is ready; otherwise DRIVE_STATE, which is the reason. Changes all registers.
 	.org	DRIVE_START
 start_drive:
 	mov	dptr, #DRIVE_STARTED
@@ -20,11 +20,11 @@ start_drive:
 	ljmp	wait_ready
 2$:	ret
 
-; Is there one? The ports' bus numbers are as before where there is none.
+; Looks for a drive. If there is none, restores the ports' bus numbers.
 probe:	mov	dptr, #PCIE_LINK
 	movx	a, @dptr
 	jnz	1$
-	mov	r7, #NO_DRIVE		; today
+	mov	r7, #NO_DRIVE		; until the CPU restarts
 	ret
 1$:	mov	dptr, #to_bus_1
 	lcall	requests
@@ -59,7 +59,7 @@ no_drive:
 	lcall	requests
 	mov	r7, #NO_DRIVE
 	ret
-; A device that is not ready for requests yet is asked again by the next command.
+; The next command asks a device again that is not ready for requests yet.
 look_for_retry:
 	mov	dptr, #TLP_COMPLETION
 	movx	a, @dptr
@@ -115,12 +115,12 @@ lost:	lcall	DRIVE_IS_GONE
 	mov	r7, #DRIVE_LOST
 	ret
 
-; How much a command moves, how many blocks there are, and the queues for them.
+; Reads the maximum transfer size and the number of blocks, and makes the queues.
 identify:
 	mov	dptr, #identify_controller
 	lcall	admin
 	jc	lost
-	mov	dptr, #SRAM_WINDOW + 77	; MDTS: 0 is any
+	mov	dptr, #SRAM_WINDOW + 77	; MDTS: 0 is unlimited
 	movx	a, @dptr
 	jz	1$
 	cjne	a, #4, 2$
@@ -144,12 +144,12 @@ identify:
 	mov	dptr, #identify_namespace
 	lcall	admin
 	jc	lost
-	mov	dptr, #SRAM_WINDOW + 26	; FLBAS: which format
+	mov	dptr, #SRAM_WINDOW + 26	; FLBAS: the current format
 	movx	a, @dptr
 	anl	a, #0x0F
 	rl	a
 	rl	a
-	add	a, #128 + 2		; its LBADS
+	add	a, #128 + 2		; the format's LBADS
 	mov	dpl, a
 	movx	a, @dptr
 	cjne	a, #9, no_blocks
@@ -188,15 +188,15 @@ no_blocks:
 	mov	r7, a
 	ret
 
-; --- SYNCHRONIZE CACHE: flush. Carry: the drive did not.
+; --- SYNCHRONIZE CACHE: a flush. Carry: the drive failed it.
 	.org	NVME_FLUSH
 nvme_flush:
 	mov	dptr, #flush
 	mov	r7, #3
 	sjmp	run_fields
 
-; The admin command whose fields stand at code DPTR; its data are shown at SRAM_WINDOW. Carry: the drive refused it, or is
-; lost.
+; Runs the admin command whose fields are at code DPTR, with its data shown at SRAM_WINDOW. Carry: the drive refused it,
+; or is lost.
 admin:	mov	r1, dpl
 	mov	r2, dph
 	mov	dptr, #SRAM_WINDOW_PAGE
@@ -215,7 +215,7 @@ run_fields:
 	mov	dph, #>NEXT_ENTRY
 	movx	a, @dptr
 	rr	a
-	rr	a			; * 64, of 4 entries
+	rr	a			; * 64, of four entries
 	mov	r4, a
 	mov	r5, #>ADMIN_COMMANDS
 	cjne	r7, #1, 1$
@@ -244,7 +244,7 @@ run_fields:
 	cjne	r6, #14, 4$
 	ljmp	NVME_RUN
 
-; Where in a command the fields stand: opcode, namespace, PRP 1, dword 10, dword 11.
+; Offsets of the fields in a command: opcode, namespace, PRP 1, dword 10, dword 11.
 field_places:
 	.db	0, 4, 24, 25, 26, 27, 40, 41, 42, 43, 44, 45, 46, 47
 identify_namespace:
@@ -258,11 +258,11 @@ create_completion:
 create_submission:
 	.db	0x01, 0, 0x00, 0x00, 0x82, 0x00, 1, 0, QUEUE_LEN - 1, 0, 1, 0, 1, 0
 flush:	.db	0x00, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
-; The queues' PCIe addresses / 0x1000: of admin, of I/O.
+; PCIe addresses / 0x1000 of the admin queues and of the I/O queues.
 queue_places:
 	.db	0x08, 0x00, 0x08, 0x08, 0x08, 0x20, 0x08, 0x28
 
-; Four bytes of code at DPTR to the registers at 0xB2, R3.
+; Copies four bytes of code at DPTR to the registers at 0xB200 + R3.
 put_word_pair:
 	mov	r6, #4
 1$:	clr	a
@@ -279,8 +279,8 @@ put_word_pair:
 	djnz	r6, 1$
 	ret
 
-; Sends the requests that stand at code DPTR, 13 bytes each: format, address, its upper half, data; 0xFF ends them.
-; Carry: one was refused, or not answered. What a read brings is at TLP_DATA.
+; Sends the requests at code DPTR, 13 bytes each: format, address, its upper half, data. 0xFF ends the list. Carry: one
+; was refused or not answered. A read's data is at TLP_DATA.
 requests:
 	clr	a
 	movc	a, @a+dptr
@@ -317,7 +317,7 @@ requests:
 2$:	mov	dptr, #TLP_STATUS
 	movx	a, @dptr
 	cjne	r7, #MEMORY_WRITE, 3$
-	jb	acc.2, 5$		; posted: it is gone, and that is all
+	jb	acc.2, 5$		; a posted request ends once it is sent
 3$:	jb	acc.1, 4$
 	jb	acc.0, 8$
 	djnz	r6, 2$
@@ -344,7 +344,7 @@ CONFIG_READ_1	= 0x05
 CONFIG_WRITE_1	= 0x45
 MEMORY_READ	= 0x00
 MEMORY_WRITE	= 0x40
-; The root port's buses: 0, 1, up to 2. Then the class of what is on bus 1.
+; Numbers the root port's buses 0, 1, up to 2. Then reads the class of the device on bus 1.
 to_bus_1:
 	.db	CONFIG_WRITE_0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0x00, 0x02, 0x01, 0x00
 	.db	CONFIG_READ_1, 1, 0, 0, 0x08, 0, 0, 0, 0, 0, 0, 0, 0
@@ -358,7 +358,7 @@ leave_bus_2:
 leave_bus_1:
 	.db	CONFIG_WRITE_0, 0, 0, 0, 0x18, 0, 0, 0, 0, 0, 0, 0, 0
 	.db	0xFF
-; Both ports' windows, the drive's BAR, memory and bus master everywhere. Then CC: stop.
+; Sets both ports' windows, the drive's BAR, and memory and bus master everywhere. Then CC: stop.
 open_way:
 	.db	CONFIG_WRITE_0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0x00, 0xD0, 0x00, 0xD0
 	.db	CONFIG_WRITE_0, 0, 0, 0, 0x04, 0, 0, 0, 0, 0, 0, 0, 0x06
@@ -382,7 +382,7 @@ set_up:	.db	MEMORY_WRITE, 0x00, 0xD0, 0x00, 0x24, 0, 0, 0, 0, 0, QUEUE_LEN - 1, 
 	.db	MEMORY_WRITE, 0x00, 0xD0, 0x00, 0x14, 0, 0, 0, 0, 0x00, 0x46, 0x00, 0x01
 	.db	0xFF
 
-; --- E6: an NVMe admin command, Identify (CDB byte 3 is CNS) or Get Log Page of SMART. The CDB's layout is the one that
+; --- E6: an NVMe admin command, Identify (CDB byte 3 is CNS) or Get Log Page of SMART. The CDB has the layout that
 ; smartmontools' sntasmedia sends.
 	.org	NVME_ADMIN
 nvme_admin:

@@ -1,21 +1,22 @@
-; The practice image's open sibling: what tinygrad's open firmware is to a host that flashes it, and no more.
+; The practice image's open sibling. To a host that flashes it, it behaves like tinygrad's open firmware, and does
+; nothing else.
 ;
-; It answers the standard requests, E4 and E5 (XDATA), and F0 (one TLP). practice.md says what for. Everything is done
-; in one loop, with interrupts off: look for a reset, look for an event of the control endpoint, begin again.
+; It answers the standard requests, E4 and E5 (XDATA), and F0 (one TLP). See practice.md for its purpose. All work is
+; done in one loop with interrupts off: check for a reset, check for an event of the control endpoint, repeat.
 	.module	open
 	.include "map.inc"
 	.area	OPEN (ABS,CODE)
 
-REPLY_HIGH	= 0x20		; IDATA: bytes of the reply in EP0_BUFFER, big-endian
+REPLY_HIGH	= 0x20		; IDATA: number of bytes of the reply in EP0_BUFFER, big-endian
 REPLY_LOW	= 0x21
-WANTS_TLP	= 0x22		; IDATA: 1 while the data of an F0 are to come
+WANTS_TLP	= 0x22		; IDATA: 1 while an F0 waits for its data
 TLP_HEADER	= 0xB210	; format and type; the byte enables in 0xB217
 TLP_ENABLES	= 0xB217
-TLP_ADDRESS	= 0xB218	; two dwords and the data, each big-endian: low, high, data
+TLP_ADDRESS	= 0xB218	; two dwords, then the data, each big-endian: low, high, data
 TLP_DATA	= 0xB220
 TLP_COMPLETION	= 0xB22A
 TLP_FIRE	= 0xB254
-TLP_STATUS	= 0xB296	; write 1 clears. 1 the completion came
+TLP_STATUS	= 0xB296	; write 1 clears. Bit 1: the completion arrived
 TLP_LEN		= 12
 
 	.org	0x0000
@@ -31,7 +32,7 @@ start:	mov	sp, #0x40
 	clr	acc.1
 	movx	@dptr, a
 
-; What is on is written back, which clears it.
+; Writes the active bits back, which clears them.
 loop:	mov	r6, #0
 	mov	dptr, #LINK_EVENTS
 	movx	a, @dptr
@@ -57,7 +58,7 @@ loop:	mov	r6, #0
 4$:	mov	a, r6
 	jz	5$
 	lcall	forget
-5$:	mov	dptr, #BULK_EVENTS	; a packet that the host has put into the flash buffer
+5$:	mov	dptr, #BULK_EVENTS	; drops a packet that the host has put into the flash buffer
 	movx	a, @dptr
 	jz	6$
 	movx	@dptr, a
@@ -67,7 +68,7 @@ loop:	mov	r6, #0
 	lcall	ep0_event
 	sjmp	loop
 
-; As after a reset: no address, no configuration.
+; The state after a reset: no address, no configuration.
 forget:	clr	a
 	mov	WANTS_TLP, a
 	mov	dptr, #USB_ADDRESS
@@ -79,7 +80,7 @@ forget:	clr	a
 	mov	dptr, #NEW_ADDRESS
 	dec	a
 	movx	@dptr, a
-; Nothing is halted, and nothing armed.
+; Clears all halts and armed packets.
 endpoints:
 	mov	dptr, #BULK_HALTS
 	movx	a, @dptr
@@ -90,7 +91,7 @@ endpoints:
 	movx	@dptr, a
 	ret
 
-; --- The control endpoint: practice's ep0.asm tells of its stages.
+; --- The control endpoint. ep0.asm of the practice image explains the stages.
 ep0_event:
 	mov	dptr, #EP0_EVENTS
 	movx	a, @dptr
@@ -178,13 +179,13 @@ standard:
 	sjmp	one_byte
 8$:	cjne	r6, #11, 9$
 	ljmp	set_interface
-9$:	cjne	r6, #48, 10$		; SET_SEL and SET_ISOCH_DELAY change nothing here
+9$:	cjne	r6, #48, 10$		; SET_SEL and SET_ISOCH_DELAY have no effect
 	ret
 10$:	cjne	r6, #49, 11$
 	ret
 11$:	ljmp	stall
 
-; The byte at DPTR.
+; Reads the byte at DPTR.
 one_byte:
 	movx	a, @dptr
 	mov	dptr, #EP0_BUFFER
@@ -213,7 +214,7 @@ get_status:
 	ljmp	reply
 4$:	ljmp	stall
 
-; The halt of the endpoint R3: register DPTR, bit R1, none for the control endpoint. Carry: there is no such endpoint.
+; Finds the halt of endpoint R3: register DPTR, bit R1; none for the control endpoint. Carry: no such endpoint.
 find_halt:
 	mov	dptr, #BULK_HALTS
 	clr	c
@@ -244,7 +245,7 @@ change_feature:
 	cjne	r6, #3, 1$
 	orl	a, r1
 1$:	movx	@dptr, a
-2$:	ret				; U1, U2, and suspend of the function
+2$:	ret				; U1, U2 and function suspend
 3$:	ljmp	stall
 
 set_configuration:
@@ -282,7 +283,7 @@ set_interface:
 version:
 	.db	0x26, 0x11, 0x22, 0x00, 0x00, 0x01
 
-; --- E4: wLength bytes from wValue in the page of wIndex's high byte, at most a packet.
+; --- E4: reads wLength bytes from wValue in the page of wIndex's high byte, at most one packet.
 xdata_read:
 	mov	dptr, #EP0_SETUP + 6
 	movx	a, @dptr
@@ -305,7 +306,7 @@ xdata_read:
 	jz	3$
 	mov	REPLY_HIGH, #2		; 512 bytes
 	mov	REPLY_LOW, #0
-3$:	mov	r6, REPLY_LOW		; R7:R6: bytes left
+3$:	mov	r6, REPLY_LOW		; R7:R6: number of bytes left
 	mov	r7, REPLY_HIGH
 	mov	r0, #<EP0_BUFFER
 	mov	r1, #>EP0_BUFFER
@@ -333,7 +334,7 @@ xdata_read:
 	sjmp	4$
 6$:	ret
 
-; --- E5: the value in wIndex's low byte, to wValue in the page of its high byte.
+; --- E5: writes the value in wIndex's low byte to wValue, in the page of its high byte.
 xdata_write:
 	mov	dpl, r5
 	mov	dph, r4
@@ -343,7 +344,7 @@ xdata_write:
 	mov	XPAGE, #0
 	ret
 
-; --- F0: format and byte enables in wValue; address and data come. wIndex 0 is one TLP, and there are no streams here.
+; --- F0: wValue has format and byte enables; address and data follow. wIndex 0 is one TLP. Streams are not supported.
 tlp_comes:
 	mov	a, r3
 	jnz	1$
@@ -357,7 +358,7 @@ tlp_comes:
 	ret
 1$:	ljmp	stall
 
-; Three dwords, little-endian to big-endian: to byte 3 - n of dword k goes byte n.
+; Converts three dwords from little-endian to big-endian: byte n of dword k becomes byte 3 - n.
 tlp_send:
 	mov	r7, #0
 1$:	mov	dptr, #EP0_BUFFER
@@ -381,7 +382,7 @@ tlp_send:
 	movx	@dptr, a
 	ret
 
-; F0: data, the completion's two header bytes, 0, and 0 for done or FF where none came.
+; F0: reads data, the completion's two header bytes, 0, and a result: 0 done, FF if no completion arrived.
 tlp_completion:
 	mov	r7, #0
 1$:	mov	a, r7
@@ -409,21 +410,21 @@ tlp_completion:
 2$:	lcall	put
 	mov	r1, #8
 	ljmp	reply
-; A to byte R7 of the reply, and on.
+; Writes A to byte R7 of the reply, and increments R7.
 put:	mov	dph, #>EP0_BUFFER
 	mov	dpl, r7
 	movx	@dptr, a
 	inc	r7
 	ret
 
-; Carry: the link is at SuperSpeed.
+; Sets carry at SuperSpeed.
 is_super:
 	mov	dptr, #USB_SPEED
 	movx	a, @dptr
 	mov	c, acc.1
 	ret
 
-; R1 bytes of the reply are in EP0_BUFFER: the host gets at most wLength of them.
+; R1 bytes of the reply are in EP0_BUFFER. Sends at most wLength of them.
 reply:	mov	dptr, #EP0_SETUP + 7
 	movx	a, @dptr
 	jnz	1$
@@ -438,7 +439,7 @@ reply:	mov	dptr, #EP0_SETUP + 7
 	mov	REPLY_HIGH, #0
 	ret
 
-; --- GET_DESCRIPTOR: type R4, index R5. A table is its length, and the bytes.
+; --- GET_DESCRIPTOR: type R4, index R5. A table begins with its length.
 get_descriptor:
 	cjne	r4, #1, 1$
 	mov	dptr, #device_super
@@ -462,7 +463,7 @@ get_descriptor:
 	sjmp	table
 5$:	ljmp	stall
 
-; The table at DPTR at SuperSpeed, else the one at R1:R0.
+; Selects the table at DPTR at SuperSpeed, otherwise the one at R1:R0.
 by_speed:
 	push	dpl
 	push	dph
@@ -472,7 +473,7 @@ by_speed:
 	jc	table
 	mov	dpl, r0
 	mov	dph, r1
-; The table at DPTR is the reply.
+; Makes the table at DPTR the reply.
 table:	clr	a
 	movc	a, @a+dptr
 	jz	2$
@@ -532,7 +533,7 @@ text:	clr	a
 no_text:
 	ljmp	stall
 
-; --- The next packet of a read. All replies fit in one.
+; --- Sends a read's next packet. All replies fit in one.
 in_wanted:
 	mov	dptr, #EP0_LENGTH
 	mov	a, REPLY_HIGH
@@ -540,7 +541,7 @@ in_wanted:
 	inc	dptr
 	mov	a, REPLY_LOW
 	movx	@dptr, a
-	mov	REPLY_HIGH, #0		; where the host wants more, an empty packet ends it
+	mov	REPLY_HIGH, #0		; if the host wants more, an empty packet ends the read
 	mov	REPLY_LOW, #0
 	mov	dptr, #EP0_COMMAND
 	mov	a, #4
@@ -569,7 +570,7 @@ out_taken:
 	movx	@dptr, a
 	ret
 
-; A new address holds after the status stage, which is still the old one's.
+; A new address takes effect after the status stage, which still uses the old one.
 status_stage:
 	mov	dptr, #EP0_COMMAND
 	mov	a, #8
@@ -600,7 +601,7 @@ device_high:
 qualifier:
 	.db	10
 	.db	10, 0x06, 0x10, 0x02, 0, 0, 0, 64, 1, 0
-; One interface of the vendor-specific class; alternate 1 is there at SuperSpeed alone.
+; One interface of the vendor-specific class. Alternate 1 exists only at SuperSpeed.
 configuration_super:
 	.db	79
 	.db	9, 0x02, 79, 0, 1, 1, 0, 0xC0, 0

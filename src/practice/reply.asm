@@ -1,7 +1,7 @@
-; Data to the host. The controller sends one packet from the data buffer for each arming, and says when it is gone.
+; Data to the host. After each arming the controller sends one packet from the data buffer, and reports when it is sent.
 
-; --- Begins a reply of LENGTH bytes that is sent packet by packet; R7 is its kind (see REPLY_KIND). Cuts LENGTH to what
-; the host expects, and sets the residue. Kinds 1 and 2: copies the first packet. Returns R7 = DATA_IN_PACKETS.
+; --- Begins a reply of LENGTH bytes in packets. R7 is its kind (see REPLY_KIND). Cuts LENGTH to what the host expects,
+; and sets the residue. For kinds 1 and 2 copies the first packet. Returns R7 = DATA_IN_PACKETS.
 	.org	BEGIN_REPLY
 begin_reply:
 	mov	dptr, #REPLY_OFFSET
@@ -47,14 +47,14 @@ begin_reply:
 4$:	mov	r7, #DATA_IN_PACKETS
 	ret
 
-; --- A packet of it is gone. R7 = 1: the next is armed; 0: it was the last.
+; --- A packet of the reply was sent. R7 = 1: the next one is armed; 0: it was the last.
 	.org	NEXT_PACKET
 next_packet:
 	mov	dptr, #SRAM_WINDOW_PAGE
 	movx	a, @dptr
 	anl	a, #0xF8
 	movx	@dptr, a
-	; LENGTH -= packet, down to 0
+	; LENGTH -= packet, but not below 0
 	lcall	load_packet
 	clr	c
 	mov	a, LENGTH + 3
@@ -74,7 +74,7 @@ next_packet:
 	jnz	2$
 	mov	r7, #0
 	ret
-	; offset += packet; at 0x1000 the window's next page
+	; offset += packet; at 0x1000 selects the window's next page
 2$:	mov	dptr, #REPLY_OFFSET + 1
 	movx	a, @dptr
 	add	a, r7
@@ -101,8 +101,8 @@ next_packet:
 	lcall	load_packet
 	ljmp	copy_packet
 
-	; What a patch with a faster loop replaces: it begins here, with R6:R7 the bytes to copy to the data buffer
-	; from where SOURCE says.
+	; A patch with a faster loop replaces the code from here on. R6:R7 is the number of bytes to copy to the data buffer
+	; from the address in SOURCE.
 	.org	0x40AF
 copy_packet:
 	mov	dptr, #SOURCE
@@ -120,7 +120,7 @@ packet_copied:
 	ret
 
 	.org	0x1480
-; R6:R7 = a full packet's bytes.
+; R6:R7 = the number of bytes of a full packet.
 load_packet:
 	mov	dptr, #REPLY_PACKET
 	movx	a, @dptr
@@ -130,7 +130,7 @@ load_packet:
 	mov	r7, a
 	ret
 
-; SOURCE = where the reply's bytes are + REPLY_OFFSET.
+; SOURCE = the beginning of the reply's bytes + REPLY_OFFSET.
 find_source:
 	mov	dptr, #REPLY_KIND
 	movx	a, @dptr
@@ -155,13 +155,13 @@ find_source:
 	movx	@dptr, a
 	ret
 
-; R6:R7 bytes from R2:R1 to the data buffer.
+; Copies R6:R7 bytes from R2:R1 to the data buffer.
 copy_bytes:
 	mov	r4, #>DATA_BUFFER
 	mov	r3, #<DATA_BUFFER
 	mov	a, r7
 	jz	1$
-	inc	r6			; as two nested DJNZ count
+	inc	r6			; for two nested DJNZ
 1$:	mov	a, r6
 	jz	3$
 2$:	mov	dpl, r1
@@ -195,14 +195,14 @@ first_copy:
 	mov	r7, #DATA_IN_PACKETS
 	ret
 
-; --- The packet on 0x81 is gone.
+; --- The packet on 0x81 was sent.
 	.org	PACKET_GONE
 packet_gone:
 	mov	r0, #STATUS
 	cjne	@r0, #DATA_IN, 1$
 	sjmp	reply_gone
 1$:	cjne	@r0, #DATA_IN_PACKETS, 2$
-	lcall	NEXT_PACKET		; at 0x4D4E, where a patch may call something else
+	lcall	NEXT_PACKET		; at 0x4D4E, where a patch may call another routine
 	mov	a, r7
 	jz	reply_gone
 2$:	ret
@@ -212,9 +212,9 @@ reply_gone:
 	mov	@r0, #ANSWER
 	ljmp	finish_answer
 
-; --- Waits until the packet on 0x81 is gone. Carry: the transport was reset meanwhile, and nobody waits for an answer.
-; The bus and the control endpoint are served here: a host that does not fetch its data can still reset the unit.
-; All registers may change.
+; --- Waits until the packet on 0x81 is sent. Carry: the transport was reset meanwhile, so nobody waits for an answer.
+; Serves the bus and the control endpoint, so that a host that doesn't read its data can still reset the unit. Changes
+; all registers.
 	.org	WAIT_PACKET
 wait_packet:
 	mov	dptr, #BULK_EVENTS
@@ -259,7 +259,7 @@ arm_these:
 	movx	@dptr, a
 ; Arms the IN_LENGTH bytes that are in the data buffer.
 arm_in:
-	mov	a, #0x08		; the last packet's event is over
+	mov	a, #0x08		; acknowledges the last packet's event
 	mov	dptr, #BULK_EVENTS
 	movx	@dptr, a
 	mov	a, #0x02
@@ -267,8 +267,8 @@ arm_in:
 	movx	@dptr, a
 	ret
 
-; --- UAS at high speed, which has no streams: tells the host whose data it is before they move. R7 = 1 data to the
-; host, 0 from it.
+; --- UAS at high speed has no streams: tells the host which command's data comes next. R7 = 1: data to the host; 0:
+; data from it.
 	.org	ANNOUNCE
 announce:
 	mov	dptr, #USB_MODE

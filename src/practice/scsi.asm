@@ -1,9 +1,9 @@
-; The SCSI commands with data. SPC-4 and SBC-3. Their replies are built in the data buffer.
+; The SCSI commands with data. SPC-4 and SBC-3. Replies are built in the data buffer.
 
 ; --- INQUIRY: the standard data, or a page of vital product data
 	.org	INQUIRY
 inquiry:
-	lcall	DRIVE_START		; a host asks this first
+	lcall	DRIVE_START		; a host sends this command first
 	mov	r5, #1
 	lcall	cdb_byte
 	mov	r7, a
@@ -19,7 +19,7 @@ standard:
 	lcall	peripheral
 	movx	@dptr, a
 	inc	dptr
-	; Removable, with no medium in it, while there is neither a drive nor what a GPU runtime calls one.
+	; Removable without a medium, as long as there is no drive and no GPU runtime reports one.
 	push	dpl
 	push	dph
 	mov	dptr, #DRIVE_STARTED
@@ -39,7 +39,7 @@ standard:
 	mov	a, #0x02		; this format
 	movx	@dptr, a
 	inc	dptr
-	mov	a, #31			; bytes behind this one
+	mov	a, #31			; bytes that follow this one
 	movx	@dptr, a
 	inc	dptr
 	clr	a
@@ -67,7 +67,7 @@ standard:
 	lcall	digits
 	ljmp	inquiry_ends
 
-; R7, here and below, is where in the data buffer the next byte goes.
+; From here on R7 is the position of the next byte in the data buffer.
 vital:	lcall	peripheral
 	movx	@dptr, a
 	inc	dptr
@@ -90,7 +90,7 @@ vital:	lcall	peripheral
 	lcall	put
 	clr	a
 	lcall	put
-	inc	r7			; its length, below
+	inc	r7			; its length, set below
 	lcall	names
 	lcall	serial
 	mov	dptr, #DATA_BUFFER + 7
@@ -98,7 +98,7 @@ vital:	lcall	peripheral
 	add	a, #-8
 	movx	@dptr, a
 	sjmp	page_ends
-2$:	mov	dptr, #DRIVE_STARTED	; both are of a disk
+2$:	mov	dptr, #DRIVE_STARTED	; both pages need a drive
 	movx	a, @dptr
 	jz	3$
 	mov	r5, #60
@@ -106,7 +106,7 @@ vital:	lcall	peripheral
 5$:	clr	a
 	lcall	put
 	djnz	r5, 5$
-	mov	dptr, #DATA_BUFFER + 7	; optimal granularity: a block
+	mov	dptr, #DATA_BUFFER + 7	; optimal granularity: one block
 	inc	a
 	movx	@dptr, a
 	mov	dptr, #DATA_BUFFER + 10	; the longest transfer
@@ -117,7 +117,7 @@ vital:	lcall	peripheral
 6$:	clr	a
 	lcall	put
 	djnz	r5, 6$
-	mov	dptr, #DATA_BUFFER + 5	; it does not rotate
+	mov	dptr, #DATA_BUFFER + 5	; non-rotating
 	inc	a
 	movx	@dptr, a
 	sjmp	page_ends
@@ -141,7 +141,7 @@ page_ends:
 	add	a, #-4
 	movx	@dptr, a
 inquiry_ends:
-	; At most as much as CDB bytes 3 and 4 say
+	; Sends at most the length in CDB bytes 3 and 4
 	mov	r5, #3
 	lcall	cdb_byte
 	mov	r4, a
@@ -150,7 +150,7 @@ inquiry_ends:
 	mov	r5, a
 	ljmp	answer_from_buffer
 
-; DPTR = the data buffer, A = the peripheral's qualifier and type: a disk; for another LUN none.
+; DPTR = the data buffer, A = the peripheral's qualifier and type: a disk, or none for another LUN.
 peripheral:
 	mov	dptr, #LUN
 	movx	a, @dptr
@@ -159,14 +159,14 @@ peripheral:
 	mov	a, #0x7F
 1$:	ret
 
-; A to the data buffer.
+; Appends A to the data buffer.
 put:	mov	dph, #>DATA_BUFFER
 	mov	dpl, r7
 	movx	@dptr, a
 	inc	r7
 	ret
 
-; The T10 names, padded with spaces.
+; Appends the T10 names, padded with spaces.
 names:	mov	r1, #0x3C
 	mov	r6, #8
 	lcall	padded
@@ -186,7 +186,7 @@ padded:	lcall	CONFIG_BYTE
 	djnz	r6, padded
 	ret
 
-; The serial number, up to its end.
+; Appends the serial number.
 serial:	mov	r1, #0x04
 	mov	r6, #20
 1$:	lcall	CONFIG_BYTE
@@ -197,7 +197,7 @@ serial:	mov	r1, #0x04
 	djnz	r6, 1$
 	ret
 
-; A's two hexadecimal digits.
+; Appends A as two hexadecimal digits.
 digits:	mov	r5, a
 	swap	a
 	lcall	digit
@@ -209,7 +209,7 @@ digit:	anl	a, #0x0F
 	da	a
 	sjmp	put
 
-; --- REQUEST SENSE: 18 bytes in fixed format, and the sense is gone
+; --- REQUEST SENSE: returns 18 bytes in fixed format and clears the sense data
 	.org	REQUEST_SENSE
 request_sense:
 	mov	r7, #0
@@ -220,7 +220,7 @@ request_sense:
 	movx	a, @dptr
 	lcall	put
 	cjne	r7, #18, 1$
-	; Where no command has set any, the frame is still to be made.
+	; If no command has set sense data, its fixed bytes are still missing.
 	mov	dptr, #DATA_BUFFER
 	mov	a, #0x70
 	movx	@dptr, a
@@ -240,7 +240,7 @@ request_sense:
 	mov	r4, #0
 	sjmp	answer_from_buffer
 
-; The R7 bytes in the data buffer go to the host, or as many as it has room for: R4:R5.
+; Sends the R7 bytes in the data buffer to the host, at most its allocation length R4:R5.
 answer_from_buffer:
 	mov	a, r4
 	jnz	1$
@@ -266,7 +266,7 @@ answer_from_buffer:
 	mov	r7, #0			; from the data buffer
 	ljmp	BEGIN_REPLY
 
-; --- MODE SENSE(6) and (10): the caching page, write-through, or a header alone
+; --- MODE SENSE(6) and (10): the caching page with write-through, or only a header
 	.org	MODE_SENSE
 mode_sense:
 	mov	r5, #2
@@ -291,13 +291,13 @@ mode_sense:
 2$:	cjne	a, #0x3F, 5$
 4$:	mov	a, #0x08
 	lcall	put
-	mov	a, #18			; bytes behind this one
+	mov	a, #18			; bytes that follow this one
 	lcall	put
 	mov	r6, #18
 6$:	clr	a
 	lcall	put
 	djnz	r6, 6$
-	; The header's first field counts what is behind it: one byte of it, or two.
+	; The header's first field counts the bytes behind it, in one byte or two.
 3$:	mov	dptr, #DATA_BUFFER
 	mov	a, r7
 	dec	a
@@ -320,7 +320,7 @@ mode_sense:
 9$:	ljmp	answer_from_buffer
 5$:	ljmp	invalid_field
 
-; --- REPORT LUNS: one, which is 0
+; --- REPORT LUNS: one LUN, 0
 	.org	REPORT_LUNS
 report_luns:
 	mov	r7, #0
@@ -330,7 +330,7 @@ report_luns:
 	mov	dptr, #DATA_BUFFER + 3
 	mov	a, #8			; bytes of the list
 	movx	@dptr, a
-	; The room that the host has is a dword; only its low word matters, unless its high one is not 0.
+	; The allocation length is a dword. Uses its low word, unless the high word is not 0.
 	mov	r5, #6
 	lcall	cdb_byte
 	mov	r6, a
@@ -350,7 +350,7 @@ report_luns:
 ; --- READ CAPACITY(10) and (16) of the drive
 	.org	READ_CAPACITY
 read_capacity:
-	; IO_END = the last block. With no blocks it is all ones.
+	; IO_END = the last block; all ones without blocks.
 	mov	dpl, #0xFF
 	setb	c
 	mov	r6, #8
@@ -365,7 +365,7 @@ read_capacity:
 	mov	dptr, #OPCODE
 	movx	a, @dptr
 	cjne	a, #0x25, 4$
-	; Four bytes; all ones where four are not enough
+	; Returns four bytes, all ones if four are not enough
 	mov	dptr, #IO_END
 	mov	r6, #4
 	clr	a
@@ -377,11 +377,11 @@ read_capacity:
 	djnz	r6, 2$
 	mov	a, r5
 	add	a, #0xFF
-	subb	a, acc			; FF where it is not 0
+	subb	a, acc			; FF unless it is 0
 	mov	r5, a
 	mov	r4, #<IO_END + 4
 	lcall	put_last
-	mov	r4, #0xFF		; all of it goes
+	mov	r4, #0xFF		; no limit: send all of it
 	sjmp	3$
 4$:	mov	r5, #1
 	lcall	cdb_byte
@@ -410,7 +410,7 @@ read_capacity:
 3$:	ljmp	answer_from_buffer
 5$:	ljmp	invalid_field
 
-; IO_END from its byte R4 on, each byte or-ed with R5, and 512 bytes a block.
+; Appends IO_END from its byte R4 on, each byte or-ed with R5, and 512 as the block length.
 put_last:
 	mov	dph, #>IO_END
 	mov	dpl, r4

@@ -1,8 +1,8 @@
 ; Reset, start-up, main loop.
 ;
-; The CPU starts here with code bank 0 selected and no interrupt enabled. On a chip there is more to do before USB
-; works: clocks, the PHYs, the link. The vendor writes some 400 registers for it. This image writes those that the
-; model of the chip gives a meaning to.
+; The CPU starts here with code bank 0 selected and no interrupt enabled. A real chip needs more before USB works:
+; clocks, PHYs, link. The vendor's firmware writes about 400 registers for that. This image writes only those that the
+; chip model gives a meaning to.
 
 	.org	0x0000
 	ljmp	start
@@ -21,7 +21,7 @@ start:	mov	sp, #STACK
 	mov	BANK, #0
 	mov	BANK_RETURN, #0x0A
 	mov	XPAGE, #0
-	; IDATA up to the stack, and XDATA 0x0000-0x0FFF, where all variables are: a reset of the CPU keeps both.
+	; Clears IDATA up to the stack, and XDATA 0x0000-0x0FFF with all variables, because a reset of the CPU keeps both.
 	mov	r0, #LENGTH
 	clr	a
 1$:	mov	@r0, a
@@ -33,7 +33,7 @@ start:	mov	sp, #STACK
 	inc	dptr
 	mov	a, dph
 	cjne	a, #0x10, 2$
-	; The chip says when its clocks run.
+	; Waits until the chip's clocks run.
 	mov	dptr, #CLOCK_READY
 3$:	movx	a, @dptr
 	anl	a, #0x30
@@ -41,7 +41,7 @@ start:	mov	sp, #STACK
 	lcall	set_variables
 	lcall	load_config
 	lcall	transport_reset
-	; Onto the bus.
+	; Appears on the bus.
 	mov	dptr, #USB_CONTROL
 	movx	a, @dptr
 	clr	acc.1
@@ -49,7 +49,7 @@ start:	mov	sp, #STACK
 	setb	ex0			; level-triggered, since IT0 is 0
 	setb	ea
 
-; All work is done in the interrupt, but for a restart, which must not happen in the middle of it.
+; All work is done in the interrupt. Only a restart is done here, because it must not interrupt that work.
 idle:	mov	dptr, #RESTART
 	movx	a, @dptr
 	jz	idle
@@ -63,7 +63,7 @@ idle:	mov	dptr, #RESTART
 stopped:
 	sjmp	stopped
 
-; E8 in mode 0x51: off the bus until the power goes. The device behind the bridge loses its power.
+; E8 in mode 0x51: stays off the bus until the power goes. The device behind the bridge loses its power.
 leave_bus:
 	mov	dptr, #LINK_LEAVE
 	mov	a, #0x10
@@ -86,7 +86,7 @@ leave_bus:
 	setb	ea
 	sjmp	idle
 
-; What a tool may look at, and what is not 0 to begin with.
+; Sets variables that tools may read, and those that don't start as 0.
 set_variables:
 	mov	dptr, #CDB_POINTER
 	mov	a, #1
@@ -100,7 +100,7 @@ set_variables:
 	mov	dptr, #NEW_ADDRESS
 	mov	a, #0xFF
 	movx	@dptr, a
-	; All of the SRAM is free.
+	; Marks all of the SRAM as free.
 	mov	dptr, #SRAM_USED
 	clr	a
 	movx	@dptr, a
@@ -110,7 +110,7 @@ set_variables:
 	movx	@dptr, a
 	inc	dptr
 	movx	@dptr, a
-	; No NVMe device has been found. A GPU runtime says otherwise: see NVME_READY.
+	; No NVMe device was found. A GPU runtime may report one: see NVME_READY.
 	mov	dptr, #NVME_ERROR
 	mov	a, #1
 	movx	@dptr, a
@@ -133,8 +133,8 @@ set_variables:
 version:
 	.db	0x26, 0x11, 0x21, 0x00, 0x00, 0x01
 
-; Reads configuration block 0 from the flash. It holds if its magic and its checksum do; else the identity is the one
-; at default_config.
+; Reads configuration block 0 from the flash. It is valid if its magic and its checksum are right. Otherwise the
+; identity is that of default_config.
 load_config:
 	mov	dptr, #BUFFER_OWNER
 	movx	a, @dptr
@@ -156,7 +156,7 @@ load_config:
 	mov	r3, a
 	mov	r2, a
 	lcall	FLASH_COMMAND
-	; Copy it, and add bytes 0x04 to 0x7E.
+	; Copies it, and sums bytes 0x04 to 0x7E.
 	mov	r6, #0			; offset
 	mov	r7, #0			; sum
 2$:	mov	dph, #>FLASH_BUFFER
@@ -199,7 +199,7 @@ config_byte:
 	movc	a, @a+dptr
 	ret
 
-; In a configuration block's form. Texts end at the first FF.
+; The same layout as a configuration block. A text ends at the first FF.
 	.org	0x5480
 default_config:
 	.db	0xFF, 0xFF, 0xFF, 0xFF

@@ -1,7 +1,7 @@
-; What everything uses: calls across banks, generic pointers, dwords, case tables.
+; Routines that everything uses: calls across banks, generic pointers, dwords, case tables.
 
 ; ---------------------------------------------------------------------------------------------------------------
-; Calls across banks. DPTR is the target; the target returns into the caller's own bank's stub, 0x030A or 0x031B,
+; Calls across banks. DPTR is the target. The target returns through the stub of the caller's bank, 0x030A or 0x031B,
 ; whose low byte is at BANK_RETURN.
 	.org	ENTER_BANK0
 enter_bank0:
@@ -98,7 +98,7 @@ wake:
 	ljmp	ENTER_BANK0
 
 ; ---------------------------------------------------------------------------------------------------------------
-; Bytes through a generic pointer in R3:R2:R1: type 0 is IDATA, 1 XDATA, 2 and up XDATA page type - 1, 0xFF code.
+; Bytes through a generic pointer in R3:R2:R1. Type 0 is IDATA, 1 XDATA, 2 and up page type - 1 of XDATA, 0xFF code.
 	.org	LOAD_GENERIC
 load_generic:
 	mov	a, r3
@@ -130,7 +130,7 @@ store_generic:
 	mov	XPAGE, #0
 	ret
 
-; The dword at IDATA @R0 into R4 to R7, high byte first.
+; Loads R4 to R7 from the dword at IDATA @R0, high byte first.
 	.org	LOAD_DWORD
 load_dword:
 	mov	a, r0
@@ -144,7 +144,7 @@ load_dword:
 	dec	r0
 	sjmp	load_high
 
-; R4 to R7 into the dword at IDATA @R0.
+; Stores R4 to R7 to the dword at IDATA @R0.
 	.org	STORE_DWORD
 store_dword:
 	mov	@r0, 0x04
@@ -163,7 +163,7 @@ load_high:
 	mov	r4, a
 	ret
 
-; The generic pointer at XDATA @DPTR into R3:R2:R1.
+; Loads R3:R2:R1 from the generic pointer at XDATA @DPTR.
 	.org	LOAD_POINTER
 load_pointer:
 	movx	a, @dptr
@@ -176,8 +176,8 @@ load_pointer:
 	mov	r1, a
 	ret
 
-; Jumps by A through the table behind the call: entries of target and value, 3 bytes each, then 00 00 and the
-; target for every other value.
+; Jumps by A through the table after the call: entries of target and value, 3 bytes each, then 00 00 and the target for
+; all other values.
 	.org	CASE
 case:
 	pop	dph
@@ -211,7 +211,7 @@ case:
 	jmp	@a+dptr
 
 ; ---------------------------------------------------------------------------------------------------------------
-; R4 to R7 = dword at IDATA @R0 - dword at IDATA @R1. Carry: the second is the larger. A = 0: they are equal.
+; R4 to R7 = dword at IDATA @R0 - dword at IDATA @R1. Carry: the second is larger. A = 0: they are equal.
 	.org	0x1000
 subtract:
 	mov	a, r0
@@ -255,7 +255,7 @@ is_zero:
 	orl	a, @r0
 	ret
 
-; Sets the dword at IDATA @R0 to 0.
+; Clears the dword at IDATA @R0.
 clear_dword:
 	clr	a
 	mov	@r0, a

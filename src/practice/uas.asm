@@ -1,9 +1,9 @@
-; UAS: command and task management units come, sense and response units go. USB Attached SCSI, UAS-3.
+; UAS: receives command and task management units, sends sense and response units. USB Attached SCSI, UAS-3.
 ;
-; The engine keeps each unit in a slot, 32 of them, until the status of its slot has gone. Commands that come while
-; another one uses the data buffer wait, in the order in which they came.
+; The engine keeps each unit in one of 32 slots until the slot's status is sent. Commands that arrive while another one
+; uses the data buffer wait in order.
 
-; --- Takes what the engine has.
+; --- Takes all units that the engine has.
 	.org	0x1600
 uas_units:
 	mov	dptr, #USB_MODE
@@ -22,7 +22,7 @@ uas_units:
 	inc	dptr			; UNIT_STATE
 2$:	movx	a, @dptr
 	jnb	acc.0, 2$
-	; Overlapped tag: the older command goes on, this one ends here.
+	; Overlapped tag: the older command continues, this one ends here.
 	mov	dptr, #UAS_OVERLAPPED
 	movx	a, @dptr
 	mov	r6, #0x0A
@@ -30,7 +30,7 @@ uas_units:
 	mov	dptr, #UNIT_ID
 	movx	a, @dptr
 	cjne	a, #0x01, 3$
-	; A command: to the end of those that wait.
+	; A command: append it to the waiting ones.
 	mov	dptr, #WAITING_COUNT
 	movx	a, @dptr
 	mov	r6, a
@@ -53,8 +53,8 @@ uas_units:
 	sjmp	1$
 9$:	ret
 
-; R6 = the response to the task management unit in slot R7. As in 240417, "complete" changes nothing: a command that
-; hangs is freed by SET_INTERFACE.
+; R6 = the response to the task management unit in slot R7. As in 240417, "complete" changes nothing: SET_INTERFACE
+; frees a command that hangs.
 manage_tasks:
 	mov	a, r7
 	lcall	unit_at
@@ -92,7 +92,7 @@ manage_tasks:
 ; DPTR = the unit in slot A.
 unit_at:
 	swap	a
-	rl	a			; slot * 0x20, its high bits at the bottom
+	rl	a			; slot * 0x20, with the high bits at the bottom
 	mov	b, a
 	anl	a, #0xE0
 	mov	dpl, a
@@ -102,7 +102,7 @@ unit_at:
 	mov	dph, a
 	ret
 
-; --- Runs commands that wait, while the data buffer is free.
+; --- Runs waiting commands while the data buffer is free.
 run_waiting:
 	mov	dptr, #USB_MODE
 	movx	a, @dptr
@@ -112,7 +112,7 @@ run_waiting:
 	jnz	9$
 	mov	dptr, #RESET_STATE
 	movx	a, @dptr
-	jnz	9$			; a restart is on its way
+	jnz	9$			; a restart is pending
 	mov	r6, #0
 1$:	mov	dptr, #WAITING_COUNT
 	movx	a, @dptr
@@ -124,7 +124,7 @@ run_waiting:
 	mov	dph, #>WAITING
 	movx	a, @dptr
 	mov	r7, a			; the slot
-	; While a READ or WRITE waits for its completion, only others of their kind go on.
+	; While a READ or WRITE waits for its completion, only other READs and WRITEs run.
 	mov	dptr, #QUEUED
 	movx	a, @dptr
 	jz	2$
@@ -145,7 +145,7 @@ run_waiting:
 	inc	r6
 	sjmp	1$
 9$:	ret
-	; Take it out: the ones behind it move up.
+	; Removes it. The ones behind it move up.
 2$:	mov	dptr, #WAITING_COUNT
 	movx	a, @dptr
 	dec	a
@@ -168,7 +168,7 @@ run_waiting:
 4$:	lcall	run_command
 	ljmp	run_waiting
 
-; The command in slot R7.
+; Runs the command in slot R7.
 run_command:
 	mov	SLOT, r7
 	mov	dptr, #BUSY
@@ -177,13 +177,13 @@ run_command:
 	lcall	new_command
 	mov	a, SLOT
 	lcall	unit_at
-	; CDB byte k stands at the unit + 0x10 + k, and at the pointer + 0x0F + k.
+	; CDB byte k is at the unit + 0x10 + k, which is the pointer + 0x0F + k.
 	mov	r2, dph
 	mov	a, dpl
 	inc	a
 	mov	r1, a
 	inc	dptr
-	inc	dptr			; the tag, which is the stream of the data both ways
+	inc	dptr			; the tag, which is the stream of the data in both directions
 	movx	a, @dptr
 	mov	r6, a
 	inc	dptr
@@ -215,7 +215,7 @@ run_command:
 	movx	@dptr, a
 	ljmp	DISPATCH_UAS
 
-; --- The answer to the command that runs: its status, with the sense where there is any.
+; --- Answers the running command with its status, and sense data if there is any.
 send_sense:
 	mov	r7, SLOT
 	lcall	begin_status
@@ -252,7 +252,7 @@ send_sense:
 	movx	@dptr, a
 	sjmp	end_status
 
-; Response R6 to the unit in slot UNIT_SLOT.
+; Sends response R6 to the unit in slot UNIT_SLOT.
 send_response:
 	mov	dptr, #UNIT_SLOT
 	movx	a, @dptr
@@ -281,7 +281,7 @@ end_status:
 	movx	@dptr, a
 	ret
 
-; The status buffer of slot R7: 16 zeros but for the tag. DPTR = its beginning. Keeps R6.
+; The status buffer of slot R7: 16 bytes, zero except the tag. DPTR = its beginning. Keeps R6.
 begin_status:
 	mov	a, r7
 	orl	a, #0x80
@@ -311,8 +311,7 @@ begin_status:
 	mov	dptr, #STATUS_BUFFER
 	ret
 
-; --- A unit that found no slot free: it is where a CBW would be. Answered with TASK SET FULL, for which there is a
-; status without a slot.
+; --- A unit found no free slot, and is where a CBW would be. Answers TASK SET FULL with a status that has no slot.
 unit_without_slot:
 	mov	dptr, #CBW_CAME
 	mov	a, #1

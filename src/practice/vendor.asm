@@ -1,7 +1,7 @@
-; The vendor commands: configuration blocks, flash, firmware, XDATA, restart. A handler finds its CDB through CDB_POINTER
-; and returns in R7 how the command goes on.
+; The vendor commands: configuration blocks, flash, firmware, XDATA, restart. A handler finds its CDB through
+; CDB_POINTER. It returns in R7 how the command continues.
 
-; --- E2: the flash, from a part's start on
+; --- E2: reads the flash from a part's start
 	.org	FLASH_READ
 flash_read:
 	lcall	mode_of_part
@@ -21,7 +21,7 @@ flash_read:
 4$:	lcall	host_length
 	mov	r0, #LENGTH
 	lcall	STORE_DWORD
-	; Begun like any long reply, but sent by the loop below: the flash's bytes are not in memory before.
+	; Begins like any long reply, but the loop below sends it, because the flash's bytes are not in memory beforehand.
 	mov	r7, #0
 	lcall	BEGIN_REPLY
 	lcall	NOTE_SHORT
@@ -41,7 +41,7 @@ flash_read:
 	mov	TEMP + 1, a
 	mov	TEMP + 3, #0
 read_chunk:
-	; R6:R7 = the lesser of LENGTH and a packet, which is what SEND_IN will arm
+	; R6:R7 = the lesser of LENGTH and a packet. SEND_IN will arm as many bytes.
 	mov	dptr, #REPLY_PACKET
 	movx	a, @dptr
 	mov	r6, a
@@ -81,7 +81,7 @@ read_chunk:
 	lcall	WAIT_PACKET
 	mov	r7, #NO_ANSWER
 	jc	read_over
-	; the address goes on, and LENGTH down, by what was read
+	; Advances the address and LENGTH by the bytes that were read
 	mov	dptr, #FLASH_LEN
 	movx	a, @dptr
 	mov	r6, a
@@ -107,7 +107,7 @@ read_chunk:
 	subb	a, #0
 	mov	LENGTH + 1, a
 	sjmp	read_chunk
-	; The host has its data: there is none left to expect.
+	; The host has its data, so it expects none any more.
 read_end:
 	clr	a
 	mov	r7, a
@@ -120,7 +120,7 @@ read_end:
 read_over:
 	ret
 
-; --- E4: XDATA, one byte of length
+; --- E4: reads XDATA, with a length of one byte
 	.org	XDATA_READ
 xdata_read:
 	mov	r5, #2
@@ -178,7 +178,7 @@ e4_byte:
 	mov	r2, a
 	mov	a, TEMP + 2
 	mov	r3, a
-	; past 0xFFFF the main page begins again, the other page goes on into the next
+	; Past 0xFFFF the main page wraps to its beginning; the other page continues in the next one
 	jnb	psw.7, 1$
 	cjne	r3, #1, 2$
 	sjmp	1$
@@ -193,7 +193,7 @@ e4_done:
 	mov	r7, #DATA_IN
 	ret
 
-; --- E0: a configuration block
+; --- E0: reads a configuration block
 	.org	CONFIG_READ
 config_read:
 	lcall	mode_of_block
@@ -236,7 +236,7 @@ config_read:
 	mov	r7, #DATA_IN
 	ret
 
-; --- E1: a configuration block
+; --- E1: writes a configuration block
 	.org	CONFIG_WRITE
 config_write:
 	lcall	mode_of_block
@@ -252,7 +252,7 @@ config_write:
 	mov	r7, #DATA_OUT
 	ret
 
-; --- E3: the firmware
+; --- E3: writes the firmware
 	.org	FIRMWARE_WRITE
 firmware_write:
 	lcall	mode_of_part
@@ -293,7 +293,7 @@ firmware_write:
 	mov	r7, #DATA_OUT
 	ret
 
-; --- E5: a byte into XDATA
+; --- E5: writes a byte to XDATA
 	.org	XDATA_WRITE
 xdata_write:
 	mov	r5, #2

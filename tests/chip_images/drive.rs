@@ -110,8 +110,8 @@ struct InFlight {
     blocks: u32,
 }
 
-/// Sends `commands` over UAS, at most `most` at once, and moves data in any order. Returns them with the data that the
-/// reads returned.
+/// Sends `commands` over UAS, at most `most` at once, and moves data as soon as possible. Returns them with the data
+/// that the reads returned.
 fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: usize) -> Vec<InFlight> {
     let packet_len = if unit.chip.speed() == Speed::Super { 1024 } else { 512 };
     let (mut waiting, mut under_way, mut done) =

@@ -1,4 +1,4 @@
-# Evaluates flake.nix against a stub of nixpkgs, which has the names that the flake uses and nothing else.
+# Evaluates flake.nix against a stub of nixpkgs that has only the names that the flake uses.
 # nix-instantiate --eval --strict --json tests/packaging/flake.nix
 let
   flake = import ../../flake.nix;
@@ -19,7 +19,7 @@ let
   };
   self = flake.outputs { inherit self; nixpkgs = { inherit lib; legacyPackages = lib.genAttrs systems pkgsOf; }; } // { outPath = "source"; };
   systems = [ "x86_64-linux" "aarch64-linux" "armv7l-linux" "aarch64-darwin" ];
-  # The module as a host sees it whose configuration chooses these.
+  # The module on a host that sets these options.
   module = chosen:
     let
       host = self.nixosModules.default {
@@ -34,7 +34,7 @@ in
 {
   inherit (package) pname version;
   inherit (package.meta) homepage description mainProgram;
-  # Paths of the source: missing ones end the evaluation.
+  # Source paths. A missing one ends the evaluation.
   lockFile = builtins.pathExists package.cargoLock.lockFile;
   inherit (package) postInstall;
   systems = builtins.attrNames self.packages;

@@ -55,8 +55,7 @@ pub struct Args {
     #[arg(long, requires = "all")]
     all_or_none: bool,
 
-    /// Take the configuration blocks from a backup instead of the unit, for a unit in its boot loader, which can't
-    /// provide them.
+    /// Take the configuration blocks from a backup instead of the unit: a unit in its boot loader can't provide them.
     #[arg(long, value_name = "DIR")]
     config_from: Option<PathBuf>,
 

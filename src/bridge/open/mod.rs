@@ -280,8 +280,8 @@ impl OpenBridge {
     /// [`ControlError`].
     pub fn reset_port(&mut self) -> Result<(), ControlError> {
         info!("port reset");
-        let request = || "a reset of the port".to_owned();
-        self.queue.pipes.reset_port().map_err(|source| ControlError::of_request(request(), source, self.timeout))
+        let error = |source| ControlError::of_request(OpenRequest::PortReset, source, self.timeout);
+        self.queue.pipes.reset_port().map_err(error)
     }
 
     fn wait_until_sram_is_idle(&mut self) -> Result<(), ControlError> {
@@ -300,12 +300,12 @@ impl OpenBridge {
     }
 }
 
-fn within_page(request: &str, from: XdataAddress, len: usize) -> Result<(), ControlError> {
+fn within_page(request: &'static str, from: XdataAddress, len: usize) -> Result<(), ControlError> {
     if usize::from(from.addr) + len <= 0x1_0000 {
         return Ok(());
     }
     let found = format!("{len} bytes from {from}");
-    Err(ControlError::Length { request: request.to_owned(), limit: "bytes up to 0xFFFF", found })
+    Err(ControlError::Length { request, limit: "bytes up to 0xFFFF", found })
 }
 
 /// Number of dwords of a stream; `None` if it is empty.

@@ -107,7 +107,7 @@ struct Flight {
     submitted: Option<Instant>,
 }
 
-/// The request that a transfer belongs to.
+/// A request, as errors and the log name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenRequest {
     /// A control request, or the bulk data that it announced.
@@ -116,6 +116,8 @@ pub enum OpenRequest {
     BulkOut,
     /// Bulk data from the unit that no control request announced.
     BulkIn,
+    /// A reset of the port.
+    PortReset,
 }
 
 impl OpenRequest {
@@ -135,6 +137,7 @@ impl fmt::Display for OpenRequest {
             Self::Command(command) => command.fmt(f),
             Self::BulkOut => f.write_str("bulk data to the unit"),
             Self::BulkIn => f.write_str("bulk data from the unit"),
+            Self::PortReset => f.write_str("a reset of the port"),
         }
     }
 }

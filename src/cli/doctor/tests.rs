@@ -3,7 +3,7 @@
 use super::diagnose::{Diagnosis, Line, Verdict, diagnose};
 use crate::bridge::Port as _;
 use crate::digest::Sha256Digest;
-use crate::doctor::{DoctorOptions, DoctorReport, Examination, examine, hashed};
+use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, examine, hashed};
 use crate::firmware::Image;
 use crate::interrupt::Interrupt;
 use crate::patch::{Library, PatchSet, Selection};
@@ -90,6 +90,19 @@ fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_and_need_p
     assert_eq!((page.runtime, pipes.verdict), (None, Verdict::Bad), "{page:#?}");
     assert!(pipes.found.contains("answers control requests"), "{pipes:?}");
     assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+}
+
+#[test]
+fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
+    for (image, known) in [(practice::image(), ["E2", "a READ in half"]), (practice::open_image(), ["F0", "(F0)"])] {
+        let mut seen = examined("", &image, DoctorOptions::default());
+        seen.pipes = PipeState::Dead;
+        let page = diagnose(&seen, "virtual:u");
+        let pipes = line(&page, "bulk pipes");
+        assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
+        assert!(known.iter().all(|known| pipes.found.contains(known)), "{pipes:?}");
+        assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::bridge::Port as _;
+use crate::bridge::open::OpenRequest;
 use crate::firmware::FlashAddress;
 use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
@@ -216,8 +217,7 @@ impl RegisterAccess for Broken {
 
     fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
         self.sent += 1;
-        let deadline = Duration::ZERO;
-        Err(ControlError::BulkTimeout { request: "bulk".to_owned(), deadline, answers: true })
+        Err(ControlError::BulkTimeout { request: OpenRequest::BulkOut, deadline: Duration::ZERO, answers: true })
     }
 }
 

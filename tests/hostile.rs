@@ -80,7 +80,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
 
 /// A configuration block's strings appear on USB, and anyone can write them.
 #[test]
-fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_could_harm() {
+fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() {
     let folder = workspace();
     let home = folder.path();
     fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
@@ -222,7 +222,7 @@ fn results_go_to_regular_files_alone() {
 }
 
 #[test]
-fn what_does_not_end_is_refused_wherever_it_is_read() {
+fn every_reader_refuses_an_endless_file() {
     let folder = workspace();
     for name in ["dir/endless.toml", "unit/bridge.toml", "backup/backup.toml"] {
         let path = folder.path().join(name);

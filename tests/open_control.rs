@@ -124,7 +124,7 @@ fn f2_fills_the_sram_slot_by_slot_and_all_of_it() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn f2_to_the_host_waits_for_the_pcie_side_and_what_hangs_is_told_within_its_deadline() {
+fn f2_to_the_host_waits_for_the_pcie_side_and_reports_a_hang_within_its_deadline() {
     let (mut bridge, _) = opened("");
     bridge.set_timeout(Duration::from_secs(1));
     bridge.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();

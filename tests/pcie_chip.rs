@@ -91,7 +91,7 @@ fn through_firmware_a_gpu_at_a_fixed_place_is_found_and_gets_an_address() {
 }
 
 #[test]
-fn through_firmware_what_misbehaves_is_told_and_the_unit_goes_on() {
+fn through_firmware_misbehaving_devices_are_reported_and_the_unit_goes_on() {
     let device = |answers: &str| format!("[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nanswers = {answers}");
     let at = Bdf::new(1, 0, 0);
     let late = Note::NotReady { at, attempts: 100 };

@@ -45,7 +45,7 @@ fn many_uas_commands_at_once_keep_their_data_apart() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn what_a_host_asks_of_a_disk_is_answered_by_the_firmware() {
+fn disk_commands_are_answered_by_the_firmware() {
     let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 33));
     let mut ask = |cdb: &[u8], len: usize| {
         let reply = unit.bulk_only(cdb, if len == 0 { Data::None } else { Data::In(len) }).unwrap();

@@ -126,7 +126,7 @@ fn e0_reads_configuration_blocks_of_either_slot() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn e0_of_a_block_that_there_is_not_is_an_unrecovered_read_error() {
+fn e0_of_a_missing_block_is_an_unrecovered_read_error() {
     assert_eq!(ending(&mut unit(UAS), &[0xE0, 0x50, 2, 0, 0, 0]), sense(3, 0x11));
 }
 

@@ -247,7 +247,7 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_device_that_can_not_be_told_leaves_a_unit_that_works() {
+fn a_failed_request_to_the_device_leaves_a_working_unit() {
     let mut unit = unit(CARD);
     let card = unit.card.unwrap();
     let refuse = |bridge: &mut Bridge<AnyTransport>, entry: Entry| {

@@ -80,7 +80,7 @@ fn with_drive(drive: &str, more: &str) -> VirtualPort {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_drive_that_is_ill_ends_every_command_and_leaves_a_unit_that_answers() {
+fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
     for (drive, reads, writes) in [
         ("blocks = 2048, never-ready = true", false, false),
         // The firmware loses an error of a READ of one part: docs/chip.md.

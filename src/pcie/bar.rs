@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_register_that_takes_nothing_is_no_bar() {
+    fn a_register_that_ignores_writes_is_not_a_bar() {
         assert_eq!(sized(&[0; 6], &[0; 6]), []);
         assert_eq!(Bar::decode(&[0; 6], None), [], "and one of zero may be none");
         assert_eq!(Bar::decode(&[0x1000_0000, 0], None)[0].size, None);

@@ -83,14 +83,14 @@ fn of_two_files_the_first_gives_the_name_and_either_the_end() {
 }
 
 #[test]
-fn what_stands_outside_the_image_is_left_out_and_counted() {
+fn symbols_outside_the_image_are_left_out_and_counted() {
     let mut symbols = Symbols::parse(MAP.as_bytes()).unwrap().1;
     symbols.keep_inside(&practice::open_image());
     assert_eq!((symbols.functions(), symbols.ignored()), (3, 2));
 }
 
 #[test]
-fn a_file_that_lies_is_refused_with_its_line_or_its_lies_are_left_out() {
+fn a_malformed_file_is_refused_with_its_line_or_its_bad_records_are_left_out() {
     let refused = |text: &str| Symbols::parse(text.as_bytes()).unwrap_err();
     let malformed = |text: &str| match refused(text) {
         SymbolsError::Malformed { line, .. } => line,

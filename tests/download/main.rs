@@ -313,7 +313,7 @@ fn nobody_listening_is_a_connection_failure() {
 }
 
 #[test]
-fn more_than_any_firmware_is_not_taken_announced_or_not() {
+fn a_download_over_the_size_limit_is_refused_with_or_without_a_content_length() {
     for head in ["200 OK\r\nContent-Length: 60000", "200 OK"] {
         let cache = tempfile::tempdir().unwrap();
         let server = Server::start(move |_, stream| send(stream, head, &image()[..60_000]));

@@ -95,7 +95,7 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
 }
 
 #[test]
-fn a_block_that_the_chip_ignores_is_not_filled_with_what_serves_any_unit() {
+fn config_set_refuses_a_block_with_a_wrong_checksum_and_writes_nothing() {
     let rig = Rig::new("serial = 'DOCK7'");
     let mut cells = rig.cells();
     cells[0x80 + 0x10] ^= 1;

@@ -64,7 +64,7 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
 
 #[test]
 #[cfg(unix)]
-fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
+fn a_flash_completes_although_its_output_is_lost() {
     for lost in [">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "| true"] {
         let rig = Rig::new("");
         let home = rig.home.path();
@@ -195,7 +195,7 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
 }
 
 #[test]
-fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there() {
+fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit() {
     let rig = Rig::new("");
     let home = rig.home.path();
     let Patched { image, receipt } = patched();

@@ -44,7 +44,7 @@ fn many_uas_commands_at_once_keep_their_data_apart() {
 }
 
 #[test]
-fn what_a_host_asks_of_a_disk_is_answered_out_of_the_drive() {
+fn disk_commands_are_answered_from_the_drive() {
     let mut unit = drive(Speed::Super, good(1 << 33));
     let mut ask = |cdb: &[u8], len: usize| {
         let reply = unit.bulk_only(cdb, if len == 0 { Data::None } else { Data::In(len) }).unwrap();
@@ -128,7 +128,7 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
 }
 
 #[test]
-fn a_drive_that_never_gets_ready_is_becoming_ready() {
+fn a_drive_that_never_gets_ready_reports_becoming_ready() {
     let mut unit = drive(Speed::Super, DriveSpec { never_ready: true, ..good(2_048) });
     for cdb in [&[0; 6][..], &CAPACITY_10, &SYNCHRONIZE_CACHE, &transfer(0x28, 0, 1), &transfer(0x8A, 0, 1)] {
         assert_eq!(refusal(&mut unit, cdb, Data::None), [2, 4, 1], "{cdb:02X?}");
@@ -137,7 +137,7 @@ fn a_drive_that_never_gets_ready_is_becoming_ready() {
 }
 
 #[test]
-fn what_the_drive_fails_at_ends_in_sense_and_the_next_command_is_taken() {
+fn a_command_that_fails_in_the_drive_ends_in_sense_and_the_next_one_works() {
     for speed in SPEEDS {
         for (read, parts, sense_of) in [(true, 1, [3, 0x11, 0]), (true, 3, [3, 0x11, 0]), (false, 3, [3, 0x03, 0])] {
             let mut unit = drive(speed, DriveSpec { fails_after: Some(parts - 1), ..good(2_048) });

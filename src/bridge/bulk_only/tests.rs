@@ -210,7 +210,7 @@ fn an_empty_packet_before_the_status_is_skipped_once() {
 }
 
 #[test]
-fn a_status_that_is_none_ends_in_reset_recovery() {
+fn an_invalid_status_ends_in_reset_recovery() {
     for bytes in [vec![1], vec![0xFF; CSW_LEN], b"USBS\0\0\0\0\0\0\0\0\x09".to_vec()] {
         let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(bytes)]));
         assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::BadStatus(_), .. })));
@@ -258,7 +258,7 @@ fn sense_data_of_an_impossible_length_are_no_sense_data() {
 }
 
 #[test]
-fn a_request_sense_that_fails_is_not_asked_why() {
+fn a_failed_request_sense_is_not_followed_by_another() {
     let failed = |residue| Status(CswStatus::Failed, residue);
     let script = Script::new([Data(vec![]), failed(8), Data(vec![]), failed(18)]);
     assert_eq!(read8(script).0.unwrap().sense, None);

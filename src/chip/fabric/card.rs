@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_ends_where_it_ends() {
+    fn accesses_past_its_memory_have_no_effect() {
         let mut card = Card::default();
         for at in [u64::from(MEMORY_LEN) - 4, u64::from(MEMORY_LEN), u64::MAX - 1] {
             card.memory_write(at, 0x1122_3344, 0x06);

@@ -51,7 +51,7 @@ fn a_second_survey_changes_nothing() {
 }
 
 #[test]
-fn where_nothing_may_be_written_an_unnumbered_bridge_is_where_it_ends() {
+fn a_read_only_survey_ends_at_an_unnumbered_bridge() {
     let survey = on(&gpu_behind_switches(), |pcie| pcie.survey(Scope::READ_ONLY)).0.unwrap();
     assert_eq!((places(&survey), survey.changes), (vec!["00:00.0".to_owned()], vec![]));
     assert_eq!(survey.notes, [Note::NotNumbered { at: Bdf::ROOT }]);
@@ -104,7 +104,7 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
 }
 
 #[test]
-fn a_device_of_ones_is_none_and_one_that_never_answers_ends_its_bus() {
+fn a_device_that_reads_all_ones_is_absent_and_one_that_never_answers_ends_its_bus() {
     let answers = |answers| [DeviceSpec { answers, ..device("0", 1) }];
     let survey = usual(&answers(Answers::Ones));
     assert_eq!((survey.functions.len(), survey.notes), (1, vec![]));
@@ -167,7 +167,7 @@ fn a_tree_without_end_is_looked_at_up_to_a_bound() {
 }
 
 #[test]
-fn whoever_asks_can_stop_a_survey() {
+fn a_caller_can_stop_a_survey() {
     let (mut engine, mut patience) = (Direct::new(&gpu_behind_switches()), Counted { waited: 0, goes_on: 4 });
     let stopped = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL);
     assert_eq!(stopped, Err(PcieError::Stopped { at: Bdf::new(3, 0, 0) }));

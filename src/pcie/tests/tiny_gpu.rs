@@ -63,7 +63,7 @@ fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
 }
 
 #[test]
-fn what_a_card_did_not_do_is_told_with_its_place() {
+fn a_cards_failure_is_reported_with_its_place() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let (mut pcie, card) = opened(&mut engine, &mut patience);
     let mut told = |job| card.run(&mut pcie, &job).unwrap_err();
@@ -103,7 +103,7 @@ fn a_card_sends_only_where_it_and_every_port_above_may() {
 }
 
 #[test]
-fn a_card_that_is_reset_or_is_none_is_not_taken_for_one() {
+fn a_reset_card_and_another_device_are_not_taken_for_a_working_card() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let (mut pcie, card) = opened(&mut engine, &mut patience);
     pcie.hot_reset().unwrap();

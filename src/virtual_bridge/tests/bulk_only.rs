@@ -93,7 +93,7 @@ fn the_thirteen_cases_end_as_the_specification_says() {
 }
 
 #[test]
-fn what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery() {
+fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
     for behind in UNITS {
         let mut unit = unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {

@@ -48,7 +48,7 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 }
 
 #[test]
-fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is_said_so() {
+fn replug_refuses_a_unit_without_a_server_and_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     drop(VirtualBridge::open(dir.path(), None).unwrap());
     assert!(matches!(replug(dir.path(), Interrupt::never()), Err(ReplugError::NotServed { .. })));

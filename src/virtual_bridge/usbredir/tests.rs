@@ -281,7 +281,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
+fn an_invalid_wrapper_halts_the_pipes_until_they_are_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();

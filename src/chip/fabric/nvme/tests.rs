@@ -195,7 +195,7 @@ fn a_list_goes_on_in_the_page_that_its_last_entry_names() {
 }
 
 #[test]
-fn what_it_can_not_do_ends_in_the_status_that_says_why() {
+fn an_impossible_command_ends_in_the_matching_status() {
     let mut host = Host::ready(good(1_000));
     let cases = [
         (READ, 999, 2, [DATA, 0], Status::OUT_OF_RANGE),
@@ -226,7 +226,7 @@ fn what_it_can_not_do_ends_in_the_status_that_says_why() {
 }
 
 #[test]
-fn a_drive_that_is_ill_is_so_as_described() {
+fn a_faulty_drive_fails_as_its_description_says() {
     let mut host = Host::new(DriveSpec { never_ready: true, ..good(8) });
     host.enable();
     assert_eq!(host.drive.register_read(CSTS), 0);
@@ -242,7 +242,7 @@ fn a_drive_that_is_ill_is_so_as_described() {
 }
 
 #[test]
-fn queues_that_are_nowhere_are_fatal_until_it_is_disabled() {
+fn queues_outside_memory_are_fatal_until_the_drive_is_disabled() {
     let mut host = Host::ready(good(8));
     host.register(CC, 0);
     host.register(ASQ, u32::MAX);

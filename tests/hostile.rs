@@ -66,7 +66,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
             .collect();
         fs::write(&manifest, lines.join("\n")).unwrap();
         let output = run(&["restore", "before", "--device", "virtual:unit", "--force"]);
-        assert_eq!(output.status.code(), Some(5), "nobody there to ask");
+        assert_eq!(output.status.code(), Some(5), "no terminal to ask on");
         let text = printed(&output);
         assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");
         assert!(text.contains("  image     before: backup of "), "{text}");
@@ -160,7 +160,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     }
     let output = run(&["verify", "--json", name]);
     let report = schemas::parse(&["verify"], &output.stdout);
-    assert_eq!(report[0]["file"], name, "JSON says what the name is");
+    assert_eq!(report[0]["file"], name, "JSON has the exact name");
     printed(&run(&["verify", &format!("{name}.gone")]));
 
     let output = run(&["patch", name, "-o", "-out 1.bin", "--force"]);

@@ -227,7 +227,7 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
     }
     let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap();
-    assert_eq!(bar.value(), Some(0x0C), "it has no address still");
+    assert_eq!(bar.value(), Some(0x0C), "it still has no address");
     assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
 }
 

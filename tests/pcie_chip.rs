@@ -142,7 +142,7 @@ fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium
     assert_eq!(
         (state[0], header(&mut bridge, Bdf::ROOT)),
         (0x78, Ok((0, 0))),
-        "E4 and E5 alone work, and number nothing"
+        "only E4 and E5 work, and they assign no bus numbers"
     );
     assert_eq!(bridge.read_capacity(), Ok(None));
     assert_eq!(header(&mut bridge, Bdf::ROOT), Ok((0x02_01_00, 0x00D0_00D0)), "with a window of 1 MiB");

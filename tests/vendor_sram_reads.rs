@@ -270,7 +270,7 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut high = port(&format!("speed = \"high\"\n{CARD}"));
     let mut bot = port(CARD);
     let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
-    let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("nobody is told") };
+    let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
         for ended in

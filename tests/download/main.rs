@@ -156,7 +156,7 @@ fn mirrors_are_tried_in_order_until_one_gives_the_image() {
         "/page" => send_file(stream, b"<!DOCTYPE html><title>Please wait</title>"),
         "/wrong" => send_file(stream, &wrong),
         "/good" => send_file(stream, &good),
-        _ => panic!("past the good one"),
+        _ => panic!("a request after the good mirror"),
     });
     let urls = ["/gone", "/page", "/wrong", "/good", "/never"].map(|path| server.url(path));
     assert_eq!(fetch(cache.path(), &urls).unwrap().bytes, image());
@@ -175,7 +175,7 @@ fn when_no_mirror_gives_it_each_says_why() {
     let Err(FetchError::Mirrors { attempts, .. }) =
         fetch(cache.path(), &["/gone", "/other"].map(|path| server.url(path)))
     else {
-        panic!("no image can come of this");
+        panic!("neither mirror has the image");
     };
     assert!(matches!(attempts[0], FetchError::Http(HttpError::Status { status: 404, .. })));
     assert!(matches!(attempts[1], FetchError::Unpack(UnpackError::Archive { .. })));

@@ -34,7 +34,7 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         .iter()
         .filter_map(|action| action["command"].as_str())
         .collect();
-    assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
     for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
         assert!(printed.contains(command), "{printed}");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
@@ -164,7 +164,7 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         let before = rig.cells();
 
         let commands = commands_after_a_torn_write(&rig, words);
-        assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+        assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
         rig.tell("");
         assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
         // The unit already holds the requested bytes, so the same command does nothing.

@@ -196,7 +196,7 @@ fn without_a_power_cycle_a_unit_keeps_running_its_old_firmware() {
     let rig = Rig::new("factory = 'open'\n");
     let report = flash(&rig, &stock()).unwrap();
     assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
-    assert_eq!(state(&rig), BridgeState::Vendor, "with the next process it has had its power");
+    assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
 }
 
 /// Pulls the cable when asked to, and plugs it in again.
@@ -267,7 +267,7 @@ fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_b
         &["config", "set", "serial=LAB-07", "--device", "virtual:unit"],
     ] {
         let second = asmpatch(rig.home.path(), words);
-        assert!(first.try_wait().unwrap().is_none(), "the first is still at it");
+        assert!(first.try_wait().unwrap().is_none(), "the first flasher is still running");
         let told = String::from_utf8_lossy(&second.stdout);
         assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
         assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");

@@ -265,7 +265,7 @@ fn read10_and_write16_stay_the_vendors() {
     unit.driver.send_command(209, &cdb16(0x8A, 0, 8)).unwrap();
     assert_eq!(unit.driver.finish_uas(209, &data).unwrap().status[6], 0);
     unit.driver.settle();
-    assert_eq!(unit.read(8).data, data, "READ(16) brings what WRITE(16) wrote");
+    assert_eq!(unit.read(8).data, data, "READ(16) returns what WRITE(16) wrote");
 }
 
 /// A Bulk-Only reset under UAS doesn't free the tag of an abandoned command, with stock firmware either, so each

@@ -36,7 +36,7 @@ fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script
     let mut buffer = [0; 8];
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
     let script = left_by(engine);
-    assert!(script.answers.is_empty(), "answers nobody read: {:?}", script.answers);
+    assert!(script.answers.is_empty(), "unread answers: {:?}", script.answers);
     (outcome, buffer, script)
 }
 
@@ -76,9 +76,9 @@ fn a_status_that_ends_the_data_is_the_commands_status_and_no_data() {
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND);
     assert_eq!(outcome, good(1024));
     assert_eq!(bytes[..1024], [7; 1024]);
-    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next is not out of step");
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next one stays in step");
     let script = left_by(engine);
-    assert!(script.log.is_empty(), "nothing had to be reset: {:?}", script.log);
+    assert!(script.log.is_empty(), "no reset was needed: {:?}", script.log);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
     script.late_status = Some((CswStatus::Passed, 8));
     let (outcome, _, script) = read8(script);
     assert_eq!(outcome, good(0));
-    assert_eq!((script.log, script.depths), (vec!["clear IN"], vec![3]), "it is not asked for again");
+    assert_eq!((script.log, script.depths), (vec!["clear IN"], vec![3]), "the status is not requested again");
 }
 
 #[test]

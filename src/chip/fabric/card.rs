@@ -295,7 +295,7 @@ mod tests {
         card.register_write(u64::from(CONTROL), RUN | SEND, None);
         assert_eq!(told(&card), (RAN, Some(CardFault::NotMaster)));
         card.register_write(u64::from(CONTROL), RUN, None);
-        assert_eq!(told(&card), (RAN, None), "the next work begins anew");
+        assert_eq!(told(&card), (RAN, None), "the next job starts with a clear status");
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         card.register_write(u64::from(CONTROL), RUN | SEND | AWAIT, Some(&mut host));
         card.look(Some(&mut host));
         assert_eq!((told(&card), card.waits()), ((RAN | WAITS, None), true));
-        assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data went ahead");
+        assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data was sent before the entry");
         host.1 = [0x02, 0, 0x03, 0x1F];
         card.look(Some(&mut host));
         card.look(Some(&mut host));

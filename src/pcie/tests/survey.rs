@@ -47,7 +47,7 @@ fn a_second_survey_changes_nothing() {
     let Header::Bridge { prefetchable, .. } = read_only.functions[3].header else { panic!("{read_only:?}") };
     assert_eq!(prefetchable.unwrap().base, 0x8_0000_0000, "its window is laid out");
     let bars: Vec<_> = read_only.functions[4].bars.iter().map(|bar| (bar.index, bar.address, bar.size)).collect();
-    assert_eq!(bars, [(0, 0, None), (2, 0, None)], "the third may be no BAR: nobody has asked");
+    assert_eq!(bars, [(0, 0, None), (2, 0, None)], "the third may not be a BAR: it was never sized");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
     let (mut engine, mut patience) = (Direct::new(&answers(Answers::Retry(u32::MAX))), Counted::new());
     let survey = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL).unwrap();
     assert_eq!(survey.notes, [Note::NotReady { at: Bdf::new(1, 0, 0), attempts: 100 }]);
-    assert_eq!(patience.waited, 990, "a second is what PCIe gives a device");
+    assert_eq!(patience.waited, 990, "PCIe allows a device one second");
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn a_cards_failure_is_reported_with_its_place() {
     let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };
     assert_eq!(told(Job { send: Some(no_source), ..JOB }), fault(CardFault::NoSource));
     assert!(matches!(told(Job { data: &[0; 257], ..JOB }), TinyGpuError::Job { .. }));
-    assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "and the next job is done");
+    assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "the next job still runs");
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl Host {
         self.register(doorbell, ((number + 1) % 16) as u32);
         let mut entry = [0; 16];
         assert!(self.memory.read(bases.1 + 16 * (number % 16), &mut entry));
-        assert_eq!(entry[14] & 1, u8::from((number / 16).is_multiple_of(2)), "the phase turns with each round");
+        assert_eq!(entry[14] & 1, u8::from((number / 16).is_multiple_of(2)), "the phase bit flips with each round");
         assert_eq!(entry[8..14], [((number + 1) % 16) as u8, 0, queue as u8, 0, id as u8, (id >> 8) as u8]);
         self.register(doorbell + 4, ((number + 1) % 16) as u32);
         let status = u16::from_le_bytes([entry[14], entry[15]]) >> 1;
@@ -118,7 +118,7 @@ fn it_is_ready_when_it_is_enabled_and_forgets_its_queues_when_it_is_not() {
     assert_eq!((host.drive.register_read(VS), host.drive.register_read(CSTS)), (0x0001_0400, 0));
     assert_eq!(host.drive.register_read(CAP) & 0xFFFF, 255);
     host.register(DOORBELLS, 1);
-    assert_eq!(host.drive.register_read(CSTS), 0, "a doorbell of a drive that sleeps rings nobody");
+    assert_eq!(host.drive.register_read(CSTS), 0, "a disabled drive ignores its doorbells");
     host.enable();
     assert_eq!(host.drive.register_read(CSTS), CSTS_READY);
     host.register(CC, 0x0046_8001);

@@ -72,7 +72,7 @@ fn a_cards_failure_is_reported_with_its_place() {
     assert_eq!(endless, fault(CardFault::NeverEnds { block: 0, word: 1 }));
     assert_eq!(
         endless.to_string(),
-        "the tiny-gpu at 03:00.0: the program did not end within the cycles that it may take: block 0 is at word 1"
+        "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
     assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
     for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {

@@ -60,7 +60,7 @@ fn assert_model_agrees(report: &serde_json::Value) {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_is_todays_runtimes_and_answers_as_on_the_chip_model() {
+fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
     let home = tempfile::tempdir().unwrap();
     let open = image("ASMPATCH_OPEN_IMAGE");
     asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
@@ -80,7 +80,7 @@ fn open_firmware_is_todays_runtimes_and_answers_as_on_the_chip_model() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn patched_vendor_firmware_is_the_older_runtimes_and_stock_firmware_is_none() {
+fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none() {
     let home = tempfile::tempdir().unwrap();
     let vendor = image("ASMPATCH_VENDOR_IMAGE");
     let vendor = vendor.to_str().unwrap();

@@ -46,7 +46,7 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
     }
     let folded = fs::read_to_string(work.join("sample.folded")).unwrap();
     let line = folded.lines().find(|line| line.contains("crc_xdata;crc_byte")).unwrap();
-    assert!(fs::read_to_string(&page).unwrap().contains(line), "the page shows another line than {line:?}");
+    assert!(fs::read_to_string(&page).unwrap().contains(line), "the page does not show {line:?}");
     // The files hold what a viewer and genhtml need.
     let timeline: serde_json::Value = serde_json::from_slice(&fs::read(work.join("sample.json")).unwrap()).unwrap();
     assert!(timeline["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "vendor 0xa0"));
@@ -76,7 +76,7 @@ fn a_profile_of_the_vendors_image_follows_calls_through_its_bank_stubs_and_count
         folded.lines().find(|line| line.contains("call_bank1;e0_config_read")).unwrap_or_else(|| panic!("{folded}"));
     assert!(e0.contains("dispatch"), "{e0}");
     assert!(folded.lines().any(|line| line.contains("e0_config_read") && line.contains("flash_command")), "{folded}");
-    assert!(folded.lines().all(|line| line.split(';').count() < 40), "calls don't pile up");
+    assert!(folded.lines().all(|line| line.split(';').count() < 40), "the call depth stays bounded");
     let cycles: u64 = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
     assert!(cycles == profile.cycles() && cycles >= driver.chip.work().cycles, "{cycles}");
 }

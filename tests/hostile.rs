@@ -66,7 +66,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
             .collect();
         fs::write(&manifest, lines.join("\n")).unwrap();
         let output = run(&["restore", "before", "--device", "virtual:unit", "--force"]);
-        assert_eq!(output.status.code(), Some(5), "nobody there to ask");
+        assert_eq!(output.status.code(), Some(5), "no terminal to ask on");
         let text = printed(&output);
         assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");
         assert!(text.contains("  image     before: backup of "), "{text}");
@@ -80,7 +80,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
 
 /// A configuration block's strings appear on USB, and anyone can write them.
 #[test]
-fn a_unit_whose_strings_lie_is_taken_for_what_it_does_and_shown_without_what_could_harm() {
+fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() {
     let folder = workspace();
     let home = folder.path();
     fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
@@ -160,7 +160,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     }
     let output = run(&["verify", "--json", name]);
     let report = schemas::parse(&["verify"], &output.stdout);
-    assert_eq!(report[0]["file"], name, "JSON says what the name is");
+    assert_eq!(report[0]["file"], name, "JSON has the exact name");
     printed(&run(&["verify", &format!("{name}.gone")]));
 
     let output = run(&["patch", name, "-o", "-out 1.bin", "--force"]);
@@ -222,7 +222,7 @@ fn results_go_to_regular_files_alone() {
 }
 
 #[test]
-fn what_does_not_end_is_refused_wherever_it_is_read() {
+fn every_reader_refuses_an_endless_file() {
     let folder = workspace();
     for name in ["dir/endless.toml", "unit/bridge.toml", "backup/backup.toml"] {
         let path = folder.path().join(name);

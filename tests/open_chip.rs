@@ -155,9 +155,9 @@ fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
     unit.send(DATA_OUT, 0, &data).unwrap();
     assert!(unit.chip.sram()[..4096] == data[..]);
     assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 0);
-    assert_eq!(unit.settle(), Outcome::Parked, "no interrupt is left that it never takes");
+    assert_eq!(unit.settle(), Outcome::Parked, "no unhandled interrupt is left");
     arm_dma(&mut unit, 8, true);
-    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), InReply::Nak, "nothing goes before the entry is written");
+    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), InReply::Nak, "nothing is sent before the entry is written");
     let mut entry = [0; 16];
     entry[14] = 1;
     unit.chip.pcie_write(0x0082_2000, &entry);

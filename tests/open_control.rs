@@ -124,7 +124,7 @@ fn f2_fills_the_sram_slot_by_slot_and_all_of_it() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn f2_to_the_host_waits_for_the_pcie_side_and_what_hangs_is_told_within_its_deadline() {
+fn f2_to_the_host_waits_for_the_pcie_side_and_reports_a_hang_within_its_deadline() {
     let (mut bridge, _) = opened("");
     bridge.set_timeout(Duration::from_secs(1));
     bridge.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
@@ -227,7 +227,7 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
     }
     let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap();
-    assert_eq!(bar.value(), Some(0x0C), "it has no address still");
+    assert_eq!(bar.value(), Some(0x0C), "it still has no address");
     assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
 }
 

@@ -78,7 +78,7 @@ impl Rig {
 
 fn assert_same(found: &[u8], expected: &[u8]) {
     let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
-    assert!(found == expected, "the first other byte is at {first:x?}");
+    assert!(found == expected, "the first different byte is at {first:x?}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_unit_in_its_boot_loader_gets_the_open_image_and_needs_its_power() {
     rig.asmpatch(&["list", "--device", UNIT]);
     let before = rig.cells();
     let refused = rig.run(&["flash", rig.open.to_str().unwrap(), "--device", UNIT, "--yes"]);
-    assert_eq!(refused.status.code(), Some(5), "it gives no backup");
+    assert_eq!(refused.status.code(), Some(5), "it can't be backed up");
     let flashed = rig.flash_open(&["--no-backup"]);
     assert_eq!(flashed[0]["needs"], "power");
     let known = rig.cells();

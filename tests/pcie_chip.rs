@@ -91,7 +91,7 @@ fn through_firmware_a_gpu_at_a_fixed_place_is_found_and_gets_an_address() {
 }
 
 #[test]
-fn through_firmware_what_misbehaves_is_told_and_the_unit_goes_on() {
+fn through_firmware_misbehaving_devices_are_reported_and_the_unit_goes_on() {
     let device = |answers: &str| format!("[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nanswers = {answers}");
     let at = Bdf::new(1, 0, 0);
     let late = Note::NotReady { at, attempts: 100 };
@@ -142,7 +142,7 @@ fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium
     assert_eq!(
         (state[0], header(&mut bridge, Bdf::ROOT)),
         (0x78, Ok((0, 0))),
-        "E4 and E5 alone work, and number nothing"
+        "only E4 and E5 work, and they assign no bus numbers"
     );
     assert_eq!(bridge.read_capacity(), Ok(None));
     assert_eq!(header(&mut bridge, Bdf::ROOT), Ok((0x02_01_00, 0x00D0_00D0)), "with a window of 1 MiB");

@@ -228,7 +228,7 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_read_that_was_asked_for_has_no_answer_and_the_unit_does_again() {
+fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
     for over_uas in [true, false] {
         let mut port = port(&patched(), LinkSpeed::Super);
         let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
@@ -241,7 +241,7 @@ fn a_read_that_was_asked_for_has_no_answer_and_the_unit_does_again() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn on_a_stock_unit_write16_has_no_answer_and_the_unit_does_again() {
+fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
     let mut port = port(&vendor(), LinkSpeed::Super);
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
@@ -251,7 +251,7 @@ fn on_a_stock_unit_write16_has_no_answer_and_the_unit_does_again() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_unit_that_a_runtime_has_initialised_is_asked_no_e6() {
+fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
     let mut port = port(&patched(), LinkSpeed::Super);
     let mut bridge = uas(&mut port);
     assert!(bridge.has_no_medium().unwrap());

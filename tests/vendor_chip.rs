@@ -248,7 +248,7 @@ fn task_management_is_answered_with_response_units() {
     }
     assert_eq!(ask(5, 0x20), NOT_SUPPORTED);
     assert_eq!(ask(5, 0x81), SUCCEEDED);
-    assert_eq!(ask(7, 0), INVALID_UNIT, "a unit that is none");
+    assert_eq!(ask(7, 0), INVALID_UNIT, "an invalid unit");
 }
 
 #[test]

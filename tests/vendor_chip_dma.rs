@@ -97,7 +97,7 @@ fn a_write_is_refused_until_the_runtime_has_written_what_it_writes() {
             let data = pattern(sectors as usize * 512, sectors as usize);
             assert_eq!(uas.command(&cdb16(0x8A, 64, sectors), &data).unwrap().1, 0, "{sectors}");
             uas.unit.settle();
-            assert!(uas.unit.chip.sram()[..data.len()] == data[..], "the LBA chooses nothing: {sectors}");
+            assert!(uas.unit.chip.sram()[..data.len()] == data[..], "the LBA has no effect: {sectors}");
             uas.clean_up(sectors);
         }
     }
@@ -205,7 +205,7 @@ fn the_runtimes_pcie_requests_end() {
     let mut uas = Uas::new(&patched(), true);
     let bus1 = 1 << 24;
     assert_eq!(request(&mut uas, 0x05, bus1, None), Some((2, [0, 4], 0x744C_1002)), "the GPU's IDs");
-    assert_eq!(request(&mut uas, 0x05, bus1 | 1 << 19, None), Some((2, [0x20, 4], u32::MAX)), "nobody there");
+    assert_eq!(request(&mut uas, 0x05, bus1 | 1 << 19, None), Some((2, [0x20, 4], u32::MAX)), "no device there");
     assert_eq!(request(&mut uas, 0x45, bus1 | 0x10, Some(0x1000_0000)), Some((2, [0, 4], 0x1000_0000)));
     assert_eq!(request(&mut uas, 0x60, 0x1000_0040, Some(0xCAFE_F00D)), None, "a posted write has no completion");
     assert_eq!(request(&mut uas, 0x20, 0x1000_0040, None), Some((2, [0, 4], 0xCAFE_F00D)));

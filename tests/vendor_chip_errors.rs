@@ -83,7 +83,7 @@ fn data_that_a_command_does_not_want_is_drained() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn what_is_no_cbw_halts_both_pipes_until_a_reset() {
+fn an_invalid_cbw_halts_both_pipes_until_a_reset() {
     for packet in [&[0x55; 31][..], &[0x55; 30], b"USBC"] {
         let mut unit = on_bulk_only();
         unit.send(DATA_OUT, 0, packet).unwrap();

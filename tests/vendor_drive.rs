@@ -45,7 +45,7 @@ fn many_uas_commands_at_once_keep_their_data_apart() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn what_a_host_asks_of_a_disk_is_answered_by_the_firmware() {
+fn disk_commands_are_answered_by_the_firmware() {
     let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 33));
     let mut ask = |cdb: &[u8], len: usize| {
         let reply = unit.bulk_only(cdb, if len == 0 { Data::None } else { Data::In(len) }).unwrap();
@@ -64,11 +64,11 @@ fn what_a_host_asks_of_a_disk_is_answered_by_the_firmware() {
         *b"AAAABBBB0060",
         "the serial number of the configuration block"
     );
-    assert_eq!(ask(&[0x12, 1, 0xB1, 0, 255, 0], 255)[4..6], [0, 1], "it does not turn");
+    assert_eq!(ask(&[0x12, 1, 0xB1, 0, 255, 0], 255)[4..6], [0, 1], "not rotating");
     assert_eq!(
         ask(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8),
         [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0],
-        "ask READ CAPACITY(16)"
+        "use READ CAPACITY(16) instead"
     );
     let mut capacity = vec![0x9E, 0x10];
     capacity.resize(13, 0);

@@ -129,7 +129,7 @@ fn the_cave_of_is_free(patch: &str) {
     assert_eq!(start.bank(), Bank::Common);
     let body = image.body();
     let offset = start.body_offset().0 as usize;
-    assert!(body[offset - 0x100..offset + cave.new.len()].iter().all(|byte| *byte == 0), "zeros, and zeros before it");
+    assert!(body[offset - 0x100..offset + cave.new.len()].iter().all(|byte| *byte == 0), "zeros, also before it");
     let inside = usize::from(start.addr())..usize::from(start.addr()) + cave.new.len();
     // A table for MOVC or JMP @A+DPTR may begin up to 255 bytes before the bytes that it reaches.
     let indexed = inside.start - 255..inside.end;

@@ -126,7 +126,7 @@ fn e0_reads_configuration_blocks_of_either_slot() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn e0_of_a_block_that_there_is_not_is_an_unrecovered_read_error() {
+fn e0_of_a_missing_block_is_an_unrecovered_read_error() {
     assert_eq!(ending(&mut unit(UAS), &[0xE0, 0x50, 2, 0, 0, 0]), sense(3, 0x11));
 }
 
@@ -151,7 +151,7 @@ fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
         assert_eq!(cells[slot..slot + 0x80], block);
         assert!(cells[slot + 0x80..slot + SECOND_SLOT].iter().all(|cell| *cell == 0xFF), "both 64 KiB blocks");
         let other = SECOND_SLOT - slot;
-        assert_eq!(cells[other..other + SECOND_SLOT], before[other..other + SECOND_SLOT], "the other slot stays");
+        assert_eq!(cells[other..other + SECOND_SLOT], before[other..other + SECOND_SLOT], "other slot unchanged");
 
         // Without an erase, a program only clears bits.
         for (data, left) in [(0xF5, 0xF5), (0x5F, 0x55)] {

@@ -247,7 +247,7 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_device_that_can_not_be_told_leaves_a_unit_that_works() {
+fn a_failed_request_to_the_device_leaves_a_working_unit() {
     let mut unit = unit(CARD);
     let card = unit.card.unwrap();
     let refuse = |bridge: &mut Bridge<AnyTransport>, entry: Entry| {
@@ -270,7 +270,7 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut high = port(&format!("speed = \"high\"\n{CARD}"));
     let mut bot = port(CARD);
     let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
-    let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("nobody is told") };
+    let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
         for ended in

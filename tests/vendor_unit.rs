@@ -61,7 +61,7 @@ fn a_stock_unit_drives_its_ssd() {
         let mut came = vec![0; data.len()];
         bridge.read16(1_848, &mut came).unwrap();
         assert!(came == data);
-        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "a started SSD is no GPU runtime's work");
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "a started SSD is not taken for a GPU runtime");
         let past = bridge.write16(2_047, &[0; 1024]).unwrap_err();
         assert!(matches!(past, CommandError::CheckCondition { .. }), "{past}");
         let mut last = [1; 512];
@@ -80,7 +80,7 @@ fn with_drive(drive: &str, more: &str) -> VirtualPort {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_drive_that_is_ill_ends_every_command_and_leaves_a_unit_that_answers() {
+fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
     for (drive, reads, writes) in [
         ("blocks = 2048, never-ready = true", false, false),
         // The firmware loses an error of a READ of one part: docs/chip.md.
@@ -133,7 +133,7 @@ fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
         matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
         "{error}"
     );
-    assert!(bridge.inquiry().is_ok(), "it answers again once it was recovered");
+    assert!(bridge.inquiry().is_ok(), "it answers again after recovery");
 }
 
 #[test]

@@ -10,6 +10,6 @@ fn vm_a_real_usb_stack_and_asmpatch_agree() {
     let ended = Command::new(script)
         .env("ASMPATCH_BIN", env!("CARGO_BIN_EXE_asmpatch"))
         .status()
-        .expect("tests/vm/run starts where there is a shell");
+        .expect("tests/vm/run needs a shell");
     assert!(ended.success(), "tests/vm/run: {ended}");
 }

@@ -90,7 +90,7 @@ impl Unit0 {
                 good(8)
             }
             (0x25 | 0xE6, _) if self.is_initialised() => {
-                panic!("the unit is initialised: {:#04x} is not for it", bytes[0])
+                panic!("an initialised unit must not get command {:#04x}", bytes[0])
             }
             (0x25, _) => check(Sense::MEDIUM_NOT_PRESENT),
             (0xE6, _) => {
@@ -137,7 +137,7 @@ impl Unit0 {
                 data[..len].copy_from_slice(&self.buffer[at..at + len]);
                 good(len)
             }
-            (other, _) => panic!("the bench has no business sending {other:#04x}"),
+            (other, _) => panic!("the bench must not send {other:#04x}"),
         }
     }
 }

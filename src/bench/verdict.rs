@@ -84,6 +84,6 @@ mod tests {
         let open = |speed| judged(BridgeState::OpenFirmware, speed);
         assert_eq!(open(Speed::SuperPlus), [&streams[..], &[(Path::F2Out, false)]].concat());
         assert_eq!(open(Speed::Super), [&streams[..], &[(Path::F2Out, true)]].concat());
-        assert_eq!(open(Speed::High), streams, "nobody has published a figure for F2 at 480 Mbit/s");
+        assert_eq!(open(Speed::High), streams, "no figure is published for F2 at 480 Mbit/s");
     }
 }

@@ -43,7 +43,7 @@ pub enum CommandError {
         found: usize,
     },
     /// E4 succeeded but returned fewer bytes than requested.
-    #[error("E4 was asked for {expected} bytes and brought {found}, with good status")]
+    #[error("E4 returned {found} of {expected} bytes, with good status")]
     ShortXdata {
         /// Bytes requested.
         expected: usize,

@@ -156,7 +156,7 @@ mod tests {
         let memory = XdataMemory::new();
         let mut bulk = Bulk::default();
         bulk.write(ARM, ARM_IN, Speed::Super, &memory);
-        assert_eq!(bulk.next(), None, "as long as the host does not read");
+        assert_eq!(bulk.next(), None, "while the host does not read");
         assert_eq!(bulk.take_in(None, 1_000), Some(Vec::new()));
         bulk.advance(1_000 + IN_DELAY - 1);
         assert_eq!(bulk.events(), 0);

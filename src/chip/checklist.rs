@@ -21,7 +21,7 @@ pub struct Expected {
     pub status_patch: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
     pub e4_length_16: bool,
-    /// READ(16) brings the SRAM once a GPU runtime has initialised the bridge.
+    /// READ(16) returns the SRAM once a GPU runtime has initialised the bridge.
     pub read16_sram: bool,
 }
 
@@ -251,7 +251,7 @@ impl List<'_> {
         if read16_sram {
             let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0x5A) as u8).collect();
             unit.chip.sram_mut()[..0x1000].copy_from_slice(&pattern);
-            self.check(unit, "READ(16) brings the SRAM", read(8).as_slice(), Reply::Data, &pattern);
+            self.check(unit, "READ(16) returns the SRAM", read(8).as_slice(), Reply::Data, &pattern);
             let what = "READ(16) of 65 sectors is refused";
             self.check(unit, what, read(65).as_slice(), INVALID_FIELD, &[]);
         } else {
@@ -299,7 +299,7 @@ mod tests {
                 "E4 reads 257 bytes",
                 "E4 of 4,097 bytes is refused",
                 "WRITE(16) is answered at once",
-                "READ(16) brings the SRAM",
+                "READ(16) returns the SRAM",
                 "READ(16) of 65 sectors is refused"
             ]
         );

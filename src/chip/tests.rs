@@ -63,7 +63,7 @@ fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
 fn interrupts_that_are_off_wait() {
     let mut chip = firmware(&[write(0x0100, 1)], &[write(0x90E3, 2)]);
     while chip.run(10_000) == Outcome::Attention {}
-    assert_eq!(chip.run(10_000), Outcome::Halted, "a jump to itself with interrupts off is the end");
+    assert_eq!(chip.run(10_000), Outcome::Halted, "a jump to itself with interrupts off ends the run");
     assert!(!chip.is_on_bus());
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), OutReply::Nak);
     assert_eq!(xdata(&chip, 0x0100), 0);

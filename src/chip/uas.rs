@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_in_use_is_told() {
+    fn a_tag_that_is_in_use_is_reported() {
         let mut memory = XdataMemory::new();
         let mut uas = Uas::default();
         uas.take(&unit(7), &mut memory);

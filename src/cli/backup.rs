@@ -91,7 +91,7 @@ pub struct NoBackupPlace(String);
 
 /// The firmware in a backup fails the chip's checks.
 #[derive(Debug, Error, Diagnostic)]
-#[error("what the unit gives as its firmware would not start: {source}")]
+#[error("the firmware in the unit's flash would not start: {source}")]
 #[diagnostic(code(asmpatch::backup::unusable))]
 struct NotRestorable {
     source: ImageError,

@@ -35,7 +35,7 @@ pub enum InputError {
         path: PathBuf,
     },
     /// The file has more bytes than such a file can have.
-    #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "more bytes than it may".to_owned(), |found| format!("{found} bytes")))]
+    #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "too many bytes".to_owned(), |found| format!("{found} bytes")))]
     #[diagnostic(code(asmpatch::file::oversized))]
     Oversized {
         /// The file.

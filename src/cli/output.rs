@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Debug, Error, Diagnostic)]
 pub enum OutputError {
     /// The file already exists.
-    #[error("{} is there already", path.display())]
+    #[error("{} already exists", path.display())]
     #[diagnostic(code(asmpatch::file::exists))]
     Exists {
         /// The file.

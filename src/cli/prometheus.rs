@@ -32,7 +32,7 @@ enum TargetError {
     #[error("cannot read {}", path.display())]
     #[diagnostic(code(asmpatch::prometheus::read))]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is there already, and does not hold asmpatch's metrics", .0.display())]
+    #[error("{} already exists and does not hold asmpatch's metrics", .0.display())]
     #[diagnostic(code(asmpatch::prometheus::foreign))]
     Foreign(PathBuf),
 }

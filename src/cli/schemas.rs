@@ -175,5 +175,5 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
         ),
         report,
     );
-    assert!(stale.is_empty(), "SCHEMAS=overwrite cargo test --lib schemas, and read the difference: {stale:?}");
+    assert!(stale.is_empty(), "out of date: {stale:?}; run `SCHEMAS=overwrite cargo test --lib schemas`");
 }

@@ -230,7 +230,7 @@ fn read_receipt(path: &Path) -> Result<Receipt, AnyFailure> {
 }
 
 #[derive(Debug, thiserror::Error, Diagnostic)]
-#[error("no known image is called {name:?}; known are {known}")]
+#[error("unknown image {name:?}; known images: {known}")]
 #[diagnostic(code(asmpatch::verify::unknown_image))]
 struct UnknownImage {
     name: String,

@@ -86,7 +86,7 @@ pub enum FetchError {
         id: String,
     },
     /// Every mirror failed.
-    #[error("none of the {} mirrors of image {id} gives it", attempts.len())]
+    #[error("none of the {} mirrors of image {id} provided it", attempts.len())]
     #[diagnostic(code(asmpatch::fetch::mirrors))]
     Mirrors {
         /// The image.

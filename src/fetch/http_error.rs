@@ -15,7 +15,7 @@ use crate::interrupt::Interrupted;
 #[derive(Debug, Error, Diagnostic)]
 pub enum HttpError {
     /// The address is unusable, or the system lacks what is needed to use any address.
-    #[error("cannot ask {url}: {reason}")]
+    #[error("cannot send a request to {url}: {reason}")]
     #[diagnostic(code(asmpatch::http::request))]
     Request {
         /// The address.
@@ -67,7 +67,7 @@ pub enum HttpError {
         limit: u32,
     },
     /// The server sent nothing for too long.
-    #[error("nothing from the server of {url} for {waited:?}, after {received} bytes")]
+    #[error("the server of {url} sent nothing for {waited:?}, after {received} bytes")]
     #[diagnostic(code(asmpatch::http::timeout))]
     Timeout {
         /// The address.
@@ -78,7 +78,7 @@ pub enum HttpError {
         received: u64,
     },
     /// The whole transfer took too long.
-    #[error("{url} was not there whole after {deadline:?}: {received} bytes")]
+    #[error("the download of {url} is incomplete after {deadline:?}: {received} bytes")]
     #[diagnostic(code(asmpatch::http::deadline))]
     Deadline {
         /// The address.
@@ -127,7 +127,7 @@ pub enum HttpError {
         limit: u64,
     },
     /// The file can't be written.
-    #[error("cannot keep what arrives in {}{}", path.display(), disk_full(source))]
+    #[error("cannot write the download to {}{}", path.display(), disk_full(source))]
     #[diagnostic(code(asmpatch::http::write))]
     Write {
         /// The file.

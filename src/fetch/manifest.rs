@@ -101,7 +101,7 @@ pub enum ManifestError {
         expected: String,
     },
     /// No manifest has this id.
-    #[error("no manifest for an image \"{id}\"; known are {known}")]
+    #[error("no manifest for image \"{id}\"; known images: {known}")]
     #[diagnostic(code(asmpatch::manifest::unknown_image))]
     UnknownImage {
         /// What was asked for.

@@ -104,7 +104,7 @@ pub enum BackupFolderError {
         path: PathBuf,
     },
     /// There is no valid backup.toml.
-    #[error("{} is no backup's manifest: {why}", path.display())]
+    #[error("{} is not a backup manifest: {why}", path.display())]
     #[diagnostic(code(asmpatch::backup::manifest))]
     Manifest {
         /// The manifest.

@@ -45,7 +45,7 @@ pub enum FlashError {
         why: String,
     },
     /// The unit's firmware would not start, so it makes no backup.
-    #[error("what the unit gives as its firmware would not start: {source}")]
+    #[error("the firmware in the unit's flash would not start: {source}")]
     #[diagnostic(code(asmpatch::flash::unusable_backup))]
     Unusable {
         /// The firmware's error.
@@ -59,7 +59,7 @@ pub enum FlashError {
         what: &'static str,
     },
     /// A configuration block reads back differently.
-    #[error("configuration block {} reads back otherwise than written, {attempts} times", index.number())]
+    #[error("configuration block {} still differs from what was written after {attempts} attempts", index.number())]
     #[diagnostic(code(asmpatch::flash::block_differs))]
     BlockDiffers {
         /// The block.
@@ -69,7 +69,7 @@ pub enum FlashError {
     },
     /// A part reads back differently.
     #[error(
-        "firmware part {} reads back otherwise than written, {attempts} times: {count} bytes differ, the first at part offset {first:#x}",
+        "firmware part {} still differs from what was written after {attempts} attempts: {count} bytes, the first at part offset {first:#x}",
         part_number(*part)
     )]
     #[diagnostic(code(asmpatch::flash::part_differs))]

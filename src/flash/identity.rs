@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_that_every_such_unit_has_is_nobodys_to_lose() {
+    fn an_identity_shared_by_every_unit_is_not_reported_as_lost() {
         let [zero, one] = known_blocks();
         let known = UnitIdentity::of([Some(zero.bytes()), Some(one.bytes())]);
         assert_eq!(known.serial.as_deref(), Some("AAAABBBB0060"));

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_that_is_no_open_firmware_is_none() {
+    fn other_firmware_is_not_taken_for_open_firmware() {
         assert_eq!(OpenImage::of(&practice::image()), None);
         // The image jumps to itself.
         assert_eq!(OpenImage::of(&Image::from_body([&[0x80, 0xFE][..], &[0; 600]].concat()).unwrap()), None);

@@ -31,7 +31,7 @@ pub struct PatchSet<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum PatchError {
     /// No patch has this id.
-    #[error("no patch has the id `{id}`; known are {known}")]
+    #[error("unknown patch `{id}`; known patches: {known}")]
     #[diagnostic(code(asmpatch::patch::unknown_id))]
     UnknownId {
         /// The id that was asked for.

@@ -123,7 +123,7 @@ pub enum Finding {
         id: String,
     },
     /// A patch's definition has changed since the receipt was written.
-    #[error("the patch `{id}` does something else than when the receipt was written: digest {found}, was {receipt}")]
+    #[error("the patch `{id}` has changed since the receipt was written: digest {found}, was {receipt}")]
     #[diagnostic(code(asmpatch::verify::patch_digest))]
     PatchDigest {
         /// The patch.
@@ -134,7 +134,7 @@ pub enum Finding {
         found: Sha256Digest,
     },
     /// The receipt's configuration is not what its patches say.
-    #[error("the receipt's [config] is not what its patches say")]
+    #[error("the receipt's [config] does not match its patches")]
     #[diagnostic(code(asmpatch::verify::receipt_config))]
     ReceiptConfig,
     /// The patches in the file don't go together.
@@ -142,7 +142,7 @@ pub enum Finding {
     #[diagnostic(code(asmpatch::verify::patch_set))]
     PatchSet(PatchError),
     /// A hunk's place holds neither its expected nor its new bytes.
-    #[error("at {at} there are neither the original's bytes nor those of the patch `{id}`")]
+    #[error("the bytes at {at} are neither the original's nor those of the patch `{id}`")]
     #[diagnostic(code(asmpatch::verify::hunk))]
     Hunk {
         /// The patch.

@@ -34,7 +34,7 @@ pub enum CaptureError {
         source: io::Error,
     },
     /// The file exists and is no capture, so it would be lost.
-    #[error("{} exists and is no pcapng file", path.display())]
+    #[error("{} exists and is not a pcapng file", path.display())]
     #[diagnostic(code(asmpatch::pcap::not_a_capture))]
     NotACapture {
         /// The file.

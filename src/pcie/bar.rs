@@ -121,9 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn a_register_that_takes_nothing_is_no_bar() {
+    fn a_register_that_ignores_writes_is_not_a_bar() {
         assert_eq!(sized(&[0; 6], &[0; 6]), []);
-        assert_eq!(Bar::decode(&[0; 6], None), [], "and one of zero may be none");
+        assert_eq!(Bar::decode(&[0; 6], None), [], "a register that reads 0 may not be a BAR");
         assert_eq!(Bar::decode(&[0x1000_0000, 0], None)[0].size, None);
     }
 
@@ -131,8 +131,8 @@ mod tests {
     fn a_mask_with_holes_and_a_wide_bar_in_the_last_register_have_no_size_that_makes_sense() {
         assert_eq!(sized(&[0], &[0xFF0F_0000])[0].size, None);
         let cut = sized(&[0, 0, 0, 0, 0, 4], &[0, 0, 0, 0, 0, 0xFFFF_0004])[0];
-        assert_eq!((cut.kind, cut.size), (BarKind::Memory32, Some(1 << 16)), "one register is all it has");
-        assert_eq!(sized(&[0, 0], &[4, 0]), [], "64 bits of nothing");
+        assert_eq!((cut.kind, cut.size), (BarKind::Memory32, Some(1 << 16)), "only one register is left");
+        assert_eq!(sized(&[0, 0], &[4, 0]), [], "a 64-bit BAR without a size");
         assert_eq!(sized(&[1], &[0xFF01])[0].size, Some(256), "I/O of 16 bits");
     }
 

@@ -136,7 +136,7 @@ mod tests {
         let names = Names::find(TEXT, &BTreeSet::from([(0x1002, 0x744C), (0x1B21, 0x2463)]));
         assert_eq!(names.device(0x1002, 0x744C), Some("Navi 31"));
         assert_eq!(names.vendor(0x1002), Some("Advanced Micro Devices, Inc. [AMD/ATI]"));
-        assert_eq!((names.device(0x1002, 0x1478), names.device(0x10DE, 0x744C)), (None, None), "nobody asked");
+        assert_eq!((names.device(0x1002, 0x1478), names.device(0x10DE, 0x744C)), (None, None), "not requested");
         assert_eq!(names.vendor(0x1B21), Some("ASMedia"), "built in");
     }
 

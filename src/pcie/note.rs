@@ -134,23 +134,23 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotReady { at, attempts } => write!(f, "{at} is still not ready after {attempts} attempts"),
-            Self::NoAnswer { at, answer } => write!(f, "{at}: {answer}; the rest of its bus was not looked at"),
-            Self::Lost { at } => write!(f, "{at} answered first, and then did not"),
+            Self::NoAnswer { at, answer } => write!(f, "{at}: {answer}; the rest of its bus was not scanned"),
+            Self::Lost { at } => write!(f, "{at} stopped answering"),
             Self::NotNumbered { at } => {
-                write!(f, "{at} has no bus number to go on with: what is behind it was not looked at")
+                write!(f, "{at} has no bus numbers assigned: what is behind it was not scanned")
             }
             Self::OddBuses { at, buses: Buses { primary, secondary, subordinate } } => write!(
                 f,
                 "{at} has bus numbers that make no sense ({primary:02x}, {secondary:02x}-{subordinate:02x}): what is behind \
-                 it was not looked at"
+                 it was not scanned"
             ),
             Self::NoBusLeft { at } => {
-                write!(f, "no bus number is left for {at}: what is behind it was not looked at")
+                write!(f, "no bus number is left for {at}: what is behind it was not scanned")
             }
             Self::BusesNotKept { at } => {
-                write!(f, "{at} does not keep its bus numbers: what is behind it was not looked at")
+                write!(f, "{at} does not keep its bus numbers: what is behind it was not scanned")
             }
-            Self::TooMany => write!(f, "more than {FUNCTIONS_MAX} functions: the rest was not looked at"),
+            Self::TooMany => write!(f, "more than {FUNCTIONS_MAX} functions: the rest was not scanned"),
             Self::Capabilities { at, fault } => write!(f, "{at}: {fault}"),
             Self::OddBar { at, index } => write!(f, "{at}: BAR {index} has no size that makes sense"),
             Self::Closed { at } => {

@@ -88,7 +88,7 @@ pub enum SramReadError {
         found: usize,
     },
     /// The firmware's variables have values that its code never writes.
-    #[error("the firmware's queues look strange: {what}")]
+    #[error("the firmware's queues are in an unexpected state: {what}")]
     #[diagnostic(code(asmpatch::sram::queues))]
     Queues {
         /// What was found.

@@ -29,7 +29,7 @@ const REACH: u16 = 0x1000;
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum SymbolsError {
     /// The file has none of the known formats.
-    #[error("this is no map of sdld, no .cdb of SDCC, and no ELF")]
+    #[error("this is not an sdld map, an SDCC .cdb file or an ELF file")]
     #[diagnostic(code(asmpatch::symbols::unknown_form))]
     UnknownForm,
     /// A line does not follow the file's format.

@@ -45,9 +45,9 @@ fn a_map_gives_functions_with_their_banks_and_leaves_constants_out() {
     assert_eq!(names, expected.map(|(at, name)| (at.to_owned(), name)));
     assert_eq!(symbols.ignored(), 1, "an address in no bank");
     assert_eq!(symbols.label(at("c:0x0070")).as_deref(), Some("helper+0xe"));
-    assert_eq!(symbols.label(at("c:0x0072")), None, "behind its end, and before main");
+    assert_eq!(symbols.label(at("c:0x0072")), None, "past its end, and before main");
     assert_eq!(symbols.label(at("c:0x009F")).as_deref(), Some("_divuint"));
-    assert_eq!(symbols.label(at("c:0x7000")), None, "too far behind the last one");
+    assert_eq!(symbols.label(at("c:0x7000")), None, "too far past the last one");
     assert_eq!(symbols.label(at("b0:0xC98D")), None);
 }
 
@@ -83,14 +83,14 @@ fn of_two_files_the_first_gives_the_name_and_either_the_end() {
 }
 
 #[test]
-fn what_stands_outside_the_image_is_left_out_and_counted() {
+fn symbols_outside_the_image_are_left_out_and_counted() {
     let mut symbols = Symbols::parse(MAP.as_bytes()).unwrap().1;
     symbols.keep_inside(&practice::open_image());
     assert_eq!((symbols.functions(), symbols.ignored()), (3, 2));
 }
 
 #[test]
-fn a_file_that_lies_is_refused_with_its_line_or_its_lies_are_left_out() {
+fn a_malformed_file_is_refused_with_its_line_or_its_bad_records_are_left_out() {
     let refused = |text: &str| Symbols::parse(text.as_bytes()).unwrap_err();
     let malformed = |text: &str| match refused(text) {
         SymbolsError::Malformed { line, .. } => line,
@@ -110,7 +110,7 @@ fn a_file_that_lies_is_refused_with_its_line_or_its_lies_are_left_out() {
     assert_eq!((symbols.functions(), symbols.lines().count(), symbols.ignored()), (0, 0, 4));
     let backwards = "M:a\nF:G$f$0$0(),C\nL:G$f$0$0:70\nL:XG$f$0$0:60\n";
     let symbols = Symbols::parse(backwards.as_bytes()).unwrap().1;
-    assert_eq!(symbols.label(at("c:0x0071")).as_deref(), Some("f+0x1"), "an end before its start is none");
+    assert_eq!(symbols.label(at("c:0x0071")).as_deref(), Some("f+0x1"), "an end before its start is ignored");
 }
 
 #[test]

@@ -246,6 +246,6 @@ mod tests {
         assert_eq!(controller.answers(), [Some(10), Some(0), Some(0)]);
         controller.step(&[None; 3], &[None; 3]);
         controller.step(&[Some(Request::Read(1)), None, None], &[None; 3]);
-        assert_eq!(controller.to_memory().next(), Some(Some(Request::Read(0))), "word 1 is asked for again");
+        assert_eq!(controller.to_memory().next(), Some(Some(Request::Read(0))), "word 1 is requested again");
     }
 }

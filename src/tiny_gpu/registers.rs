@@ -89,7 +89,7 @@ pub enum CardFault {
         word: u16,
     },
     /// The run reached its cycle limit.
-    #[error("the program did not end within the cycles that it may take: block {block} is at word {word}")]
+    #[error("the program did not end within its cycle limit: block {block} is at word {word}")]
     #[diagnostic(code(asmpatch::tiny_gpu::never_ends))]
     NeverEnds {
         /// A block that had not ended.
@@ -105,23 +105,23 @@ pub enum CardFault {
     #[diagnostic(code(asmpatch::tiny_gpu::no_run))]
     NoRun,
     /// The card may not send: Bus Master Enable is off.
-    #[error("it was to send, and Bus Master Enable is off")]
+    #[error("it can't send, because Bus Master Enable is off")]
     #[diagnostic(code(asmpatch::tiny_gpu::not_master))]
     NotMaster,
     /// The data to send are not in the card's memory.
-    #[error("what it was to send is not in its memory")]
+    #[error("the data to send is outside its memory")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_source))]
     NoSource,
     /// Nothing accepts a write at the destination.
-    #[error("nobody takes a write at the PCIe address that it was to send to")]
+    #[error("no device accepts its write at the target PCIe address")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_target))]
     NoTarget,
     /// The card can't read the command that it should wait for.
-    #[error("nobody answers a read at the PCIe address where it was to wait for a command")]
+    #[error("no device answers its read at the PCIe address of the awaited command")]
     #[diagnostic(code(asmpatch::tiny_gpu::no_command))]
     NoCommand,
     /// A code that this version does not know.
-    #[error("its status has the code {0:#04x}, which has no meaning")]
+    #[error("its status has the unknown code {0:#04x}")]
     #[diagnostic(code(asmpatch::tiny_gpu::fault))]
     Unknown(u8),
 }

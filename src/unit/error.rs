@@ -54,7 +54,7 @@ pub enum OpenError {
         fault: DescriptorFault,
     },
     /// UAS was requested, but the system provides no streams.
-    #[error("the system gives no bulk streams to the unit at {location}, which UAS needs")]
+    #[error("UAS needs bulk streams, and the system provides none for the unit at {location}")]
     #[diagnostic(code(asmpatch::device::no_streams))]
     NoStreams {
         /// The unit.

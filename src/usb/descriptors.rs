@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn each_lie_has_its_own_fault() {
+    fn each_wrong_descriptor_has_its_own_fault() {
         let of = |change: &dyn Fn(&mut Vec<Alternate>)| {
             let mut alternates = boot_loader();
             change(&mut alternates);

@@ -26,7 +26,7 @@ pub enum UsbError {
         port: PortPath,
     },
     /// Windows bound a driver that lets no program in.
-    #[error("the unit at {port} has a driver through which no program can open it")]
+    #[error("the driver of the unit at {port} does not let programs open it")]
     #[diagnostic(code(asmpatch::usb::driver))]
     Driver {
         /// The device's port.

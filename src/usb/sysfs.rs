@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_told_counts_as_use() {
+    fn an_unknown_state_counts_as_in_use() {
         for number in [libc::EIO, libc::ENOENT, libc::EPERM, libc::ENXIO, libc::ENOMEDIUM] {
             let uses = guarded(match number {
                 libc::EIO => |_| refused(libc::EIO),

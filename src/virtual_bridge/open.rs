@@ -58,7 +58,7 @@ pub enum VirtualOpenError {
         found: u64,
     },
     /// The scenario is invalid.
-    #[error("{} does not say what a virtual bridge can be told", path.display())]
+    #[error("{} is not a valid scenario for a virtual bridge", path.display())]
     #[diagnostic(code(asmpatch::virtual_bridge::scenario))]
     Scenario {
         /// The file.

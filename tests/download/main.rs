@@ -156,7 +156,7 @@ fn mirrors_are_tried_in_order_until_one_gives_the_image() {
         "/page" => send_file(stream, b"<!DOCTYPE html><title>Please wait</title>"),
         "/wrong" => send_file(stream, &wrong),
         "/good" => send_file(stream, &good),
-        _ => panic!("past the good one"),
+        _ => panic!("a request after the good mirror"),
     });
     let urls = ["/gone", "/page", "/wrong", "/good", "/never"].map(|path| server.url(path));
     assert_eq!(fetch(cache.path(), &urls).unwrap().bytes, image());
@@ -175,7 +175,7 @@ fn when_no_mirror_gives_it_each_says_why() {
     let Err(FetchError::Mirrors { attempts, .. }) =
         fetch(cache.path(), &["/gone", "/other"].map(|path| server.url(path)))
     else {
-        panic!("no image can come of this");
+        panic!("neither mirror has the image");
     };
     assert!(matches!(attempts[0], FetchError::Http(HttpError::Status { status: 404, .. })));
     assert!(matches!(attempts[1], FetchError::Unpack(UnpackError::Archive { .. })));
@@ -313,7 +313,7 @@ fn nobody_listening_is_a_connection_failure() {
 }
 
 #[test]
-fn more_than_any_firmware_is_not_taken_announced_or_not() {
+fn a_download_over_the_size_limit_is_refused_with_or_without_a_content_length() {
     for head in ["200 OK\r\nContent-Length: 60000", "200 OK"] {
         let cache = tempfile::tempdir().unwrap();
         let server = Server::start(move |_, stream| send(stream, head, &image()[..60_000]));

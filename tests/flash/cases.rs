@@ -120,7 +120,7 @@ fn a_stock_unit_comes_back_patched_and_restored_it_has_every_byte_that_it_had() 
 }
 
 #[test]
-fn what_a_backup_holds_is_what_the_unit_has() {
+fn a_backup_holds_exactly_what_the_unit_has() {
     let rig = Rig::new("serial = 'DOCK7'\n");
     let report = rig.flash(None, true).unwrap();
     let backup = backup_folder::load(&report.backup.unwrap()).unwrap();

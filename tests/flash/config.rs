@@ -38,7 +38,7 @@ fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
     let serial = "serial=DOCK7";
     assert_eq!(set(&rig, &[serial, "t10-product=ASM246X"])["changed"], true);
     assert!(rig.cells() == before);
-    assert_eq!(set(&rig, &[serial])["changed"], false, "it is there already");
+    assert_eq!(set(&rig, &[serial])["changed"], false, "the value is already set");
 }
 
 /// Open firmware has its own strings. The changed fields are those that the next vendor firmware will show.
@@ -59,7 +59,7 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     let changed = changed(&before, &after);
     assert!(!changed.is_empty() && changed.iter().all(is_wanted), "{changed:x?}");
     assert_eq!(get(), "LAB-07\n");
-    assert_eq!(set(&rig, &["serial=LAB-07"])["changed"], false, "it is there already");
+    assert_eq!(set(&rig, &["serial=LAB-07"])["changed"], false, "the value is already set");
     set(&rig, &["serial=DOCK7"]);
     assert!(rig.cells() == before);
 }
@@ -95,7 +95,7 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
 }
 
 #[test]
-fn a_block_that_the_chip_ignores_is_not_filled_with_what_serves_any_unit() {
+fn config_set_refuses_a_block_with_a_wrong_checksum_and_writes_nothing() {
     let rig = Rig::new("serial = 'DOCK7'");
     let mut cells = rig.cells();
     cells[0x80 + 0x10] ^= 1;

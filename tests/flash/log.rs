@@ -71,7 +71,7 @@ fn a_log_that_is_full_or_gone_costs_its_lines_and_no_write() {
 }
 
 #[test]
-fn what_can_be_no_log_file_is_refused_before_anything_is_done() {
+fn an_unusable_log_file_is_refused_before_anything_is_written() {
     let rig = rig();
     let home = rig.home.path();
     let before = rig.cells();

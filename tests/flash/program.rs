@@ -34,7 +34,7 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         .iter()
         .filter_map(|action| action["command"].as_str())
         .collect();
-    assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
     for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
         assert!(printed.contains(command), "{printed}");
         let words: Vec<&str> = command.split(' ').skip(1).collect();
@@ -64,7 +64,7 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
 
 #[test]
 #[cfg(unix)]
-fn output_that_nobody_takes_costs_the_output_and_not_the_unit() {
+fn a_flash_completes_although_its_output_is_lost() {
     for lost in [">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "| true"] {
         let rig = Rig::new("");
         let home = rig.home.path();
@@ -164,7 +164,7 @@ fn the_printed_commands_carry_every_option_without_which_they_would_be_refused()
         let before = rig.cells();
 
         let commands = commands_after_a_torn_write(&rig, words);
-        assert_eq!(commands.len(), 2, "on, and back: {commands:?}");
+        assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
         rig.tell("");
         assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
         // The unit already holds the requested bytes, so the same command does nothing.
@@ -195,7 +195,7 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
 }
 
 #[test]
-fn each_unit_has_its_own_result_even_where_nobody_is_asked_or_one_is_not_there() {
+fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit() {
     let rig = Rig::new("");
     let home = rig.home.path();
     let Patched { image, receipt } = patched();

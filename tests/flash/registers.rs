@@ -167,7 +167,7 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
 }
 
 #[test]
-fn only_what_differs_is_written_unless_all_is_wanted() {
+fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
     let rig = Rig::new("factory = 'open'\n");
     let cells = rig.cells();
     let told = |wanted: &Wanted, rewrite: bool| {
@@ -192,11 +192,11 @@ fn only_what_differs_is_written_unless_all_is_wanted() {
 }
 
 #[test]
-fn a_unit_that_nobody_gives_its_power_runs_what_it_had_until_it_gets_it() {
+fn without_a_power_cycle_a_unit_keeps_running_its_old_firmware() {
     let rig = Rig::new("factory = 'open'\n");
     let report = flash(&rig, &stock()).unwrap();
     assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
-    assert_eq!(state(&rig), BridgeState::Vendor, "with the next process it has had its power");
+    assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
 }
 
 /// Pulls the cable when asked to, and plugs it in again.
@@ -209,7 +209,7 @@ fn cable(unit: SharedBridge) -> impl FnMut(FlashEvent<'_>) {
 }
 
 #[test]
-fn where_no_hub_switches_its_power_the_cable_is_asked_for_and_what_runs_is_proven() {
+fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_proven() {
     let rig = Rig::new("factory = 'open'\n");
     let mut port = rig.port();
     let attached = port.attached().unwrap();
@@ -267,7 +267,7 @@ fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_b
         &["config", "set", "serial=LAB-07", "--device", "virtual:unit"],
     ] {
         let second = asmpatch(rig.home.path(), words);
-        assert!(first.try_wait().unwrap().is_none(), "the first is still at it");
+        assert!(first.try_wait().unwrap().is_none(), "the first flasher is still running");
         let told = String::from_utf8_lossy(&second.stdout);
         assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
         assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");

@@ -143,7 +143,7 @@ class WholeFleet(unittest.TestCase):
     def test_one_unit_that_loses_its_power_stops_no_other(self) -> None:
         self.assertEqual(self.first.failed, {BROKEN}, self.first.out)
         self.assertEqual(self.first.changed, set(HOSTS) - {BROKEN})
-        self.assertIn("43 written, 0 to be written, 0 as wanted already, 1 failed", self.first.report)
+        self.assertIn("43 written, 0 to be written, 0 already up to date, 1 failed", self.first.report)
         self.assertIn("**failed**: the unit disappeared", self.first.row(BROKEN, f"virtual:{self.of(BROKEN, 'b')}"))
 
     def test_the_report_has_the_command_that_recovers_the_unit_by_hand(self) -> None:
@@ -152,12 +152,12 @@ class WholeFleet(unittest.TestCase):
     def test_the_next_run_recovers_it_and_writes_nothing_else(self) -> None:
         self.assertEqual(self.second.status, 0, self.second.out)
         self.assertEqual(self.second.changed, {BROKEN})
-        self.assertIn("1 written, 0 to be written, 43 as wanted already, 0 failed", self.second.report)
+        self.assertIn("1 written, 0 to be written, 43 already up to date, 0 failed", self.second.report)
         self.assertIn("recovered with", self.second.row(BROKEN, f"virtual:{self.of(BROKEN, 'b')}"))
 
     def test_a_run_with_nothing_to_do_changes_nothing(self) -> None:
         self.assertEqual((self.third.status, self.third.changed), (0, set()), self.third.out)
-        self.assertIn("6 as wanted already", self.third.report)
+        self.assertIn("6 already up to date", self.third.report)
 
     def test_every_unit_has_its_own_serial_number_and_a_backup(self) -> None:
         serials = [unit["serial"] for unit in self.units]

@@ -88,7 +88,7 @@ fn a_reply_that_ends_on_a_full_packet_and_is_short_ends_in_a_halt() {
 }
 
 #[test]
-fn a_host_that_waits_for_data_that_do_not_come_meets_a_halt_before_the_csw() {
+fn a_host_that_waits_for_missing_data_gets_a_halt_before_the_csw() {
     let mut unit = on_bulk_only(&stock(), Speed::Super);
     let e4 = [0xE4, 16, 0x50, 0x07, 0xF0, 0];
     let no_medium = [0x25, 0, 0, 0, 0, 0];

@@ -73,7 +73,7 @@ fn both_alternate_settings_are_there_at_both_speeds() {
 }
 
 #[test]
-fn where_the_configuration_block_does_not_hold_it_has_a_name_of_its_own() {
+fn with_an_invalid_configuration_block_it_uses_names_of_its_own() {
     for at in [0x10, 0x7E, 0x7F] {
         let mut unit = powered_on(&stock(), Speed::Super);
         unit.chip.flash_mut().cells_mut()[at] ^= 0x01;

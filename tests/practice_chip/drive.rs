@@ -44,7 +44,7 @@ fn many_uas_commands_at_once_keep_their_data_apart() {
 }
 
 #[test]
-fn what_a_host_asks_of_a_disk_is_answered_out_of_the_drive() {
+fn disk_commands_are_answered_from_the_drive() {
     let mut unit = drive(Speed::Super, good(1 << 33));
     let mut ask = |cdb: &[u8], len: usize| {
         let reply = unit.bulk_only(cdb, if len == 0 { Data::None } else { Data::In(len) }).unwrap();
@@ -57,8 +57,8 @@ fn what_a_host_asks_of_a_disk_is_answered_out_of_the_drive() {
     let limits = ask(&[0x12, 1, 0xB0, 0, 255, 0], 255);
     assert_eq!((limits.len(), &limits[..12]), (64, &[0, 0xB0, 0, 60, 0, 0, 0, 1, 0, 0, 0x08, 0][..]));
     let characteristics = ask(&[0x12, 1, 0xB1, 0, 255, 0], 255);
-    assert_eq!((characteristics.len(), &characteristics[..6]), (64, &[0, 0xB1, 0, 60, 0, 1][..]), "it does not turn");
-    assert_eq!(ask(&CAPACITY_10, 8), [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0], "ask READ CAPACITY(16)");
+    assert_eq!((characteristics.len(), &characteristics[..6]), (64, &[0, 0xB1, 0, 60, 0, 1][..]), "not rotating");
+    assert_eq!(ask(&CAPACITY_10, 8), [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0], "use READ CAPACITY(16) instead");
     let mut capacity = vec![0x9E, 0x10];
     capacity.resize(13, 0);
     capacity.extend([32, 0, 0]);
@@ -68,7 +68,7 @@ fn what_a_host_asks_of_a_disk_is_answered_out_of_the_drive() {
     assert_eq!(ask(&[0xE6, 6, 0, 1, 0, 0], 4096)[24..46], *b"asmpatch virtual drive", "Identify");
     assert_eq!(ask(&[0xE6, 6, 0, 0, 0, 0], 4096)[..8], (1_u64 << 33).to_le_bytes(), "of the namespace");
     assert_eq!(ask(&[0xE6, 2, 0, 2, 0, 0], 512)[1..4], [0x2C, 0x01, 100], "health");
-    assert_eq!(refusal(&mut unit, &[0xE6, 0x80, 0, 0, 0, 0], Data::None), [5, 0x24, 0], "a format is not let through");
+    assert_eq!(refusal(&mut unit, &[0xE6, 0x80, 0, 0, 0, 0], Data::None), [5, 0x24, 0], "Format NVM is refused");
 }
 
 #[test]
@@ -82,12 +82,12 @@ fn blocks_that_do_not_exist_are_refused() {
             let cdb = transfer(0x8A, lba, blocks);
             assert_eq!(refusal(&mut unit, &cdb, Data::Out(&[7; 512])), [5, 0x21, 0], "{lba} {blocks}");
         }
-        assert_eq!(unit.bulk_only(&transfer(0x28, 2_048, 0), Data::None).unwrap().status, 0, "none at the end");
+        assert_eq!(unit.bulk_only(&transfer(0x28, 2_048, 0), Data::None).unwrap().status, 0, "no blocks at the end");
         assert_eq!(unit.bulk_only(&transfer(0x28, 2_047, 1), Data::In(512)).unwrap().data, [0; 512]);
         assert_eq!(refusal(&mut unit, &transfer(0x28, 0, 2_049), Data::None), [5, 0x21, 0]);
     }
     let mut unit = drive(Speed::Super, good(1 << 63));
-    assert_eq!(refusal(&mut unit, &transfer(0x88, 0, 0x801), Data::None), [5, 0x24, 0], "longer than page B0 says");
+    assert_eq!(refusal(&mut unit, &transfer(0x88, 0, 0x801), Data::None), [5, 0x24, 0], "longer than page B0 allows");
     assert_eq!(refusal(&mut unit, &transfer(0x88, 1 << 63, 1), Data::None), [5, 0x21, 0]);
     let mut protected = transfer(0x28, 0, 1);
     protected[1] = 0x20;
@@ -128,16 +128,16 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
 }
 
 #[test]
-fn a_drive_that_never_gets_ready_is_becoming_ready() {
+fn a_drive_that_never_gets_ready_reports_becoming_ready() {
     let mut unit = drive(Speed::Super, DriveSpec { never_ready: true, ..good(2_048) });
     for cdb in [&[0; 6][..], &CAPACITY_10, &SYNCHRONIZE_CACHE, &transfer(0x28, 0, 1), &transfer(0x8A, 0, 1)] {
         assert_eq!(refusal(&mut unit, cdb, Data::None), [2, 4, 1], "{cdb:02X?}");
     }
-    assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, VERSION, "all else goes on");
+    assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, VERSION, "everything else still works");
 }
 
 #[test]
-fn what_the_drive_fails_at_ends_in_sense_and_the_next_command_is_taken() {
+fn a_command_that_fails_in_the_drive_ends_in_sense_and_the_next_one_works() {
     for speed in SPEEDS {
         for (read, parts, sense_of) in [(true, 1, [3, 0x11, 0]), (true, 3, [3, 0x11, 0]), (false, 3, [3, 0x03, 0])] {
             let mut unit = drive(speed, DriveSpec { fails_after: Some(parts - 1), ..good(2_048) });

@@ -79,7 +79,7 @@ fn without_the_status_patch_a_write_is_never_answered_and_set_interface_frees_th
     assert_eq!(unit.finish_uas(9, &data), Err(Unanswered::Silent(Outcome::Parked)));
     assert!(unit.chip.sram()[..512] == data);
     unit.send_command(10, &READ_VERSION).unwrap();
-    assert_eq!(unit.finish_uas(10, &[]), Err(Unanswered::Silent(Outcome::Parked)), "nor what comes after it");
+    assert_eq!(unit.finish_uas(10, &[]), Err(Unanswered::Silent(Outcome::Parked)), "nor is the next command");
     unit.set_alternate(1).unwrap();
     assert_eq!(unit.uas(1, &READ_VERSION, &[]).unwrap().data, VERSION);
 }

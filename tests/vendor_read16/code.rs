@@ -58,7 +58,7 @@ fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
 /// code only reads it.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn no_code_of_the_firmwares_makes_the_condition_true() {
+fn no_firmware_code_makes_the_condition_true() {
     let image = vendor();
     assert_eq!(
         places_of(&image, &[0x90, 0x00, 0x00]),

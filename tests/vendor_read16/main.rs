@@ -155,7 +155,7 @@ fn a_host_that_expects_another_length_gets_the_right_residue() {
 /// With any part of the condition missing, the image answers as without the patch.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_vendors_read() {
+fn without_the_whole_initialisation_or_after_an_ssd_was_started_the_vendors_code_handles_read16() {
     let images = [patched(), with(&["read16-sram"])];
     // MODE SELECT's values of the write cache; another drive, or none; a started SSD.
     let changes = [(0x0000, 0), (0x0000, 1), (0x054B, 0x08), (0x05A8, 0), (0x05A8, 1), (0x05F8, 0), (0x0AFF, 0x20)];
@@ -182,7 +182,7 @@ fn unless_all_of_the_initialisation_is_there_and_no_ssd_was_started_it_is_the_ve
 /// the patch.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn where_an_ssd_was_started_read16_is_completed_by_nvme_as_before() {
+fn after_an_ssd_was_started_nvme_completes_read16_as_before() {
     let mut unit = patched_unit(Wire::Uas, Speed::Super);
     unit.poke(0x0AFF, 0x20);
     unit.begin_read(8, 0);
@@ -265,7 +265,7 @@ fn read10_and_write16_stay_the_vendors() {
     unit.driver.send_command(209, &cdb16(0x8A, 0, 8)).unwrap();
     assert_eq!(unit.driver.finish_uas(209, &data).unwrap().status[6], 0);
     unit.driver.settle();
-    assert_eq!(unit.read(8).data, data, "READ(16) brings what WRITE(16) wrote");
+    assert_eq!(unit.read(8).data, data, "READ(16) returns what WRITE(16) wrote");
 }
 
 /// A Bulk-Only reset under UAS doesn't free the tag of an abandoned command, with stock firmware either, so each

@@ -95,7 +95,7 @@ EXAMPLES = r"""
 RETURN = r"""
 units:
   description: One document per unit, as C(asmpatch flash --json) prints it.
-  returned: when asmpatch looked at units
+  returned: when asmpatch examined units
   type: list
   elements: dict
   sample:

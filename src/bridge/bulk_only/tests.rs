@@ -36,7 +36,7 @@ fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script
     let mut buffer = [0; 8];
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
     let script = left_by(engine);
-    assert!(script.answers.is_empty(), "answers nobody read: {:?}", script.answers);
+    assert!(script.answers.is_empty(), "unread answers: {:?}", script.answers);
     (outcome, buffer, script)
 }
 
@@ -76,9 +76,9 @@ fn a_status_that_ends_the_data_is_the_commands_status_and_no_data() {
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND);
     assert_eq!(outcome, good(1024));
     assert_eq!(bytes[..1024], [7; 1024]);
-    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next is not out of step");
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next one stays in step");
     let script = left_by(engine);
-    assert!(script.log.is_empty(), "nothing had to be reset: {:?}", script.log);
+    assert!(script.log.is_empty(), "no reset was needed: {:?}", script.log);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
     script.late_status = Some((CswStatus::Passed, 8));
     let (outcome, _, script) = read8(script);
     assert_eq!(outcome, good(0));
-    assert_eq!((script.log, script.depths), (vec!["clear IN"], vec![3]), "it is not asked for again");
+    assert_eq!((script.log, script.depths), (vec!["clear IN"], vec![3]), "the status is not requested again");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn an_empty_packet_before_the_status_is_skipped_once() {
 }
 
 #[test]
-fn a_status_that_is_none_ends_in_reset_recovery() {
+fn an_invalid_status_ends_in_reset_recovery() {
     for bytes in [vec![1], vec![0xFF; CSW_LEN], b"USBS\0\0\0\0\0\0\0\0\x09".to_vec()] {
         let (outcome, _, script) = read8(Script::new([Data(vec![7; 8]), Data(bytes)]));
         assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::BadStatus(_), .. })));
@@ -258,7 +258,7 @@ fn sense_data_of_an_impossible_length_are_no_sense_data() {
 }
 
 #[test]
-fn a_request_sense_that_fails_is_not_asked_why() {
+fn a_failed_request_sense_is_not_followed_by_another() {
     let failed = |residue| Status(CswStatus::Failed, residue);
     let script = Script::new([Data(vec![]), failed(8), Data(vec![]), failed(18)]);
     assert_eq!(read8(script).0.unwrap().sense, None);

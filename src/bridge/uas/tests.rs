@@ -159,7 +159,7 @@ fn good(tag: u16) -> Vec<u8> {
 }
 
 #[test]
-fn a_status_that_is_none_ends_in_an_error_and_a_quiet_device() {
+fn an_invalid_status_ends_in_an_error_and_a_quiet_device() {
     let mut claims_too_much = good(1);
     claims_too_much[14] = 0xFF;
     let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
@@ -182,7 +182,7 @@ fn a_status_for_a_tag_never_sent_names_both_tags() {
 }
 
 #[test]
-fn readiness_for_data_that_no_command_moves_is_an_error() {
+fn a_write_ready_iu_for_a_command_without_data_out_is_an_error() {
     let write_ready = StatusIu::WriteReady(Tag(1)).to_bytes();
     let (outcome, _) = inquire(Lies { status: Some(write_ready), streams: 0, ..Lies::default() });
     assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");

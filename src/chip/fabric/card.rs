@@ -295,7 +295,7 @@ mod tests {
         card.register_write(u64::from(CONTROL), RUN | SEND, None);
         assert_eq!(told(&card), (RAN, Some(CardFault::NotMaster)));
         card.register_write(u64::from(CONTROL), RUN, None);
-        assert_eq!(told(&card), (RAN, None), "the next work begins anew");
+        assert_eq!(told(&card), (RAN, None), "the next job starts with a clear status");
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
         card.register_write(u64::from(CONTROL), RUN | SEND | AWAIT, Some(&mut host));
         card.look(Some(&mut host));
         assert_eq!((told(&card), card.waits()), ((RAN | WAITS, None), true));
-        assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data went ahead");
+        assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data was sent before the entry");
         host.1 = [0x02, 0, 0x03, 0x1F];
         card.look(Some(&mut host));
         card.look(Some(&mut host));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn its_memory_ends_where_it_ends() {
+    fn accesses_past_its_memory_have_no_effect() {
         let mut card = Card::default();
         for at in [u64::from(MEMORY_LEN) - 4, u64::from(MEMORY_LEN), u64::MAX - 1] {
             card.memory_write(at, 0x1122_3344, 0x06);

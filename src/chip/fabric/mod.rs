@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_answers_as_it_was_told() {
+    fn a_device_answers_as_its_description_says() {
         let mut retry = device("0", 1);
         retry.answers = Answers::Retry(2);
         let mut fabric = Fabric::of_devices(&[retry]).unwrap();

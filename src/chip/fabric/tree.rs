@@ -13,10 +13,10 @@ use super::{Address, Completion, HostMemory, Nowhere, Place};
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TreeError {
     /// A path is malformed.
-    #[error("{0:?} is no way from the root port, expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between")]
+    #[error("{0:?} is not a path from the root port, expected DEVICE or DEVICE.FUNCTION (0-31, 0-7) with `/` between")]
     Path(String),
     /// A port on the way to the device is missing.
-    #[error("{0:?}: the port on the way to it is not described")]
+    #[error("{0:?}: the port above it is not described")]
     NoPort(String),
     /// A device is described twice.
     #[error("{0:?} is described twice")]

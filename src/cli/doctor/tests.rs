@@ -46,7 +46,7 @@ fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {
 }
 
 #[test]
-fn open_firmware_without_f2_is_no_runtimes() {
+fn no_runtime_works_with_open_firmware_without_f2() {
     // The practice image's open sibling has no F2.
     let page = page("", &practice::open_image(), WRITING);
     let refused = page.lines.iter().find(|line| line.topic == "bench" && line.verdict == Verdict::Bad);
@@ -54,7 +54,7 @@ fn open_firmware_without_f2_is_no_runtimes() {
 }
 
 #[test]
-fn stock_firmware_is_no_runtimes_and_the_page_says_which_images_are() {
+fn no_runtime_works_with_stock_firmware_and_the_page_names_images_that_do() {
     let page = page("", &practice::image(), DoctorOptions::default());
     assert_eq!((page.runtime, line(&page, "firmware").verdict), (None, Verdict::Bad));
     let advice = line(&page, "firmware").advice.clone().unwrap();

@@ -38,8 +38,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
         "the boot loader can't read the flash. Give the unit firmware first, with the blocks of its backup: `asmpatch \
          restore DIR`, or `asmpatch flash FILE --config-from DIR`";
     "asmpatch::config::no_firmware", Refused,
-        "a change of a field erases the whole slot, and the firmware is written again with it. Write firmware and \
-         field together: `asmpatch flash FILE --serial TEXT`. Nothing was written";
+        "changing a field erases the whole slot, so the firmware has to be written again too. Write both together: \
+         `asmpatch flash FILE --serial TEXT`. Nothing was written";
     "asmpatch::config::text", BadInput,
         "shorten the text, and use printable ASCII only";
     "asmpatch::demo::check", CheckFailed,
@@ -258,7 +258,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::toml::invalid", BadInput,
         "correct the marked place; docs/formats.md describes every key";
     "asmpatch::updater::endless", BadInput,
-        "it was made so that a search does not end; give the image itself with `--from FILE.bin`";
+        "the file was made to keep a search busy forever; give the image itself with `--from FILE.bin`";
     "asmpatch::updater::no_image", BadInput,
         "asmpatch can't search updaters that pack their files: unpack this one (7-Zip opens most), and give the .bin \
          inside with `--from`";

@@ -106,7 +106,7 @@ fn the_document_lists_the_table() {
         fs::write(&path, &text).unwrap();
     }
     let is_current = fs::read_to_string(&path).is_ok_and(|there| there == text);
-    assert!(is_current, "ERRORS=overwrite cargo test --lib errors, and read the difference");
+    assert!(is_current, "out of date: run `ERRORS=overwrite cargo test --lib errors`");
 }
 
 #[test]

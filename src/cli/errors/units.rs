@@ -120,7 +120,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
         "choose one with --device PORT or --device SERIAL";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
-         written to its flash. The report has what was seen";
+         written to its flash. The report has the results so far";
     "asmpatch::doctor::no_experiments", Refused,
         "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
          the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
@@ -177,7 +177,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::flash::version", Device,
         "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::pcie::abort", Device,
-        "the device refuses the request: its manual says what it takes there";
+        "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
         "the answer makes no sense: check the card's seat, and its link with `asmpatch pcie`";
     "asmpatch::pcie::link_down", Device,
@@ -202,8 +202,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::pcie::unknown_behind", Refused,
         "nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again";
     "asmpatch::pcie::unsupported", Device,
-        "no device takes it there: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie --assign` gives \
-         them some";
+        "no device answers at this address: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie \
+         --assign` assigns them";
     "asmpatch::registers::busy", Device,
         "the flash may be worn out; run the command again";
     "asmpatch::registers::controller", Device,
@@ -225,7 +225,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware", Refused,
-        "nothing was sent to it. Only its power restarts it: unplug it, wait five seconds, plug it in again; \
+        "nothing was sent to it. Only a power cycle restarts it: unplug it, wait five seconds, plug it in again; \
          docs/recovery.md describes how a unit in its boot loader gets firmware";
     "asmpatch::reset::not_back", Device,
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
@@ -250,13 +250,11 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::sense::xdata_length", Device,
         "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
     "asmpatch::serve::cut_off", Device,
-        "see why the peer ended; for the unit its cable was pulled, and an erase or write of its flash may be \
-         unfinished";
+        "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
     "asmpatch::serve::in_use", Refused,
         "end that program, or name another path";
     "asmpatch::serve::io", Device,
-        "see why the peer ended; for the unit its cable was pulled, and an erase or write of its flash may be \
-         unfinished";
+        "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
@@ -268,7 +266,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::serve::protocol", Device,
         "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
     "asmpatch::serve::stuck", Device,
-        "see what the peer waits for; for the unit its cable was pulled, and an erase or write of its flash may be \
+        "find out what the peer waits for. The unit saw its cable pulled: an erase or write of its flash may be \
          unfinished";
     "asmpatch::serve::wait", Device,
         "see the system log; start the server again";
@@ -278,7 +276,7 @@ pub(super) const ENTRIES: &[Entry] = entries![
         "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the \
          bridge has to write the completion entry: without one, read the SRAM by E4";
     "asmpatch::sram::not_initialised", Device,
-        "where no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
+        "if no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
     "asmpatch::sram::power", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again";
     "asmpatch::sram::queues", Device,
@@ -321,8 +319,8 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::usb::disconnected", Device,
         "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::usb::driver", Device,
-        "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how it gets it, and how to give it \
-         back";
+        "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
+         it";
     "asmpatch::usb::gone", Device,
         "plug it in again, and see what `asmpatch list` shows";
     "asmpatch::usb::io", Device,
@@ -363,12 +361,12 @@ pub(super) const ENTRIES: &[Entry] = entries![
     "asmpatch::virtual_bridge::not_replugged", Device,
         "only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_bridge::not_served", Refused,
-        "nothing to do: a unit that no server holds loses its power when a command ends, and has it again when the \
-         next begins";
+        "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
+         command begins";
     "asmpatch::virtual_bridge::other_protocol", Device,
         "nothing was sent to it; flash an image of the open firmware first";
     "asmpatch::virtual_bridge::replug_file", BadInput,
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_bridge::scenario", BadInput,
-        "docs/virtual-bridge.md lists what a scenario can say; without the file the defaults apply";
+        "docs/virtual-bridge.md lists the keys of a scenario; without the file the defaults apply";
 ];

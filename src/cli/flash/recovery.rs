@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_of_the_backup_is_said_again() {
+    fn recovery_commands_repeat_the_backup_options() {
         for option in ["--no-backup", "--backup-dir=my backups"] {
             let origin = Origin::Restore { folder: "b".into(), backup: vec![option.into()] };
             let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));

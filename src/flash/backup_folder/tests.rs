@@ -13,7 +13,7 @@ fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothi
     assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
     assert_eq!(save(&backup, &folder).unwrap(), Saved::AlreadyThere(folder.clone()));
     let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names, ["one"], "nothing temporary stays");
+    assert_eq!(names, ["one"], "no temporary file is left");
 }
 
 #[test]

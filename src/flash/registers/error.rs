@@ -75,7 +75,7 @@ pub enum RegisterError {
         count: usize,
     },
     /// Programmed bytes read back differently.
-    #[error("{count} bytes at {at} read back otherwise than written")]
+    #[error("{count} bytes at {at} differ from what was written")]
     #[diagnostic(code(asmpatch::registers::differs))]
     Differs {
         /// The page or sector.

@@ -221,7 +221,7 @@ mod tests {
         let mut renamed = zero;
         renamed.set_text(crate::firmware::ConfigField::Serial, "MINE").unwrap();
         let new = Slot::of([renamed.bytes(), one.bytes()], &sample_image(1).to_file());
-        assert_eq!(old.changes(&new, false), [first], "nothing can be mixed in one sector");
+        assert_eq!(old.changes(&new, false), [first], "one sector can't mix two images");
     }
 
     #[test]

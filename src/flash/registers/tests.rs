@@ -112,7 +112,7 @@ fn short_answers(times: u32) -> String {
 }
 
 #[test]
-fn a_reading_that_fails_is_one_of_three_and_no_more_than_that() {
+fn a_short_answer_is_read_again_and_one_that_stays_short_is_an_error() {
     let mut once = port(&short_answers(1));
     let expected = cells(&once, FlashAddress(0x100), SECTOR_LEN);
     assert!(flash(&mut once).read_sector(FlashAddress(0x100)).unwrap()[..] == expected);

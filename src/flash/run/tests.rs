@@ -334,7 +334,7 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
         "{stopped:?}"
     );
     assert_eq!(stopped.left, Left::Complete);
-    assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and can still be talked to");
+    assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and answers");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_patch_file_is_read_whole() {
 }
 
 #[test]
-fn the_digest_sees_what_is_done_and_not_how_it_is_told() {
+fn the_digest_covers_the_changes_and_not_their_description() {
     let digest = |text: &str| {
         let patch = Patch::parse("sample.toml", text).unwrap();
         patch.digest(&patch.images()[0].sha256)

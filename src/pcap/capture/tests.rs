@@ -35,7 +35,7 @@ fn a_capture_holds_each_urb_twice_in_the_order_of_its_events() {
     assert_eq!(capture.finish(), Summary { received: 4, dropped: 0, failure: None });
     assert_eq!(events(&std::fs::read(&path).unwrap()), [(1, b'S'), (2, b'S'), (2, b'C'), (1, b'C')]);
     device.submit_bulk(0x81, 13, &[]);
-    assert_eq!(capture.finish().dropped, 1, "after its end nothing is recorded");
+    assert_eq!(capture.finish().dropped, 1, "nothing is recorded after the end");
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_full_disk_ends_the_file_at_a_whole_block_and_the_unit_goes_on() {
     let summary = capture.finish();
     let kept = events(&written.recv().unwrap()).len() as u64;
     assert_eq!((summary.received, summary.dropped), (1000, 1000 - kept));
-    assert_eq!(kept, 4, "as many as there is room for");
+    assert_eq!(kept, 4, "as many as fit");
     assert!(summary.failure.is_some());
 }
 

@@ -47,11 +47,11 @@ fn a_second_survey_changes_nothing() {
     let Header::Bridge { prefetchable, .. } = read_only.functions[3].header else { panic!("{read_only:?}") };
     assert_eq!(prefetchable.unwrap().base, 0x8_0000_0000, "its window is laid out");
     let bars: Vec<_> = read_only.functions[4].bars.iter().map(|bar| (bar.index, bar.address, bar.size)).collect();
-    assert_eq!(bars, [(0, 0, None), (2, 0, None)], "the third may be no BAR: nobody has asked");
+    assert_eq!(bars, [(0, 0, None), (2, 0, None)], "the third may not be a BAR: it was never sized");
 }
 
 #[test]
-fn where_nothing_may_be_written_an_unnumbered_bridge_is_where_it_ends() {
+fn a_read_only_survey_ends_at_an_unnumbered_bridge() {
     let survey = on(&gpu_behind_switches(), |pcie| pcie.survey(Scope::READ_ONLY)).0.unwrap();
     assert_eq!((places(&survey), survey.changes), (vec!["00:00.0".to_owned()], vec![]));
     assert_eq!(survey.notes, [Note::NotNumbered { at: Bdf::ROOT }]);
@@ -100,11 +100,11 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
     let (mut engine, mut patience) = (Direct::new(&answers(Answers::Retry(u32::MAX))), Counted::new());
     let survey = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL).unwrap();
     assert_eq!(survey.notes, [Note::NotReady { at: Bdf::new(1, 0, 0), attempts: 100 }]);
-    assert_eq!(patience.waited, 990, "a second is what PCIe gives a device");
+    assert_eq!(patience.waited, 990, "PCIe allows a device one second");
 }
 
 #[test]
-fn a_device_of_ones_is_none_and_one_that_never_answers_ends_its_bus() {
+fn a_device_that_reads_all_ones_is_absent_and_one_that_never_answers_ends_its_bus() {
     let answers = |answers| [DeviceSpec { answers, ..device("0", 1) }];
     let survey = usual(&answers(Answers::Ones));
     assert_eq!((survey.functions.len(), survey.notes), (1, vec![]));
@@ -167,7 +167,7 @@ fn a_tree_without_end_is_looked_at_up_to_a_bound() {
 }
 
 #[test]
-fn whoever_asks_can_stop_a_survey() {
+fn a_caller_can_stop_a_survey() {
     let (mut engine, mut patience) = (Direct::new(&gpu_behind_switches()), Counted { waited: 0, goes_on: 4 });
     let stopped = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL);
     assert_eq!(stopped, Err(PcieError::Stopped { at: Bdf::new(3, 0, 0) }));

@@ -63,7 +63,7 @@ fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
 }
 
 #[test]
-fn what_a_card_did_not_do_is_told_with_its_place() {
+fn a_cards_failure_is_reported_with_its_place() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let (mut pcie, card) = opened(&mut engine, &mut patience);
     let mut told = |job| card.run(&mut pcie, &job).unwrap_err();
@@ -72,7 +72,7 @@ fn what_a_card_did_not_do_is_told_with_its_place() {
     assert_eq!(endless, fault(CardFault::NeverEnds { block: 0, word: 1 }));
     assert_eq!(
         endless.to_string(),
-        "the tiny-gpu at 03:00.0: the program did not end within the cycles that it may take: block 0 is at word 1"
+        "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
     assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
     for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
@@ -81,7 +81,7 @@ fn what_a_card_did_not_do_is_told_with_its_place() {
     let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };
     assert_eq!(told(Job { send: Some(no_source), ..JOB }), fault(CardFault::NoSource));
     assert!(matches!(told(Job { data: &[0; 257], ..JOB }), TinyGpuError::Job { .. }));
-    assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "and the next job is done");
+    assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "the next job still runs");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_card_sends_only_where_it_and_every_port_above_may() {
 }
 
 #[test]
-fn a_card_that_is_reset_or_is_none_is_not_taken_for_one() {
+fn a_reset_card_and_another_device_are_not_taken_for_a_working_card() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let (mut pcie, card) = opened(&mut engine, &mut patience);
     pcie.hot_reset().unwrap();

@@ -124,7 +124,7 @@ fn survey(late: usize) -> (Survey, Registers) {
 }
 
 #[test]
-fn a_completion_that_is_late_changes_nothing_whichever_it_is() {
+fn a_late_completion_of_any_request_changes_nothing() {
     let (expected, registers) = survey(0);
     assert_eq!((expected.functions.len(), expected.notes.len()), (6, 0));
     for late in 1..=registers.requests {

@@ -74,7 +74,7 @@ fn a_power_cut_takes_back_what_was_not_finished_by_then() {
 }
 
 #[test]
-fn what_is_begun_while_the_cells_are_busy_ends_after_it_and_is_taken_back_first() {
+fn an_operation_begun_while_the_cells_are_busy_ends_last_and_is_undone_first() {
     let mut flash = NorFlash::erased();
     let sector = Duration::from_millis(30);
     flash.set_timing(FlashTiming { erase_sector: sector, program_page: sector });

@@ -98,7 +98,7 @@ fn devices_behind_the_bridge_are_described_one_by_one() {
 }
 
 #[test]
-fn what_is_no_scenario_is_said_by_name() {
+fn an_invalid_scenario_is_refused_with_its_reason() {
     assert!(matches!(Scenario::parse("behnd = \"gpu\""), Err(ScenarioError::Toml(what)) if what.contains("behnd")));
     assert!(matches!(Scenario::parse("behind = { ssd = { byte = 1 } }"), Err(ScenarioError::Toml(_))));
     assert_eq!(Scenario::parse("behind = { ssd = { bytes = 1000 } }"), Err(ScenarioError::SsdSize(1000)));

@@ -93,7 +93,7 @@ fn the_thirteen_cases_end_as_the_specification_says() {
 }
 
 #[test]
-fn what_is_no_command_wrapper_halts_both_pipes_until_reset_recovery() {
+fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
     for behind in UNITS {
         let mut unit = unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
@@ -222,7 +222,7 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
             ),
             "{read}"
         );
-        assert!(bridge.inquiry().is_ok(), "the unit answers again after it was recovered");
+        assert!(bridge.inquiry().is_ok(), "the unit answers again after recovery");
     }
 }
 
@@ -241,7 +241,7 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
         );
         let mut window = [0; 4];
         bridge.xdata_read(XdataAddress::main(0xF000), &mut window).unwrap();
-        assert_eq!(window, [0xC3; 4], "the data has arrived all the same");
+        assert_eq!(window, [0xC3; 4], "the data has still arrived");
     }
 }
 

@@ -33,7 +33,7 @@ fn a_unit_in_a_folder_is_the_same_unit_for_the_next_command() {
     assert_eq!(second.descriptors().identity.id, UsbId::PATCHED);
     let mut bytes = [0xAA];
     bulk_only(second).xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
-    assert_eq!(bytes, [0], "what is not flash is gone with the power");
+    assert_eq!(bytes, [0], "everything except the flash is lost with the power");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_folder_that_holds_no_unit_is_refused_by_name() {
 }
 
 #[test]
-fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is_said_so() {
+fn replug_refuses_a_unit_without_a_server_and_can_be_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     drop(VirtualBridge::open(dir.path(), None).unwrap());
     assert!(matches!(replug(dir.path(), Interrupt::never()), Err(ReplugError::NotServed { .. })));
@@ -56,7 +56,7 @@ fn a_unit_that_nobody_serves_is_not_replugged_and_one_that_nobody_answers_for_is
     let stopped = AtomicBool::new(true);
     let outcome = replug(dir.path(), Interrupt::watching(&stopped));
     assert!(matches!(outcome, Err(ReplugError::Interrupted(_))), "{outcome:?}");
-    assert!(!dir.path().join("replug").exists(), "the request is taken back");
+    assert!(!dir.path().join("replug").exists(), "the request is withdrawn");
     drop(held);
     assert!(matches!(replug(&dir.path().join("nothing"), Interrupt::never()), Err(ReplugError::Open(_))));
 }

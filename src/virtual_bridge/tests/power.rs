@@ -89,7 +89,7 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
     unit.set_configuration(1);
     unit.clear_halt(Endpoint::DataOut);
     unit.clear_halt(Endpoint::DataIn);
-    assert_eq!(replies(&mut unit), silent, "nothing helps before the port reset");
+    assert_eq!(replies(&mut unit), silent, "the boot loader stays silent before the port reset");
     unit.bus_reset();
     assert_eq!(replies(&mut unit), silent);
     unit.set_configuration(1);
@@ -97,7 +97,7 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
     assert!(unit.is_halted(Endpoint::DataIn));
     unit.set_alternate(0).unwrap();
     unit.clear_halt(Endpoint::DataOut);
-    assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt by itself");
+    assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt is cleared separately");
     unit.clear_halt(Endpoint::DataIn);
     assert_eq!(replies(&mut unit), (OutReply::Accepted(31), InReply::Stall), "a status may stall once");
     unit.clear_halt(Endpoint::DataIn);
@@ -163,8 +163,8 @@ fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashe
         }
         assert!(bridge.read_config(BlockIndex::Zero).is_err(), "the boot loader does not read");
         bridge.reset(ResetMode::Halt).unwrap();
-        assert!(bridge.is_ready().is_err(), "what was opened before the reset is gone");
-        assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None, "it waits for its power");
+        assert!(bridge.is_ready().is_err(), "a bridge opened before the reset is gone");
+        assert_eq!(port.wait_for_return(Duration::ZERO, Interrupt::never()).unwrap(), None, "it needs a power cycle");
         assert!(port.attached().is_err());
         port.unit().lock().replug();
 
@@ -321,7 +321,7 @@ fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
         assert_eq!(runs_patched_code(&mut port), loads, "{scenario}");
         port.unit().lock().replug();
         returned(&mut port);
-        assert!(runs_patched_code(&mut port), "with its power it runs what its flash holds");
+        assert!(runs_patched_code(&mut port), "after a power cycle it runs what its flash holds");
     }
 }
 

@@ -192,7 +192,7 @@ fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
         }
         let mut whole_packet = vec![0; packet];
         assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut whole_packet), InReply::Data(packet));
-        assert_eq!(status(&mut unit, stream), None, "a host may fetch the rest by another transfer");
+        assert_eq!(status(&mut unit, stream), None, "a host may read the rest with another transfer");
         assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut vec![0; 2048 - packet]), InReply::Data(2048 - packet));
         assert_eq!(status(&mut unit, stream), good(5));
     }

@@ -365,14 +365,14 @@ mod tests {
     fn an_answer_that_has_waited_long_enough_is_sent_before_another_is_made() {
         let mut out = agreed();
         out.device_disconnect();
-        assert!(out.takes_more() && !out.is_due(), "without patience there is no end to it");
+        assert!(out.takes_more() && !out.is_due(), "without a time limit it is never due");
         out.advance(16);
         out.set_patience(Duration::ZERO);
         assert!(out.takes_more() && !out.is_due(), "nothing waits");
         out.device_disconnect();
         assert!(out.is_due() && !out.takes_more());
         out.was_offered();
-        assert!(out.takes_more() && !out.unsent().is_empty(), "a guest that does not read stops nothing");
+        assert!(out.takes_more() && !out.unsent().is_empty(), "a guest that does not read blocks nothing");
     }
 
     #[test]

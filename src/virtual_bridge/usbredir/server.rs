@@ -46,7 +46,7 @@ pub enum ServerEvent {
 #[derive(Debug, Error, Diagnostic)]
 pub enum ConnectionError {
     /// The guest sent invalid usbredir.
-    #[error("what the peer sends is no usbredir")]
+    #[error("the peer does not speak usbredir")]
     #[diagnostic(code(asmpatch::serve::protocol))]
     Packet(#[from] PacketError),
     /// The connection ended inside a packet.

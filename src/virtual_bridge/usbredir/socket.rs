@@ -54,7 +54,7 @@ pub enum ListenError {
         address: Address,
     },
     /// Another file is in the way, and it is not ours to remove.
-    #[error("{address}: there is a file, and it is no socket")]
+    #[error("{address} exists and is not a socket")]
     #[diagnostic(code(asmpatch::serve::not_a_socket))]
     NotASocket {
         /// The address.

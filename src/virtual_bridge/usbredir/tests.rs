@@ -133,7 +133,7 @@ fn a_unit_that_starts_over_leaves_and_comes_back_once_the_guest_has_seen_it_go()
     guest.send(&bulk(1, 0x02, 0, 31, &cbw(1, &Command::Reset(ResetMode::CpuReset))));
     let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
     assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_DISCONNECT));
-    assert_eq!(guest.send(&bulk(3, 0x81, 0, 13, &[])), [], "what was on its way is dropped");
+    assert_eq!(guest.send(&bulk(3, 0x81, 0, 13, &[])), [], "pending requests are dropped");
     let answers = guest.send(&packet(kind::DISCONNECT_ACK, 0, &[]));
     assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_CONNECT));
 }
@@ -146,7 +146,7 @@ fn a_halted_unit_stays_off_the_guests_bus_until_it_is_replugged() {
     let answers = guest.send(&bulk(2, 0x81, 0, 13, &[]));
     assert_eq!(answers.last().map(|answer| answer.0), Some(kind::DEVICE_DISCONNECT));
     assert_eq!(guest.send(&packet(kind::DISCONNECT_ACK, 0, &[])), []);
-    assert_eq!(guest.session.wake_in(), None, "no time brings it back");
+    assert_eq!(guest.session.wake_in(), None, "it does not come back by itself");
 }
 
 #[test]
@@ -281,7 +281,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_wrapper_that_is_none_halts_the_pipes_until_they_are_cleared() {
+fn an_invalid_wrapper_halts_the_pipes_until_they_are_cleared() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();

@@ -32,7 +32,7 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
 }
 
 #[test]
-fn what_goes_wrong_once_is_done_again_over_a_new_connection() {
+fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
     for fault in
         ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"]
     {
@@ -96,7 +96,7 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
 
 /// A sector that won't erase still holds the old firmware's bytes, so the way back doesn't need to write it.
 #[test]
-fn a_sector_that_does_not_erase_is_no_obstacle_to_the_way_back() {
+fn a_restore_works_although_a_sector_does_not_erase() {
     let rig = Rig::new("factory = 'open'\n");
     flash(&rig, &long_open()).unwrap();
     let before = rig.cells();

@@ -64,7 +64,7 @@ impl Script {
 
     fn read(&mut self, buffer: &mut [u8]) -> Option<Result<usize, PipeError>> {
         let csw = |tag, residue, status| CommandStatusWrapper { tag, residue, status }.to_bytes().to_vec();
-        let bytes = match self.answers.pop_front().expect("a read that the script does not foresee") {
+        let bytes = match self.answers.pop_front().expect("a read that the script does not expect") {
             Data(bytes) => bytes,
             Status(status, residue) => csw(self.tag, residue, status),
             DataAndStatus(data) => [data, csw(self.tag, 0, CswStatus::Passed)].concat(),
@@ -123,7 +123,7 @@ impl Pipes for Script {
     }
 
     fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
-        assert!(self.in_flight.iter().all(|(id, ..)| *id != transfer), "a buffer is used that is in flight");
+        assert!(self.in_flight.iter().all(|(id, ..)| *id != transfer), "a buffer was used while it was in flight");
         &mut self.buffers[transfer.0]
     }
 
@@ -164,20 +164,20 @@ impl Pipes for Script {
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
         let is_free = self.in_flight.iter().all(|(_, on, _)| *on != endpoint);
-        assert!(is_free, "a halt is cleared with a transfer behind it");
+        assert!(is_free, "a halt was cleared with a transfer pending");
         self.halted.retain(|halted| *halted != endpoint);
         self.log.push(if endpoint == Endpoint::DataIn { "clear IN" } else { "clear OUT" });
         Ok(())
     }
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
-        assert!(self.is_quiet(), "a device is reset with transfers in flight");
+        assert!(self.is_quiet(), "the device was reset with transfers in flight");
         self.log.push("class reset");
         self.reset_fails.clone().map_or(Ok(()), Err)
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        assert!(self.is_quiet(), "a port is reset with transfers in flight");
+        assert!(self.is_quiet(), "the port was reset with transfers in flight");
         self.halted.clear();
         self.log.push("port reset");
         self.port_fails.clone().map_or(Ok(()), Err)

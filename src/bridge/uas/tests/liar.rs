@@ -75,7 +75,7 @@ impl Pipes for Liar {
     }
 
     fn submit(&mut self, id: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
-        assert!(stream <= self.plan.streams, "stream {stream} is not there");
+        assert!(stream <= self.plan.streams, "stream {stream} does not exist");
         let answer = match endpoint {
             Endpoint::Command => {
                 self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
@@ -114,11 +114,11 @@ impl Pipes for Liar {
     }
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
-        panic!("UAS knows no mass storage reset");
+        panic!("UAS has no mass storage reset");
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        assert_eq!(self.in_flight(), 0, "a port is reset with transfers in flight");
+        assert_eq!(self.in_flight(), 0, "the port was reset with transfers in flight");
         self.resets += 1;
         self.plan.streams = self.plan.streams_after_reset;
         Ok(())

@@ -88,7 +88,7 @@ impl Host {
         self.register(doorbell, ((number + 1) % 16) as u32);
         let mut entry = [0; 16];
         assert!(self.memory.read(bases.1 + 16 * (number % 16), &mut entry));
-        assert_eq!(entry[14] & 1, u8::from((number / 16).is_multiple_of(2)), "the phase turns with each round");
+        assert_eq!(entry[14] & 1, u8::from((number / 16).is_multiple_of(2)), "the phase bit flips with each round");
         assert_eq!(entry[8..14], [((number + 1) % 16) as u8, 0, queue as u8, 0, id as u8, (id >> 8) as u8]);
         self.register(doorbell + 4, ((number + 1) % 16) as u32);
         let status = u16::from_le_bytes([entry[14], entry[15]]) >> 1;
@@ -118,7 +118,7 @@ fn it_is_ready_when_it_is_enabled_and_forgets_its_queues_when_it_is_not() {
     assert_eq!((host.drive.register_read(VS), host.drive.register_read(CSTS)), (0x0001_0400, 0));
     assert_eq!(host.drive.register_read(CAP) & 0xFFFF, 255);
     host.register(DOORBELLS, 1);
-    assert_eq!(host.drive.register_read(CSTS), 0, "a doorbell of a drive that sleeps rings nobody");
+    assert_eq!(host.drive.register_read(CSTS), 0, "a disabled drive ignores its doorbells");
     host.enable();
     assert_eq!(host.drive.register_read(CSTS), CSTS_READY);
     host.register(CC, 0x0046_8001);
@@ -195,7 +195,7 @@ fn a_list_goes_on_in_the_page_that_its_last_entry_names() {
 }
 
 #[test]
-fn what_it_can_not_do_ends_in_the_status_that_says_why() {
+fn an_impossible_command_ends_in_the_matching_status() {
     let mut host = Host::ready(good(1_000));
     let cases = [
         (READ, 999, 2, [DATA, 0], Status::OUT_OF_RANGE),
@@ -226,7 +226,7 @@ fn what_it_can_not_do_ends_in_the_status_that_says_why() {
 }
 
 #[test]
-fn a_drive_that_is_ill_is_so_as_described() {
+fn a_faulty_drive_fails_as_its_description_says() {
     let mut host = Host::new(DriveSpec { never_ready: true, ..good(8) });
     host.enable();
     assert_eq!(host.drive.register_read(CSTS), 0);
@@ -242,7 +242,7 @@ fn a_drive_that_is_ill_is_so_as_described() {
 }
 
 #[test]
-fn queues_that_are_nowhere_are_fatal_until_it_is_disabled() {
+fn queues_outside_memory_are_fatal_until_the_drive_is_disabled() {
     let mut host = Host::ready(good(8));
     host.register(CC, 0);
     host.register(ASQ, u32::MAX);

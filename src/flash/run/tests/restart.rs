@@ -55,7 +55,7 @@ fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_ca
     let mut rig = rig(None);
     let report = rig.run().unwrap();
     assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
-    assert_eq!((rig.port.waits, rig.count(0xE0)), (0, 0), "nobody waits");
+    assert_eq!((rig.port.waits, rig.count(0xE0)), (0, 0), "the run does not wait");
     assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
 

@@ -57,5 +57,5 @@ fn ctrl_c_before_the_first_write_leaves_the_unit_untouched() {
     let stopped = rig.stopped();
     assert_eq!(stopped.left, Left::Untouched);
     assert_eq!((rig.count(0xE1), rig.count(0xE3)), (0, 0));
-    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no half of a backup stays");
+    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no partial backup is left");
 }

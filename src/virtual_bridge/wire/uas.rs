@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ABORTED, Due, Halts, ServedChip, Verdict, first_half, is_ready, packets_in_half};
+use super::{Due, ServedChip, Verdict, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
 use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
 use crate::scsi::bot::Direction;
 use crate::scsi::uas::{HostIu, StatusIu, Tag, TaskFunction};
 use crate::scsi::{DataLength, ScsiStatus, opcode};
+use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
 const SENSE: u8 = 0x03;

@@ -251,6 +251,7 @@ impl FromStr for Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scsi::DataLength;
 
     #[test]
     fn no_command_of_a_stream_leaves_what_its_path_reaches() {
@@ -259,7 +260,7 @@ mod tests {
                 assert!(path.takes(len));
                 for number in 0..5000 {
                     let (command, at) = path.command(number, len).unwrap();
-                    assert_eq!(command.data().bytes() as usize, len);
+                    assert_eq!(DataLength::of(&command.cdb()).unwrap().bytes() as usize, len);
                     let reach = if matches!(path, Path::E4Stock | Path::E4Extended) { 4096 } else { 512 * 1024 };
                     assert!(at + len <= reach, "{path} {len} {number}");
                 }

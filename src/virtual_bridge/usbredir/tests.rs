@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, HostIu, Tag};
-use crate::scsi::{Cdb, Command, ResetMode};
+use crate::scsi::{Cdb, Command, DataLength, ResetMode};
 use crate::virtual_bridge::{Behind, Factory, Scenario, VirtualBridge, replug};
 
 fn unit(behind: Behind) -> VirtualBridge {
@@ -27,7 +27,7 @@ fn unit(behind: Behind) -> VirtualBridge {
 }
 
 fn cbw(tag: u32, command: &Command) -> Vec<u8> {
-    let data = command.data();
+    let data = DataLength::of(&command.cdb()).unwrap();
     let wrapper = CommandBlockWrapper {
         tag,
         transfer_length: data.bytes(),

@@ -103,14 +103,6 @@ const CASE_HELPER: u16 = 0x0DEF;
 /// The bank-switch stubs' targets, and the bank that each enters.
 const BANK_ENTRIES: [(u32, Bank); 2] = [(0x0300, Bank::Bank0), (0x0311, Bank::Bank1)];
 
-/// The lines of `code`, which stands at `at`, from its first byte to its last. Nothing around it is known, so stubs
-/// and routines have no names.
-pub fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
-    let mut lines = Vec::new();
-    Disassembler { code, start: at, image: None, routines: Vec::new(), names: None }.run(usize::MAX, &mut lines);
-    lines
-}
-
 /// The lines of `code` as it would stand at `at` in `image`, whose stubs and routines give their names to targets.
 pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();

@@ -143,31 +143,6 @@ pub fn choose(
     }))
 }
 
-/// Opens the chosen unit for SCSI commands; `selector` and `capture` are as for [`choose`].
-///
-/// # Errors
-/// As for [`choose`] and [`Chosen::open`].
-pub fn open(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    choice: TransportChoice,
-    capture: Option<&Capture>,
-) -> Result<Unit, OpenError> {
-    choose(known, selector, capture)?.open(choice)
-}
-
-/// Opens the chosen unit for the open firmware's control requests; `selector` and `capture` are as for [`choose`].
-///
-/// # Errors
-/// As for [`choose`] and [`Chosen::open_control`].
-pub fn open_control(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    capture: Option<&Capture>,
-) -> Result<OpenUnit, OpenError> {
-    choose(known, selector, capture)?.open_control()
-}
-
 /// The port of the chosen unit, for what outlives the unit's leaving the bus: flashing. `capture` is as for [`choose`].
 ///
 /// # Errors

@@ -123,6 +123,7 @@ pub mod flash;
 pub mod interrupt;
 pub mod mcu;
 pub mod patch;
+mod patience;
 pub mod pcap;
 pub mod pcie;
 pub mod practice;

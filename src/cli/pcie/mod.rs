@@ -4,7 +4,6 @@ mod open;
 pub(super) mod show;
 mod tree;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -174,11 +173,11 @@ struct Waits {
 
 impl Patience for Waits {
     fn wait(&mut self, milliseconds: u64) {
-        thread::sleep(Duration::from_millis(milliseconds));
+        self.interrupt.wait(milliseconds);
     }
 
     fn goes_on(&mut self) -> bool {
-        !self.interrupt.is_requested() && Instant::now() < self.until
+        self.interrupt.goes_on() && Instant::now() < self.until
     }
 }
 

@@ -133,6 +133,7 @@ pub mod prometheus;
 #[cfg(test)]
 mod schema_types;
 pub mod scsi;
+mod serde_text;
 pub mod shell;
 pub mod symbols;
 pub mod tiny_gpu;

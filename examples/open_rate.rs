@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("BYTES and PIECE: multiples of 512, BYTES at most 524,288".into());
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open_control(&Devices::embedded()?.into(), Some(&selector), None)?;
+    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open_control()?;
     let bridge = &mut unit.bridge;
     bridge.set_timeout(TIMEOUT);
     bridge.set_depth(depth);

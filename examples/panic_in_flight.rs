@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(&Devices::embedded()?.into(), Some(&selector), choice, None)?;
+    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
     let transport = unit.bridge().transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

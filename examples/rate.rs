@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::open(&Devices::embedded()?.into(), Some(&selector), choice, None)?;
+    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
     if unit.info().serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info().serial).into());
     }

@@ -46,7 +46,7 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
 pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     let mut options = OpenOptions::new();
     options.read(true);
-    do_not_wait(&mut options);
+    careful(&mut options, true);
     let file = options.open(path)?;
     refuse_irregular(&file)?;
     take(file, max)
@@ -115,8 +115,7 @@ fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Re
             if let Some(kind) = irregular(path) {
                 return Err(not_regular(kind));
             }
-            do_not_wait(&mut options);
-            do_not_follow(&mut options);
+            careful(&mut options, false);
             open(&options, path)?
         }
         made => {
@@ -220,33 +219,16 @@ fn name(kind: FileType) -> &'static str {
     }
 }
 
-/// Makes opening a pipe or a device return without waiting for the other side.
-fn do_not_wait(options: &mut OpenOptions) {
-    flags(options, Flags::DoNotWait);
-}
-
-fn do_not_follow(options: &mut OpenOptions) {
-    flags(options, Flags::DoNotWaitNorFollow);
-}
-
-#[derive(Clone, Copy)]
-enum Flags {
-    DoNotWait,
-    DoNotWaitNorFollow,
-}
-
+/// Makes opening a pipe or a device return without waiting for the other side. Follows links only if `follows` is set.
 #[cfg(unix)]
-fn flags(options: &mut OpenOptions, flags: Flags) {
+fn careful(options: &mut OpenOptions, follows: bool) {
     use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(match flags {
-        Flags::DoNotWait => libc::O_NONBLOCK,
-        Flags::DoNotWaitNorFollow => libc::O_NONBLOCK | libc::O_NOFOLLOW,
-    });
+    options.custom_flags(libc::O_NONBLOCK | if follows { 0 } else { libc::O_NOFOLLOW });
 }
 
 // Here the file's type is checked before it is opened.
 #[cfg(not(unix))]
-fn flags(_options: &mut OpenOptions, _flags: Flags) {}
+fn careful(_options: &mut OpenOptions, _follows: bool) {}
 
 /// Adds these bits to the mode of a new file.
 ///

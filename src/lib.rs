@@ -124,6 +124,7 @@ pub mod flash;
 pub mod interrupt;
 pub mod mcu;
 pub mod patch;
+mod patience;
 pub mod pcap;
 pub mod pcie;
 pub mod practice;
@@ -133,6 +134,7 @@ pub mod prometheus;
 #[cfg(test)]
 mod schema_types;
 pub mod scsi;
+mod serde_text;
 pub mod shell;
 pub mod symbols;
 pub mod tiny_gpu;

@@ -5,15 +5,20 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+#[allow(dead_code, reason = "the packed product alone")]
+#[path = "../src/tiny_gpu/tests/kernels.rs"]
+mod kernels;
 
 use asmpatch::bridge::{Bridge, OpenBridge, Port, Transport};
 use asmpatch::firmware::Image;
 use asmpatch::pcie::{
     Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
 };
-use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product, packed_matmul};
+use asmpatch::tiny_gpu;
+use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asmpatch::tiny_gpu::registers::CardFault;
 use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use kernels::packed_matmul;
 
 const CARD: &str = "behind = \"tiny-gpu\"";
 const A: [u8; 4] = [3, 250, 77, 9];

@@ -1,11 +1,8 @@
 //! Devices behind the bridge on PCIe, and the memory of theirs that may be written.
 
-use std::thread;
-use std::time::Duration;
-
 use super::error::BenchError;
 use crate::interrupt::Interrupt;
-use crate::pcie::{Bar, BarKind, Bdf, Patience, Pcie, PcieError, Scope, Survey, TinyGpu, TlpEngine};
+use crate::pcie::{Bar, BarKind, Bdf, Pcie, PcieError, Scope, Survey, TinyGpu, TlpEngine};
 use crate::tiny_gpu::registers::{DEVICE, VENDOR};
 
 /// Class of display controllers, the only devices whose memory has a known purpose.
@@ -49,7 +46,7 @@ pub(super) fn look<E: TlpEngine>(
     completes: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<Beyond, BenchError> {
-    let mut patience = Waits(interrupt);
+    let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let scope = if assigns { Scope::USUAL } else { Scope::READ_ONLY };
     let mut survey = match pcie.survey(scope) {
@@ -104,17 +101,4 @@ fn has_memory(survey: &Survey) -> bool {
     displays
         .flat_map(|function| &function.bars)
         .any(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.size.is_none_or(|size| size >= MEMORY_MIN))
-}
-
-/// Waits by the clock, until Ctrl-C.
-struct Waits<'a>(Interrupt<'a>);
-
-impl Patience for Waits<'_> {
-    fn wait(&mut self, milliseconds: u64) {
-        thread::sleep(Duration::from_millis(milliseconds));
-    }
-
-    fn goes_on(&mut self) -> bool {
-        !self.0.is_requested()
-    }
 }

@@ -16,15 +16,13 @@ const READ_REACH: usize = 0x8_0000;
 /// A path of data through the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum Path {
     /// WRITE(16): host to data buffer by hardware DMA. A GPU runtime sends data to the vendor's firmware this way.
-    #[serde(rename = "write16")]
     Write16,
     /// READ(16): data buffer to host by hardware DMA.
-    #[serde(rename = "read16")]
     Read16,
     /// SRAM to host by a hardware DMA that only E5 commands start, on a stream. A PCIe device completes it.
-    #[serde(rename = "e5-dma")]
     E5Dma,
     /// E4 as every firmware supports it, up to 255 bytes a command.
     #[serde(rename = "e4-255")]
@@ -33,25 +31,18 @@ pub enum Path {
     #[serde(rename = "e4-4096")]
     E4Extended,
     /// A configuration read: one TLP and its completion.
-    #[serde(rename = "config-read")]
     ConfigRead,
     /// A memory read of one dword: one TLP and its completion.
-    #[serde(rename = "tlp-read")]
     TlpRead,
     /// Memory writes of one dword each, as many at once as the size has dwords: 1, 4 or 16.
-    #[serde(rename = "tlp-write")]
     TlpWrite,
     /// F0, a stream of memory writes.
-    #[serde(rename = "f0-write")]
     F0Write,
     /// F0, a stream of memory reads.
-    #[serde(rename = "f0-read")]
     F0Read,
     /// F2: host to SRAM by hardware DMA. A GPU runtime sends data to the open firmware this way.
-    #[serde(rename = "f2-out")]
     F2Out,
     /// F2: SRAM to host by hardware DMA.
-    #[serde(rename = "f2-in")]
     F2In,
 }
 
@@ -251,6 +242,7 @@ impl FromStr for Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scsi::DataLength;
 
     #[test]
     fn no_command_of_a_stream_leaves_what_its_path_reaches() {
@@ -259,7 +251,7 @@ mod tests {
                 assert!(path.takes(len));
                 for number in 0..5000 {
                     let (command, at) = path.command(number, len).unwrap();
-                    assert_eq!(command.data().bytes() as usize, len);
+                    assert_eq!(DataLength::of(&command.cdb()).unwrap().bytes() as usize, len);
                     let reach = if matches!(path, Path::E4Stock | Path::E4Extended) { 4096 } else { 512 * 1024 };
                     assert!(at + len <= reach, "{path} {len} {number}");
                 }

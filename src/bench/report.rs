@@ -46,7 +46,7 @@ pub struct BenchVerdict {
 }
 
 /// The unit that was measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.

@@ -16,13 +16,11 @@ use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::ImageError;
-use crate::flash::access::Access;
+use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder::{self, Saved};
 use crate::flash::open_image::OpenImage;
-use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::read;
+use crate::flash::progress::FlashStep;
 use crate::interrupt;
-use crate::progress::Progress as _;
 
 /// Save a bridge's configuration blocks and firmware, with digests.
 ///
@@ -125,16 +123,7 @@ impl print::Document for Json {}
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
-    let device = port.device();
-    let attached = port.attached()?;
-    let mut access = Access::open(&mut *port)?;
-    let screen = Screen::start(context, false, false);
-    let mut bar = screen.unit(0, device.clone());
-    bar.event(FlashEvent::Total(read::BACKUP_BYTES));
-    bar.event(FlashEvent::Begin(FlashStep::Backup));
-    let backup = read::backup(&mut access, device.clone(), &attached, &mut bar, interrupt)?;
-    drop(bar);
-    screen.finish();
+    let backup = Screen::backup(context, &mut *port, FlashStep::Backup, interrupt)?;
     let folder = match &args.output {
         Some(folder) => folder.clone(),
         None => args.place.folder(context)?.join(backup.folder_name()),
@@ -145,7 +134,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let json = Json {
             folder: saved.path().to_owned(),
             new: matches!(saved, Saved::New(_)),
-            device,
+            device: backup.unit.device,
             usb_id: backup.unit.usb_id,
             serial: backup.unit.serial,
             firmware_version: backup.unit.firmware_version,
@@ -153,7 +142,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        outln!("{}: {} ({}), serial {}", device.shown(), attached.usb_id, attached.state, attached.serial.shown());
+        let BackedUpUnit { device, usb_id, state, serial, .. } = &backup.unit;
+        outln!("{}: {usb_id} ({state}), serial {}", device.shown(), serial.shown());
         if let Ok(image) = &firmware {
             let what = match OpenImage::of(image) {
                 Some(open) => open.to_string(),

@@ -23,7 +23,7 @@ use crate::digest::to_hex;
 use crate::failure::AnyFailure;
 use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use crate::scsi::bot::Direction;
-use crate::scsi::{Cdb, XdataAddress, XdataPage, opcode};
+use crate::scsi::{Cdb, DataLength, XdataAddress, XdataPage, opcode};
 
 /// The longest data-out of any command: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
@@ -316,26 +316,8 @@ impl Args {
 
     /// Returns how many bytes the host expects to move, and in which direction.
     fn moves(&self, cdb: &Cdb) -> (u32, Direction) {
-        let takes_data =
-            matches!(cdb.opcode(), opcode::CONFIG_WRITE | opcode::FLASH_WRITE | opcode::WRITE_10 | opcode::WRITE_16);
+        let data = DataLength::of(cdb).unwrap_or(DataLength::None);
         let host_length = self.host_length.filter(|_| self.transport == Transport::Bot);
-        let direction = if takes_data { Direction::Out } else { Direction::In };
-        (host_length.unwrap_or_else(|| natural_length(cdb)), direction)
-    }
-}
-
-/// Returns how many bytes a host expects from a command, by its CDB.
-fn natural_length(cdb: &Cdb) -> u32 {
-    let byte = cdb.padded();
-    let blocks = |high: u8, low: u8| u32::from(u16::from_be_bytes([high, low])) * 512;
-    match cdb.opcode() {
-        opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::MODE_SENSE_6 => u32::from(byte[4]),
-        opcode::READ_CAPACITY_10 => 8,
-        opcode::READ_10 | opcode::WRITE_10 => blocks(byte[7], byte[8]),
-        opcode::READ_16 | opcode::WRITE_16 => blocks(byte[12], byte[13]),
-        opcode::CONFIG_READ | opcode::CONFIG_WRITE => 128,
-        opcode::FLASH_READ | opcode::FLASH_WRITE => u32::from_be_bytes([byte[2], byte[3], byte[4], byte[5]]),
-        opcode::XDATA_READ => u32::from(u16::from_be_bytes([byte[5], byte[1]])),
-        _ => 0,
+        (host_length.unwrap_or(data.bytes()), data.direction())
     }
 }

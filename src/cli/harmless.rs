@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use miette::{Diagnostic, LabeledSpan, Severity, SourceCode};
+use miette::{Diagnostic, LabeledSpan, SourceCode};
 
 use super::errors;
 use crate::escape::{self, Escape as _};
@@ -76,16 +76,8 @@ impl Diagnostic for Harmless<'_> {
         self.original.code()
     }
 
-    fn severity(&self) -> Option<Severity> {
-        self.original.severity()
-    }
-
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
         errors::help(self.original).map(|help| Box::new(escape::lines(&help)) as _)
-    }
-
-    fn url<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.original.url()
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

@@ -156,18 +156,20 @@ fn instruction_lines(lines: &[Line]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::firmware::{Bank, CodeAddress};
-    use crate::mcu::disassemble;
+    use crate::mcu::disassemble_in;
+    use crate::practice;
 
     #[test]
     fn runs_of_zeros_and_of_nops_are_counted() {
+        let image = practice::image();
         let mut code = vec![0; 358];
         assert_eq!(byte_lines(&code), ["358 zero bytes"]);
         let at = CodeAddress::new(Bank::Bank1, 0xEF4F).unwrap();
-        assert_eq!(instruction_lines(&disassemble(&code, at)), ["b1:0xEF4F 358 zero bytes"]);
+        assert_eq!(instruction_lines(&disassemble_in(&image, &code, at)), ["b1:0xEF4F 358 zero bytes"]);
         // MOV R7,#5 in the middle of the NOPs.
         (code[100], code[101]) = (0x7F, 5);
         assert_eq!(byte_lines(&code), ["100 zero bytes", "7f 05", "256 zero bytes"]);
-        let lines = instruction_lines(&disassemble(&code, at));
+        let lines = instruction_lines(&disassemble_in(&image, &code, at));
         assert_eq!(lines, ["b1:0xEF4F 100 zero bytes", "b1:0xEFB3 mov r7, #0x05", "b1:0xEFB5 256 zero bytes"]);
     }
 

@@ -246,9 +246,7 @@ impl<'a> Demo<'a> {
             is_virtual: true,
             usb_id: attached.usb_id.to_string(),
             serial: attached.serial.clone(),
-            firmware: String::new(),
-            transport: String::new(),
-            behind: String::new(),
+            ..bench::BenchUnit::default()
         };
         let effort = Effort {
             warm_up: Duration::from_millis(20),

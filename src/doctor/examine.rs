@@ -1,7 +1,6 @@
 //! Examines a unit for a diagnosis. Everything that it writes is gone after a power cycle.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use miette::Diagnostic;
 use serde::Serialize;
@@ -16,7 +15,7 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::UnitBlocks;
 use crate::interrupt::Interrupt;
 use crate::patch::Library;
-use crate::pcie::{Bdf, EngineError, Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
+use crate::pcie::{Bdf, EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use crate::scsi::XdataAddress;
 
 /// Plain memory in the vendor's firmware and the open one, to write to and read back.
@@ -307,7 +306,7 @@ fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
 /// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The
 /// numbers last as long as PCIe has power.
 fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interrupt<'_>) {
-    let mut patience = Clock(interrupt);
+    let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let link = pcie.link();
     let is_up = link.as_ref().is_ok_and(|link| link.is_up);
@@ -320,18 +319,6 @@ fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interr
     if seen.tree.as_ref().is_some_and(Result::is_ok) {
         let timing = timed("configuration reads of the root port", || pcie.config_read(Bdf::ROOT, 0).map(drop));
         seen.timings.extend(timing.ok());
-    }
-}
-
-struct Clock<'a>(Interrupt<'a>);
-
-impl Patience for Clock<'_> {
-    fn wait(&mut self, milliseconds: u64) {
-        thread::sleep(Duration::from_millis(milliseconds));
-    }
-
-    fn goes_on(&mut self) -> bool {
-        !self.0.is_requested()
     }
 }
 

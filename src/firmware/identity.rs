@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::serde_text::serde_as_text;
+
 /// A USB vendor and product ID, written `ADD1:0001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsbId {
@@ -50,17 +52,7 @@ impl FromStr for UsbId {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for UsbId {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-impl serde::Serialize for UsbId {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serde_as_text!(UsbId);
 
 /// An interface's bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
 pub type InterfaceClass = (u8, u8, u8);

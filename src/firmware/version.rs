@@ -3,8 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
+
+use crate::digest::parse_hex;
+use crate::serde_text::serde_as_text;
 
 /// A version as the vendor writes it: `240417.85.00.00`. The bytes are BCD, so they print as hexadecimal.
 ///
@@ -41,27 +43,12 @@ impl FromStr for FirmwareVersion {
         if parts.iter().map(|part| part.len()).ne([6, 2, 2, 2]) {
             return Err(error());
         }
-        let digits = parts.concat();
-        let mut bytes = [0; 6];
-        for (at, byte) in bytes.iter_mut().enumerate() {
-            let pair = digits.get(2 * at..2 * at + 2).filter(|pair| pair.bytes().all(|b| b.is_ascii_hexdigit()));
-            *byte = pair.and_then(|pair| u8::from_str_radix(pair, 16).ok()).ok_or_else(error)?;
-        }
-        Ok(Self(bytes))
+        let bytes = parse_hex(&parts.concat()).map_err(|_| error())?;
+        bytes.try_into().map(Self).map_err(|_| error())
     }
 }
 
-impl Serialize for FirmwareVersion {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for FirmwareVersion {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
-    }
-}
+serde_as_text!(FirmwareVersion);
 
 #[cfg(test)]
 mod tests {

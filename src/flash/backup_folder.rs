@@ -17,7 +17,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
-use crate::atomic::StagedFolder;
+use crate::atomic::{self, StagedFolder, sync_folder};
 use crate::digest::Sha256Digest;
 use crate::escape;
 use crate::file;
@@ -196,10 +196,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
             _ => Err(BackupFolderError::Exists { path: folder.to_owned() }),
         };
     }
-    let parent = match folder.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(io_error("create", parent))?;
     let partial = StagedFolder::for_backup(parent).map_err(io_error("create a folder in", parent))?;
 
@@ -216,10 +213,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
     write_synced(&path, manifest.to_string().as_bytes())?;
-    sync_folder(partial.path())?;
+    sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
     open_to_all_as_usual(partial.path())?;
     partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
-    sync_folder(parent)?;
+    sync_folder(parent).map_err(io_error("sync", parent))?;
     Ok(Saved::New(folder.to_owned()))
 }
 
@@ -337,14 +334,6 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
             file.sync_all()
         })
         .map_err(io_error("write", path))
-}
-
-/// Makes a rename in this folder durable. Only Unix opens folders.
-fn sync_folder(path: &Path) -> Result<(), BackupFolderError> {
-    if cfg!(unix) {
-        File::open(path).and_then(|folder| folder.sync_all()).map_err(io_error("sync", path))?;
-    }
-    Ok(())
 }
 
 /// Gives the folder the permissions that the umask allows. A temporary folder would be readable only by its owner.

@@ -124,15 +124,8 @@ impl FlashPlan {
             source,
             changes: changes(before, after),
         };
-        let open = OpenImage::of(image);
-        Ok(Self {
-            attached,
-            blocks: [block(&zero, &edited, zero_source), block(&one, &one, one_source)],
-            file: image.to_file(),
-            version: open.is_none().then(|| image.version()),
-            usb_id: Some(open.as_ref().map_or(edited.usb_id(), |open| open.usb_id)),
-            open,
-        })
+        let blocks = [block(&zero, &edited, zero_source), block(&one, &one, one_source)];
+        Ok(Self::of(attached, blocks, image, Some(edited.usb_id())))
     }
 
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
@@ -148,11 +141,15 @@ impl FlashPlan {
             };
             BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
         };
-        let open = OpenImage::of(image);
         let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
+        Self::of(attached, BlockIndex::ALL.map(block), image, configured)
+    }
+
+    fn of(attached: Attached, blocks: [BlockPlan; 2], image: &Image, configured: Option<UsbId>) -> Self {
+        let open = OpenImage::of(image);
         Self {
             attached,
-            blocks: BlockIndex::ALL.map(block),
+            blocks,
             file: image.to_file(),
             version: open.is_none().then(|| image.version()),
             usb_id: open.as_ref().map(|open| open.usb_id).or(configured),

@@ -103,14 +103,6 @@ const CASE_HELPER: u16 = 0x0DEF;
 /// The targets of the bank-switch stubs, and the bank that each target enters.
 const BANK_ENTRIES: [(u32, Bank); 2] = [(0x0300, Bank::Bank0), (0x0311, Bank::Bank1)];
 
-/// Disassembles `code`, whose first byte is at `at`, to its last byte. Stubs and routines get no names, because nothing
-/// around the code is known.
-pub fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
-    let mut lines = Vec::new();
-    Disassembler { code, start: at, image: None, routines: Vec::new(), names: None }.run(usize::MAX, &mut lines);
-    lines
-}
-
 /// Disassembles `code` as if it stood at `at` in `image`. Targets get the names of the image's stubs and routines.
 pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> {
     let mut lines = Vec::new();

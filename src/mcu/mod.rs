@@ -13,7 +13,7 @@ pub use bus::Bus;
 pub use code_space::CodeSpace;
 #[cfg(test)]
 pub(crate) use disasm::Keys;
-pub use disasm::{Line, LineKind, disassemble, disassemble_in, listing};
+pub use disasm::{Line, LineKind, disassemble_in, listing};
 pub use observer::{Observer, Step, Trace};
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};

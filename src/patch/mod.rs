@@ -18,6 +18,6 @@ pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
 pub use elf::{ElfError, hunks_from_elf};
 pub use instructions::Instructions;
 pub use library::{Library, LibraryError};
-pub use receipt::{Format, Receipt, ReceiptError, ReceiptImage, ReceiptPatch};
+pub use receipt::{Receipt, ReceiptError, ReceiptImage, ReceiptPatch};
 pub use set::{PatchError, PatchSet, Selection};
 pub use verify::{Difference, Expectations, Finding, Originals, Verification, verify};

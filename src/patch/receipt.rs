@@ -52,7 +52,7 @@ struct Head {
 #[serde(deny_unknown_fields)]
 pub struct Receipt {
     /// The format's version.
-    pub format: Format,
+    pub format: u32,
     /// The program that wrote it: `asmpatch 0.1.0`.
     pub tool: String,
     /// The image before.
@@ -65,28 +65,6 @@ pub struct Receipt {
     /// The fields of configuration block 0 that flashing changes.
     #[serde(default)]
     pub config: ConfigEdits,
-}
-
-/// The receipt format's version: 1.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(try_from = "u32", into = "u32")]
-pub struct Format;
-
-impl TryFrom<u32> for Format {
-    type Error = String;
-
-    fn try_from(number: u32) -> Result<Self, String> {
-        match number {
-            FORMAT => Ok(Self),
-            _ => Err(format!("format {number}, expected {FORMAT}")),
-        }
-    }
-}
-
-impl From<Format> for u32 {
-    fn from(_: Format) -> Self {
-        FORMAT
-    }
 }
 
 /// One of a receipt's two images.
@@ -128,7 +106,7 @@ impl Receipt {
         let digest = set.digest();
         let entry = |patch: &&Patch| ReceiptPatch { id: patch.id().to_owned(), digest: patch.digest(&digest) };
         Self {
-            format: Format,
+            format: FORMAT,
             tool: TOOL.to_owned(),
             input,
             output: ReceiptImage::of(output),
@@ -188,7 +166,7 @@ mod tests {
             version: FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0, 0]),
         };
         Receipt {
-            format: Format,
+            format: FORMAT,
             tool: "asmpatch \"x\"".to_owned(),
             input: image.clone(),
             output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },

@@ -142,6 +142,9 @@ pub enum Command {
     Reset(ResetMode),
 }
 
+/// Bytes of a block.
+const BLOCK: u32 = 512;
+
 /// How many bytes of data a command moves, and in which direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DataLength {
@@ -154,6 +157,34 @@ pub enum DataLength {
 }
 
 impl DataLength {
+    /// The data of a CDB's command; `None` for a command that isn't listed here.
+    pub fn of(cdb: &Cdb) -> Option<Self> {
+        let byte = cdb.padded();
+        let double = |at: usize| u32::from(u16::from_be_bytes([byte[at], byte[at + 1]]));
+        let long = |at: usize| u32::from_be_bytes([byte[at], byte[at + 1], byte[at + 2], byte[at + 3]]);
+        Some(match cdb.opcode() {
+            opcode::TEST_UNIT_READY
+            | opcode::START_STOP_UNIT
+            | opcode::PREVENT_ALLOW_REMOVAL
+            | opcode::SYNCHRONIZE_CACHE_10
+            | opcode::SYNCHRONIZE_CACHE_16
+            | opcode::XDATA_WRITE
+            | opcode::RESET => Self::None,
+            opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::MODE_SENSE_6 => Self::In(byte[4].into()),
+            opcode::READ_CAPACITY_10 => Self::In(8),
+            opcode::READ_10 => Self::In(double(7) * BLOCK),
+            opcode::WRITE_10 => Self::Out(double(7) * BLOCK),
+            opcode::READ_16 => Self::In(long(10).saturating_mul(BLOCK)),
+            opcode::WRITE_16 => Self::Out(long(10).saturating_mul(BLOCK)),
+            opcode::CONFIG_READ => Self::In(128),
+            opcode::CONFIG_WRITE => Self::Out(128),
+            opcode::FLASH_READ => Self::In(long(2)),
+            opcode::FLASH_WRITE => Self::Out(long(2)),
+            opcode::XDATA_READ => Self::In(u16::from_be_bytes([byte[5], byte[1]]).into()),
+            _ => return None,
+        })
+    }
+
     /// The number of bytes; 0 if there is no data.
     pub const fn bytes(self) -> u32 {
         match self {
@@ -213,24 +244,6 @@ impl Command {
                 };
                 Cdb::of(cdb)
             }
-        }
-    }
-
-    /// How much data the host expects to move.
-    pub const fn data(&self) -> DataLength {
-        match *self {
-            Self::TestUnitReady | Self::XdataWrite { .. } | Self::Reset(_) => DataLength::None,
-            Self::RequestSense { len } | Self::Inquiry { len } => DataLength::In(len as u32),
-            Self::ReadCapacity10 => DataLength::In(8),
-            Self::ReadCapacity16 => DataLength::In(32),
-            Self::Read16 { blocks, .. } => DataLength::In(blocks.saturating_mul(512)),
-            Self::Write16 { blocks, .. } => DataLength::Out(blocks.saturating_mul(512)),
-            Self::ConfigRead(_) => DataLength::In(128),
-            Self::ConfigWrite(_) => DataLength::Out(128),
-            Self::FlashRead { len, .. } => DataLength::In(len),
-            Self::FlashWrite { len, .. } => DataLength::Out(len),
-            Self::XdataRead { len, .. } => DataLength::In(len as u32),
-            Self::NvmeIdentifyController => DataLength::In(4096),
         }
     }
 

@@ -134,23 +134,6 @@ impl CommandIu {
     }
 }
 
-impl TaskIu {
-    /// Encodes the 16 bytes on the wire.
-    pub fn to_bytes(&self) -> [u8; TASK_IU_LEN] {
-        let mut bytes = [0; TASK_IU_LEN];
-        bytes[0] = ID_TASK;
-        bytes[2..4].copy_from_slice(&self.tag.0.to_be_bytes());
-        bytes[4] = match self.function {
-            TaskFunction::AbortTask => 0x01,
-            TaskFunction::LogicalUnitReset => 0x08,
-            TaskFunction::Other(other) => other,
-        };
-        bytes[6..8].copy_from_slice(&self.managed.0.to_be_bytes());
-        bytes[9] = self.lun;
-        bytes
-    }
-}
-
 impl HostIu {
     /// Parses what a host sent on the command pipe.
     ///

@@ -12,7 +12,7 @@ mod machine;
 mod memory;
 pub mod registers;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use self::core::THREADS_A_BLOCK;
 pub use isa::{Arithmetic, BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};

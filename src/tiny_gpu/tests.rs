@@ -1,10 +1,11 @@
 //! Tests of programs on tiny-gpu: how many cycles they take, how they end, and what is refused.
 
+pub mod kernels;
+
 use proptest::prelude::*;
 
-use super::kernels::{
-    MATMUL, PRODUCT_AT, PRODUCT_THREADS, SUM_AT, SUM_THREADS, UNPACKED_AT, host_product, matadd, packed_matmul,
-};
+use self::kernels::{SUM_AT, SUM_THREADS, UNPACKED_AT, matadd, packed_matmul};
+use super::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use super::*;
 
 const LIMIT: u64 = 10_000;

@@ -143,31 +143,6 @@ pub fn choose(
     }))
 }
 
-/// Opens the selected unit for SCSI commands; `selector` and `capture` are as for [`choose`].
-///
-/// # Errors
-/// As for [`choose`] and [`Chosen::open`].
-pub fn open(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    choice: TransportChoice,
-    capture: Option<&Capture>,
-) -> Result<Unit, OpenError> {
-    choose(known, selector, capture)?.open(choice)
-}
-
-/// Opens the selected unit for the open firmware's control requests; `selector` and `capture` are as for [`choose`].
-///
-/// # Errors
-/// As for [`choose`] and [`Chosen::open_control`].
-pub fn open_control(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    capture: Option<&Capture>,
-) -> Result<OpenUnit, OpenError> {
-    choose(known, selector, capture)?.open_control()
-}
-
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
 /// as for [`choose`].
 ///

@@ -54,11 +54,6 @@ impl UsbPort {
         }
     }
 
-    /// The path of the port.
-    pub const fn path(&self) -> &PortPath {
-        &self.port
-    }
-
     fn gone(&self) -> UsbError {
         UsbError::Gone { port: self.port.clone() }
     }

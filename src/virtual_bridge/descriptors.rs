@@ -61,28 +61,18 @@ pub struct Identity {
 impl Identity {
     /// Identity of the boot loader in ROM.
     pub fn boot_loader() -> Self {
-        Self {
-            id: UsbId::BOOT_LOADER,
-            release: 0x0001,
-            manufacturer: "ASMedia".to_owned(),
-            product: "AS2462".to_owned(),
-            serial: "000000000000".to_owned(),
-            t10_vendor: "ASMedia".to_owned(),
-            t10_product: "AS2462".to_owned(),
-        }
+        Self::of_maker(UsbId::BOOT_LOADER, 0x0001, "AS2462")
     }
 
     /// Identity that firmware falls back to if configuration block 0 fails its checks.
     pub fn without_configuration() -> Self {
-        Self {
-            id: UsbId::STOCK,
-            release: 0x0100,
-            manufacturer: "ASMedia".to_owned(),
-            product: "ASM246X".to_owned(),
-            serial: "000000000000".to_owned(),
-            t10_vendor: "ASMedia".to_owned(),
-            t10_product: "ASM246X".to_owned(),
-        }
+        Self::of_maker(UsbId::STOCK, 0x0100, "ASM246X")
+    }
+
+    fn of_maker(id: UsbId, release: u16, product: &str) -> Self {
+        let (maker, product) = ("ASMedia".to_owned(), product.to_owned());
+        let (t10_vendor, t10_product) = (maker.clone(), product.clone());
+        Self { id, release, manufacturer: maker, product, serial: "000000000000".to_owned(), t10_vendor, t10_product }
     }
 
     /// Identity that firmware takes from a valid configuration block 0.

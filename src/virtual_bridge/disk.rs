@@ -1,7 +1,7 @@
 //! The blocks of the SSD behind a virtual bridge: in a file, or in memory.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chip::{BlockStore, StoreFailed};
@@ -12,38 +12,22 @@ const BLOCK_LEN: u64 = 512;
 #[derive(Debug)]
 enum Store {
     File(File),
-    Memory(Vec<u8>),
+    Memory(Cursor<Box<[u8]>>),
 }
 
-impl Store {
-    fn read(&mut self, at: u64, buffer: &mut [u8]) -> io::Result<()> {
-        match self {
-            Self::File(file) => {
-                file.seek(SeekFrom::Start(at))?;
-                file.read_exact(buffer)
-            }
-            Self::Memory(bytes) => {
-                let start = at as usize;
-                let place = bytes.get(start..start + buffer.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-                buffer.copy_from_slice(place);
-                Ok(())
-            }
-        }
-    }
+trait Bytes: Read + Write + Seek {}
 
-    fn write(&mut self, at: u64, data: &[u8]) -> io::Result<()> {
-        match self {
-            Self::File(file) => {
-                file.seek(SeekFrom::Start(at))?;
-                file.write_all(data)
-            }
-            Self::Memory(bytes) => {
-                let start = at as usize;
-                let place = bytes.get_mut(start..start + data.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
-                place.copy_from_slice(data);
-                Ok(())
-            }
-        }
+impl<T: Read + Write + Seek> Bytes for T {}
+
+impl Store {
+    /// The store from this offset on.
+    fn at(&mut self, offset: u64) -> io::Result<&mut dyn Bytes> {
+        let bytes: &mut dyn Bytes = match self {
+            Self::File(file) => file,
+            Self::Memory(bytes) => bytes,
+        };
+        bytes.seek(SeekFrom::Start(offset))?;
+        Ok(bytes)
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -72,7 +56,7 @@ impl Disk {
 
     /// Blocks in memory.
     pub(super) fn in_memory(bytes: u64) -> Self {
-        Self::new(Store::Memory(vec![0; bytes as usize]), bytes)
+        Self::new(Store::Memory(Cursor::new(vec![0; bytes as usize].into())), bytes)
     }
 
     /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
@@ -91,11 +75,11 @@ impl BlockStore for Disk {
     }
 
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
-        self.store().read(first * BLOCK_LEN, into).map_err(|_| StoreFailed)
+        self.store().at(first * BLOCK_LEN).and_then(|bytes| bytes.read_exact(into)).map_err(|_| StoreFailed)
     }
 
     fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
-        self.store().write(first * BLOCK_LEN, data).map_err(|_| StoreFailed)
+        self.store().at(first * BLOCK_LEN).and_then(|bytes| bytes.write_all(data)).map_err(|_| StoreFailed)
     }
 
     fn flush(&mut self) -> Result<(), StoreFailed> {

@@ -1,20 +1,13 @@
 //! The factory state of a unit: its configuration blocks with their own serial number, and its first image.
 
+use std::error::Error;
+
 use sha2::{Digest, Sha256};
 
-use super::nor::{FlashFault, NorFlash};
+use super::nor::NorFlash;
 use super::scenario::{Factory, Scenario};
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use crate::practice;
-
-/// Reasons a new unit's flash could not be filled.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FactoryError {
-    #[error(transparent)]
-    Block(#[from] ConfigBlockError),
-    #[error(transparent)]
-    Flash(#[from] FlashFault),
-}
 
 /// Fills erased cells as the scenario says. `seed` determines the unit's serial number.
 pub(super) fn fill(
@@ -22,7 +15,7 @@ pub(super) fn fill(
     scenario: &Scenario,
     seed: &[u8],
     image: Option<&[u8]>,
-) -> Result<(), FactoryError> {
+) -> Result<(), Box<dyn Error>> {
     if scenario.factory == Factory::Erased {
         return Ok(());
     }

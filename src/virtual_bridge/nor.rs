@@ -69,7 +69,7 @@ pub enum FlashFault {
 }
 
 /// NOR cells in memory and, optionally, in a file that every erase and program updates at once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct NorFlash {
     cells: Vec<u8>,
     file: Option<File>,
@@ -102,25 +102,9 @@ impl NorFlash {
         Self::holding(vec![0xFF; FLASH_LEN], None)
     }
 
-    /// Creates a flash without cells, a placeholder while the flash is elsewhere.
-    pub(super) fn none() -> Self {
-        Self::holding(Vec::new(), None)
-    }
-
     /// Creates a flash of these cells. Changes also go to `file`.
     pub(super) fn holding(cells: Vec<u8>, file: Option<File>) -> Self {
-        Self {
-            cells,
-            file,
-            timing: FlashTiming::default(),
-            busy: Duration::ZERO,
-            underway: Vec::new(),
-            unfinished: Vec::new(),
-            power_left: None,
-            faults: FlashFaults::default(),
-            status: 0,
-            reads: Cell::new(0),
-        }
+        Self { cells, file, ..Self::default() }
     }
 
     /// Sets the time that erases and programs take.

@@ -1,6 +1,10 @@
 //! Replies of the unit to a transfer.
 
-use crate::scsi::ResetMode;
+use crate::bridge::Endpoint;
+use crate::scsi::{ResetMode, Sense, SenseKey};
+
+/// Sense of a command that a fault has cut off.
+pub(super) const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
 
 /// The unit's reply to data from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,26 @@ impl InReply {
         let count = buffer.len().min(packet.len());
         buffer[..count].copy_from_slice(&packet[..count]);
         if count == packet.len() { Self::Data(count) } else { Self::Babble(count) }
+    }
+}
+
+/// Endpoints that are halted.
+#[derive(Debug, Default)]
+pub(super) struct Halts(Vec<Endpoint>);
+
+impl Halts {
+    pub(super) fn set(&mut self, endpoint: Endpoint) {
+        if !self.holds(endpoint) {
+            self.0.push(endpoint);
+        }
+    }
+
+    pub(super) fn clear(&mut self, endpoint: Endpoint) {
+        self.0.retain(|halted| *halted != endpoint);
+    }
+
+    pub(super) fn holds(&self, endpoint: Endpoint) -> bool {
+        self.0.contains(&endpoint)
     }
 }
 

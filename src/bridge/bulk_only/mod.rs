@@ -21,7 +21,7 @@ use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
 use crate::chip::Simulated;
 use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::{Cdb, Command, DataLength, ScsiStatus, Sense};
+use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
 use flight::{Lane, Part};
 
 /// Fixed-format sense data (SPC-4, 4.5.3).
@@ -286,9 +286,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
 impl<P: Pipes> BulkOnly<P> {
     /// Sends one TEST UNIT READY to check that the wire carries commands again. The unit's answer does not matter.
     fn probe(&mut self) -> Result<(), TransportError> {
-        let command = Command::TestUnitReady;
-        debug_assert_eq!(command.data(), DataLength::None);
-        self.command(&command.cdb(), JobData::None, SENSE_TIMEOUT).map(drop)
+        self.command(&Command::TestUnitReady.cdb(), JobData::None, SENSE_TIMEOUT).map(drop)
     }
 }
 

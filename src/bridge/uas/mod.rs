@@ -146,7 +146,7 @@ impl<P: Pipes> Uas<P> {
             None => self.ask_for_status()?,
         }
         let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
-        self.pipes.put(command, &unit).map_err(|error| TransportErrorKind::from(error).during(self.activity_of(at)))?;
+        self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
         self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
     }
 
@@ -166,7 +166,7 @@ impl<P: Pipes> Uas<P> {
                 }
                 Ok(())
             }
-            Err(error) => Err(TransportErrorKind::from(error).during(self.activity_of(at))),
+            Err(error) => Err(self.error_at(at, error)),
         }
     }
 
@@ -200,11 +200,11 @@ impl<P: Pipes> Uas<P> {
             TransferEnd::Completed if reaped.moved == COMMAND_IU_LEN => Ok(busy.has_ended().then_some(at)),
             TransferEnd::Completed => {
                 let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
-                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
+                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
             }
             TransferEnd::Cancelled if busy.is_cancelled => Ok(None),
-            TransferEnd::Cancelled => Err(taken_with_another(self.activity_of(at))),
-            TransferEnd::Failed(error) => Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at))),
+            TransferEnd::Cancelled => Err(self.error_at(at, taken_with_another())),
+            TransferEnd::Failed(error) => Err(self.error_at(at, error.clone())),
         }
     }
 
@@ -215,20 +215,18 @@ impl<P: Pipes> Uas<P> {
         match &reaped.end {
             TransferEnd::Completed => Ok(ended),
             TransferEnd::Cancelled if busy.is_cancelled => Ok(ended),
-            TransferEnd::Cancelled => Err(taken_with_another(self.activity_of(at))),
+            TransferEnd::Cancelled => Err(self.error_at(at, taken_with_another())),
             // The device sends no more on this pipe. Its status says why.
             TransferEnd::Failed(PipeError::Stall) => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't stay on a pipe that starts over, so all commands end.
-                    return Err(TransportErrorKind::from(PipeError::Stall).during(self.activity_of(at)));
+                    return Err(self.error_at(at, PipeError::Stall));
                 }
-                self.pipes
-                    .clear_halt(endpoint)
-                    .map_err(|error| TransportErrorKind::from(error).during(self.activity_of(at)))?;
+                self.pipes.clear_halt(endpoint).map_err(|error| self.error_at(at, error))?;
                 Ok(ended)
             }
-            TransferEnd::Failed(error) => Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at))),
+            TransferEnd::Failed(error) => Err(self.error_at(at, error.clone())),
         }
     }
 
@@ -240,15 +238,14 @@ impl<P: Pipes> Uas<P> {
             TransferEnd::Completed => {}
             TransferEnd::Cancelled => return Ok(None),
             TransferEnd::Failed(error) => {
-                return Err(TransportErrorKind::from(error.clone()).during(self.activity_of(at)));
+                return Err(self.error_at(at, error.clone()));
             }
         }
-        let unit =
-            self.unit_in(reaped).map_err(|what| TransportErrorKind::Protocol(what).during(self.activity_of(at)))?;
+        let unit = self.unit_in(reaped).map_err(|what| self.error_at(at, TransportErrorKind::Protocol(what)))?;
         let found = tag_in(&unit);
         if found != tag_of(at) {
             let (expected, found) = (u32::from(tag_of(at).0), u32::from(found.0));
-            return Err(TransportErrorKind::TagMismatch { expected, found }.during(self.activity_of(at)));
+            return Err(self.error_at(at, TransportErrorKind::TagMismatch { expected, found }));
         }
         self.take_unit(at, unit)
     }
@@ -307,7 +304,7 @@ impl<P: Pipes> Uas<P> {
             }
             StatusIu::Response { code, .. } => {
                 let what = format!("the unit refused the command IU: {}", response_meaning(code));
-                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
+                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
             }
             StatusIu::ReadReady(_) => self.data_is_ready(at, Endpoint::DataIn),
             StatusIu::WriteReady(_) => self.data_is_ready(at, Endpoint::DataOut),
@@ -329,7 +326,7 @@ impl<P: Pipes> Uas<P> {
             }
             _ => {
                 let what = "the unit is ready for data that the command does not move".to_owned();
-                Err(TransportErrorKind::Protocol(what).during(self.activity_of(at)))
+                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
             }
         }
     }
@@ -341,8 +338,10 @@ impl<P: Pipes> Uas<P> {
         })
     }
 
-    fn activity_of(&self, at: usize) -> Activity {
-        self.slots[at].busy.as_ref().map_or(Activity::Named("a command"), |busy| busy.job.cdb.into())
+    /// The error of a slot's command.
+    fn error_at(&self, at: usize, kind: impl Into<TransportErrorKind>) -> TransportError {
+        let command = self.slots[at].busy.as_ref().map_or(Activity::Named("a command"), |busy| busy.job.cdb.into());
+        kind.into().during(command)
     }
 }
 
@@ -402,9 +401,8 @@ const fn tag_in(unit: &StatusIu) -> Tag {
 /// The error of a transfer that returned cancelled although nobody cancelled it. macOS cancels all transfers of an
 /// endpoint, or of its stream, together; without streams these are every command's. Source: libusb 1.0.27,
 /// `darwin_abort_transfers`.
-fn taken_with_another(activity: Activity) -> TransportError {
-    let what = "the system took it back together with another command".to_owned();
-    TransportErrorKind::Io(PipeError::Other(what)).during(activity)
+fn taken_with_another() -> PipeError {
+    PipeError::Other("the system took it back together with another command".to_owned())
 }
 
 /// Meaning of a response code: UAS-3, table 20.

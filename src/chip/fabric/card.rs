@@ -192,7 +192,8 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, packed_matmul};
+    use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
+    use crate::tiny_gpu::tests::kernels::packed_matmul;
 
     /// Takes writes at 0x1000 to 0x10FF and at 0x2000 to 0x200F, and answers reads at 0x3000 with a command.
     #[derive(Default)]

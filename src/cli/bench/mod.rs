@@ -295,9 +295,7 @@ fn told_of(info: &UnitInfo) -> BenchUnit {
         is_virtual: info.is_virtual(),
         usb_id: info.id.to_string(),
         serial: info.serial.clone().unwrap_or_default(),
-        firmware: String::new(),
-        transport: String::new(),
-        behind: String::new(),
+        ..BenchUnit::default()
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) fn run(
     if let Some(why) = unfit(seen) {
         return Err(Refused::Unfit { why }.into());
     }
-    let mut unit = unit::open(&args.ids.load()?, args.device.as_ref(), TransportChoice::Uas, capture)?;
+    let mut unit = unit::choose(&args.ids.load()?, args.device.as_ref(), capture)?.open(TransportChoice::Uas)?;
     if !unit.bridge().has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());

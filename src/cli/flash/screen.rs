@@ -9,32 +9,38 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::bridge::Port;
 use crate::cli::{Context, terminal};
 use crate::escape::Escape as _;
-use crate::flash::progress::FlashEvent;
+use crate::failure::AnyFailure;
+use crate::flash::access::Access;
+use crate::flash::backup::Backup;
+use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::read;
+use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-/// What the other threads tell the printing thread.
+/// What the other threads tell the printing thread about a unit.
 enum Message {
-    /// Work on a unit begins. Later messages identify the unit by its number.
-    Begin { unit: usize, device: String },
+    /// Work on the unit begins. Later messages identify the unit by its number.
+    Begin(String),
     /// How many bytes the work on the unit moves.
-    Total { unit: usize, bytes: u64 },
+    Total(u64),
     /// The text that its bar shows.
-    Note { unit: usize, text: String },
+    Note(String),
     /// Bytes were moved.
-    Moved { unit: usize, bytes: u64 },
+    Moved(u64),
     /// A step's result.
-    Result { unit: usize, text: String },
+    Result(String),
     /// Something that the user has to do.
-    Ask { unit: usize, text: String },
+    Ask(String),
     /// The work on the unit is over.
-    End { unit: usize },
+    End,
 }
 
 /// The handle of the printing thread.
 pub struct Screen {
-    sender: Sender<Message>,
+    sender: Sender<(usize, Message)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +63,30 @@ impl Screen {
     /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize, device: String) -> UnitProgress {
         let progress = UnitProgress { unit, sender: self.sender.clone() };
-        progress.send(Message::Begin { unit, device: device.shown().to_string() });
+        progress.send(Message::Begin(device.shown().to_string()));
         progress
+    }
+
+    /// Reads all of a unit's flash, as `step`, with a bar.
+    ///
+    /// # Errors
+    /// Fails if there is no unit, or if its flash can't be read.
+    pub fn backup(
+        context: &Context,
+        port: &mut dyn Port,
+        step: FlashStep,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Backup, AnyFailure> {
+        let (device, attached) = (port.device(), port.attached()?);
+        let mut access = Access::open(port)?;
+        let screen = Self::start(context, false, false);
+        let mut bar = screen.unit(0, device.clone());
+        bar.event(FlashEvent::Total(read::BACKUP_BYTES));
+        bar.event(FlashEvent::Begin(step));
+        let found = read::backup(&mut access, device, &attached, &mut bar, interrupt);
+        drop(bar);
+        screen.finish();
+        Ok(found?)
     }
 
     /// Waits until all messages are printed.
@@ -75,36 +103,31 @@ impl Screen {
 /// One unit's reporter. It sends messages and never waits.
 pub struct UnitProgress {
     unit: usize,
-    sender: Sender<Message>,
+    sender: Sender<(usize, Message)>,
 }
 
 impl UnitProgress {
     fn send(&self, message: Message) {
         // If the thread is gone, nobody listens any more.
-        let _ = self.sender.send(message);
+        let _ = self.sender.send((self.unit, message));
     }
 }
 
 impl Progress<FlashEvent<'_>> for UnitProgress {
     fn event(&mut self, event: FlashEvent<'_>) {
-        let unit = self.unit;
         self.send(match event {
-            FlashEvent::Total(bytes) => Message::Total { unit, bytes },
-            FlashEvent::Begin(step) => Message::Note { unit, text: step.to_string() },
-            FlashEvent::Moved(bytes) => Message::Moved { unit, bytes },
-            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) => {
-                Message::Result { unit, text: format!("{step}: {text}") }
-            }
-            FlashEvent::Replug => {
-                Message::Ask { unit, text: "unplug it, wait five seconds, plug it in again".to_owned() }
-            }
+            FlashEvent::Total(bytes) => Message::Total(bytes),
+            FlashEvent::Begin(step) => Message::Note(step.to_string()),
+            FlashEvent::Moved(bytes) => Message::Moved(bytes),
+            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) => Message::Result(format!("{step}: {text}")),
+            FlashEvent::Replug => Message::Ask("unplug it, wait five seconds, plug it in again".to_owned()),
         });
     }
 }
 
 impl Drop for UnitProgress {
     fn drop(&mut self) {
-        self.send(Message::End { unit: self.unit });
+        self.send(Message::End);
     }
 }
 
@@ -117,31 +140,31 @@ struct Printer {
 }
 
 impl Printer {
-    fn run(mut self, messages: &Receiver<Message>) {
-        while let Ok(message) = messages.recv() {
-            self.show(message);
+    fn run(mut self, messages: &Receiver<(usize, Message)>) {
+        while let Ok((unit, message)) = messages.recv() {
+            self.show(unit, message);
         }
     }
 
-    fn show(&mut self, message: Message) {
+    fn show(&mut self, unit: usize, message: Message) {
         match message {
-            Message::Begin { unit, device } => self.begin(unit, device),
-            Message::Total { unit, bytes } => self.on(unit, |_, bar| bar.set_length(bytes)),
-            Message::Note { unit, text } => self.on(unit, |_, bar| {
+            Message::Begin(device) => self.begin(unit, device),
+            Message::Total(bytes) => self.on(unit, |_, bar| bar.set_length(bytes)),
+            Message::Note(text) => self.on(unit, |_, bar| {
                 bar.set_message(text);
                 bar.enable_steady_tick(Duration::from_millis(200));
             }),
-            Message::Moved { unit, bytes } => self.on(unit, |_, bar| bar.inc(bytes)),
-            Message::Result { unit, text } if self.says_steps => self.on(unit, |device, _| {
+            Message::Moved(bytes) => self.on(unit, |_, bar| bar.inc(bytes)),
+            Message::Result(text) if self.says_steps => self.on(unit, |device, _| {
                 let text = if self.names_units { format!("{device}: {text}") } else { text };
                 outln!("{text}");
             }),
-            Message::Result { .. } => {}
-            Message::Ask { unit, text } => self.on(unit, |device, bar| {
+            Message::Result(_) => {}
+            Message::Ask(text) => self.on(unit, |device, bar| {
                 errln!("{device}: what was written starts with the unit's power: {text}");
                 bar.set_message(text);
             }),
-            Message::End { unit } => self.on(unit, |_, bar| bar.finish_and_clear()),
+            Message::End => self.on(unit, |_, bar| bar.finish_and_clear()),
         }
     }
 

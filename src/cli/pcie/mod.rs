@@ -4,7 +4,6 @@ mod open;
 pub(super) mod show;
 mod tree;
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -16,7 +15,7 @@ pub use self::show::in_words;
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
 use crate::cli::errors::Exit;
-use crate::digest::to_hex;
+use crate::digest::{parse_hex, to_hex};
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
@@ -141,13 +140,8 @@ fn parse_len(text: &str) -> Result<usize, String> {
 }
 
 fn parse_bytes(text: &str) -> Result<Bytes, String> {
-    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
-    match digits {
-        Some(digits) if !digits.is_empty() && digits.len().is_multiple_of(2) => {
-            Ok(Bytes(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
-        }
-        _ => Err("expected pairs of hexadecimal digits, as 00ff10".to_owned()),
-    }
+    let bytes = parse_hex(text).ok().filter(|bytes| !bytes.is_empty());
+    bytes.map(Bytes).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
 /// Reasons nothing was sent to the PCIe side.
@@ -175,11 +169,11 @@ struct Waits {
 
 impl Patience for Waits {
     fn wait(&mut self, milliseconds: u64) {
-        thread::sleep(Duration::from_millis(milliseconds));
+        self.interrupt.wait(milliseconds);
     }
 
     fn goes_on(&mut self) -> bool {
-        !self.interrupt.is_requested() && Instant::now() < self.until
+        self.interrupt.goes_on() && Instant::now() < self.until
     }
 }
 

@@ -8,12 +8,9 @@ use crate::cli::known::DeviceIds;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::{FileOffset, Part};
-use crate::flash::access::Access;
 use crate::flash::backup::Backup;
-use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::read;
+use crate::flash::progress::FlashStep;
 use crate::interrupt;
-use crate::progress::Progress as _;
 use crate::unit::{self, Selector};
 
 /// The contents of a unit's flash.
@@ -53,16 +50,7 @@ impl UnitFlash {
     pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Self, AnyFailure> {
         let interrupt = interrupt::install();
         let mut port = unit::port(&ids.load()?, Some(selector), None)?;
-        let (device, attached) = (port.device(), port.attached()?);
-        let mut access = Access::open(&mut *port)?;
-        let screen = Screen::start(context, false, false);
-        let mut bar = screen.unit(0, device.clone());
-        bar.event(FlashEvent::Total(read::BACKUP_BYTES));
-        bar.event(FlashEvent::Begin(FlashStep::Compare));
-        let found = read::backup(&mut access, device, &attached, &mut bar, interrupt);
-        drop(bar);
-        screen.finish();
-        Ok(Self(found?))
+        Ok(Self(Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)?))
     }
 
     /// Compares the flash with an image file; `None` if it holds the image.

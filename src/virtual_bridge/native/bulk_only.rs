@@ -6,32 +6,30 @@ use std::time::Instant;
 
 use super::exchange::{DataPlan, Ending, Exchange};
 use super::target::Target;
-use crate::virtual_bridge::reply::{After, InReply, OutReply};
+use crate::bridge::Endpoint;
+use crate::virtual_bridge::reply::{ABORTED, After, Halts, InReply, OutReply};
 use crate::virtual_bridge::scenario::FaultKind;
 
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::{Sense, SenseKey};
 
-/// What a command answers that a fault has cut off.
-pub(super) const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    #[default]
     Command,
     Data,
     Status,
 }
 
 /// The state of the transport in the device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct BulkOnly {
+    /// The pipes that are halted.
+    pub(super) halts: Halts,
     phase: Phase,
     tag: u32,
     host_len: u32,
     exchange: Exchange,
     phase_error: bool,
-    in_halted: bool,
-    out_halted: bool,
     /// After a CBW that is none, both pipes stay halted until the class's reset (section 6.6.1).
     needs_reset: bool,
     /// The data pipe halts when the data that there is has moved.
@@ -43,22 +41,6 @@ pub(super) struct BulkOnly {
 }
 
 impl BulkOnly {
-    pub(super) fn new() -> Self {
-        Self {
-            phase: Phase::Command,
-            tag: 0,
-            host_len: 0,
-            exchange: Exchange::idle(Vec::new()),
-            phase_error: false,
-            in_halted: false,
-            out_halted: false,
-            needs_reset: false,
-            halt_after_data: false,
-            halt_status: false,
-            halts_next_status: false,
-        }
-    }
-
     /// The class's reset: ready for a command; halts stay until they are cleared (section 3.1).
     pub(super) fn reset(&mut self) {
         self.phase = Phase::Command;
@@ -67,25 +49,15 @@ impl BulkOnly {
         self.halt_after_data = false;
     }
 
-    pub(super) fn clear_halt(&mut self, direction: Direction) {
+    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
         if !self.needs_reset {
-            match direction {
-                Direction::In => self.in_halted = false,
-                Direction::Out => self.out_halted = false,
-            }
+            self.halts.clear(endpoint);
         }
     }
 
     /// Lets the status pipe halt once before the next command's status.
     pub(super) fn halt_next_status(&mut self) {
         self.halts_next_status = true;
-    }
-
-    pub(super) fn is_halted(&self, direction: Direction) -> bool {
-        match direction {
-            Direction::In => self.in_halted,
-            Direction::Out => self.out_halted,
-        }
     }
 
     pub(super) fn ready_at(&self) -> Option<Instant> {
@@ -98,7 +70,7 @@ impl BulkOnly {
         data: &[u8],
         fault: impl FnOnce(u8) -> Option<FaultKind>,
     ) -> (OutReply, After) {
-        if self.out_halted {
+        if self.halts.holds(Endpoint::DataOut) {
             return (OutReply::Stall, After::Nothing);
         }
         match self.phase {
@@ -113,7 +85,7 @@ impl BulkOnly {
     }
 
     pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> (InReply, After) {
-        if self.in_halted {
+        if self.halts.holds(Endpoint::DataIn) {
             return (InReply::Stall, After::Nothing);
         }
         match self.phase {
@@ -136,7 +108,9 @@ impl BulkOnly {
         fault: impl FnOnce(u8) -> Option<FaultKind>,
     ) -> (OutReply, After) {
         let Ok(cbw) = CommandBlockWrapper::parse(data) else {
-            (self.in_halted, self.out_halted, self.needs_reset) = (true, true, true);
+            self.halts.set(Endpoint::DataIn);
+            self.halts.set(Endpoint::DataOut);
+            self.needs_reset = true;
             return (OutReply::Stall, After::Nothing);
         };
         let accepted = OutReply::Accepted(data.len());
@@ -196,10 +170,10 @@ impl BulkOnly {
             }
             (_, Some(_)) => {
                 self.give_up();
-                self.halt(host);
+                self.halts.set(pipe(host));
             }
             (_, None) if self.exchange.ending == Ending::Silent => {}
-            (_, None) => self.halt(host),
+            (_, None) => self.halts.set(pipe(host)),
         }
     }
 
@@ -211,18 +185,11 @@ impl BulkOnly {
         self.exchange.ending = Ending::Good;
     }
 
-    pub(super) fn halt(&mut self, direction: Direction) {
-        match direction {
-            Direction::In => self.in_halted = true,
-            Direction::Out => self.out_halted = true,
-        }
-    }
-
     fn after_data(&mut self, direction: Direction) {
         if self.exchange.data_is_done() {
             self.phase = Phase::Status;
             if std::mem::take(&mut self.halt_after_data) {
-                self.halt(direction);
+                self.halts.set(pipe(direction));
             }
         }
     }
@@ -232,7 +199,7 @@ impl BulkOnly {
             return (InReply::Silent, After::Nothing);
         }
         if std::mem::take(&mut self.halt_status) {
-            self.in_halted = true;
+            self.halts.set(Endpoint::DataIn);
             return (InReply::Stall, After::Nothing);
         }
         let status = match self.exchange.ending {
@@ -252,5 +219,12 @@ impl BulkOnly {
             _ => After::Nothing,
         };
         (InReply::packet(buffer, &csw), after)
+    }
+}
+
+const fn pipe(direction: Direction) -> Endpoint {
+    match direction {
+        Direction::In => Endpoint::DataIn,
+        Direction::Out => Endpoint::DataOut,
     }
 }

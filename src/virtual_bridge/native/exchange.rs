@@ -11,9 +11,10 @@ use crate::virtual_bridge::reply::InReply;
 const MAX_HELD: usize = 2 * crate::firmware::MAX_FILE_LEN;
 
 /// Where a command's data is, or goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataPlan {
     /// No data.
+    #[default]
     None,
     /// The exchange's buffer, to the host.
     In,
@@ -28,10 +29,11 @@ pub(super) enum DataPlan {
 }
 
 /// How a command ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// Known only when the host's data is there.
     AfterData,
+    #[default]
     Good,
     Check(Sense),
     Silent,
@@ -39,7 +41,7 @@ pub(super) enum Ending {
 }
 
 /// A command under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) cdb: [u8; 16],
     pub(super) plan: DataPlan,
@@ -56,7 +58,7 @@ impl Exchange {
     /// An exchange that waits for a command, with `data` as its buffer.
     pub(super) fn idle(mut data: Vec<u8>) -> Self {
         data.clear();
-        Self { cdb: [0; 16], plan: DataPlan::None, ending: Ending::Good, limit: 0, moved: 0, data, ready_at: None }
+        Self { data, ..Self::default() }
     }
 
     /// Which way the data goes, and how much of it the device means to move.

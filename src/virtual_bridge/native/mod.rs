@@ -21,12 +21,11 @@ use self::uas::Uas;
 use self::vendor::Vendor;
 use super::descriptors::Descriptors;
 use super::nor::NorFlash;
-use super::reply::{After, InReply, OutReply};
+use super::reply::{After, Halts, InReply, OutReply};
 use super::scenario::FaultPlan;
 use crate::bridge::Endpoint;
 use crate::firmware::FirmwareVersion;
 use crate::scsi::Sense;
-use crate::scsi::bot::Direction;
 
 /// The native side of a unit. It keeps the flash while no chip has it.
 #[derive(Debug)]
@@ -56,7 +55,7 @@ impl NativeUnit {
         };
         Self {
             target,
-            bulk_only: BulkOnly::new(),
+            bulk_only: BulkOnly::default(),
             uas: Uas::new(descriptors.speed),
             gate: Gate::of(descriptors.state),
             descriptors: descriptors.clone(),
@@ -92,7 +91,7 @@ impl NativeUnit {
 
     /// Forgets what was under way.
     pub(super) fn forget(&mut self) {
-        self.bulk_only = BulkOnly::new();
+        self.bulk_only = BulkOnly::default();
         self.uas.reset();
     }
 
@@ -122,12 +121,8 @@ impl NativeUnit {
 
     /// SET_FEATURE(ENDPOINT_HALT).
     pub(super) fn halt(&mut self, endpoint: Endpoint) {
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.halt(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.halt(Direction::Out),
-            (0, _) => {}
-            _ => self.uas.halt(endpoint),
-        }
+        let halts = if self.alternate == 0 { &mut self.bulk_only.halts } else { &mut self.uas.halts };
+        halts.set(endpoint);
     }
 
     /// CLEAR_FEATURE(ENDPOINT_HALT).
@@ -136,25 +131,16 @@ impl NativeUnit {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
             self.bulk_only.halt_next_status();
         }
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.clear_halt(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.clear_halt(Direction::Out),
-            (0, _) => {}
-            _ => self.uas.clear_halt(endpoint),
+        match self.alternate {
+            0 => self.bulk_only.clear_halt(endpoint),
+            _ => self.uas.halts.clear(endpoint),
         }
     }
 
     /// Whether an endpoint of the selected alternate is halted.
     pub(super) fn is_halted(&self, endpoint: Endpoint) -> bool {
-        if self.gate.halts(endpoint) {
-            return true;
-        }
-        match (self.alternate, endpoint) {
-            (0, Endpoint::DataIn) => self.bulk_only.is_halted(Direction::In),
-            (0, Endpoint::DataOut) => self.bulk_only.is_halted(Direction::Out),
-            (0, _) => false,
-            _ => self.uas.is_halted(endpoint),
-        }
+        let halts: &Halts = if self.alternate == 0 { &self.bulk_only.halts } else { &self.uas.halts };
+        self.gate.halts(endpoint) || halts.holds(endpoint)
     }
 
     /// Bulk-Only Mass Storage Reset. `false`, a stalled control request, while UAS is selected.

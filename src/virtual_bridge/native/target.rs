@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::exchange::{DataPlan, Ending, Exchange};
 use super::pages;
-use super::vendor::{Reply, Vendor};
+use super::vendor::Vendor;
 use crate::firmware::BridgeState;
 use crate::scsi::bot::Direction;
 use crate::scsi::{Sense, SenseKey, opcode};
@@ -56,7 +56,7 @@ impl Target {
 
     /// Ends a command whose data is there.
     pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> Ending {
-        ending_of(self.vendor.finish(self.state, cdb, data))
+        self.vendor.finish(self.state, cdb, data)
     }
 
     /// When the status of a command that has been worked off just now can be fetched.
@@ -106,17 +106,7 @@ impl Target {
             opcode::WRITE_10 => transfer(Direction::Out, big_endian(&cdb[2..6]), big_endian(&cdb[7..9])),
             opcode::READ_16 => transfer(Direction::In, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
             opcode::WRITE_16 => transfer(Direction::Out, big_endian(&cdb[2..10]), big_endian(&cdb[10..14])),
-            opcode::CONFIG_READ..=opcode::RESET => {
-                let reply = self.vendor.begin(cdb, data);
-                match reply {
-                    Reply::DataIn => (DataPlan::In, Ending::Good),
-                    Reply::DataOut(len) => (DataPlan::Out { len: len.into() }, Ending::AfterData),
-                    other => {
-                        data.clear();
-                        (DataPlan::None, ending_of(other))
-                    }
-                }
-            }
+            opcode::CONFIG_READ..=opcode::RESET => self.vendor.begin(cdb, data),
             _ => check(Sense::INVALID_OPCODE),
         }
     }
@@ -152,7 +142,7 @@ fn transfer(direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
     (plan, Ending::Good)
 }
 
-const fn check(sense: Sense) -> (DataPlan, Ending) {
+pub(super) const fn check(sense: Sense) -> (DataPlan, Ending) {
     (DataPlan::None, Ending::Check(sense))
 }
 
@@ -164,15 +154,6 @@ fn give(data: &mut Vec<u8>, bytes: &[u8], allocation: usize) -> (DataPlan, Endin
 fn cut(data: &mut Vec<u8>, allocation: usize) -> (DataPlan, Ending) {
     data.truncate(allocation);
     (DataPlan::In, Ending::Good)
-}
-
-const fn ending_of(reply: Reply) -> Ending {
-    match reply {
-        Reply::Check(sense) => Ending::Check(sense),
-        Reply::Reset(mode) => Ending::Reset(mode),
-        Reply::Silent => Ending::Silent,
-        Reply::Good | Reply::DataIn | Reply::DataOut(_) => Ending::Good,
-    }
 }
 
 fn big_endian(bytes: &[u8]) -> u64 {

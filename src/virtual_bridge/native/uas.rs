@@ -6,11 +6,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::bulk_only::ABORTED;
 use super::exchange::{DataPlan, Ending, Exchange};
 use super::target::Target;
 use crate::virtual_bridge::descriptors::{LinkSpeed, STREAMS};
-use crate::virtual_bridge::reply::{After, InReply, OutReply};
+use crate::virtual_bridge::reply::{ABORTED, After, Halts, InReply, OutReply};
 use crate::virtual_bridge::scenario::FaultKind;
 
 use crate::bridge::Endpoint;
@@ -55,43 +54,25 @@ struct Response {
 }
 
 /// The state of the transport in the device.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Uas {
+    /// The pipes that are halted.
+    pub(super) halts: Halts,
     speed: LinkSpeed,
     tasks: Vec<Task>,
     responses: VecDeque<Response>,
     full: VecDeque<Tag>,
     spare: Vec<Vec<u8>>,
-    halted: [bool; 4],
 }
 
 impl Uas {
     pub(super) fn new(speed: LinkSpeed) -> Self {
-        Self {
-            speed,
-            tasks: Vec::new(),
-            responses: VecDeque::new(),
-            full: VecDeque::new(),
-            spare: Vec::new(),
-            halted: [false; 4],
-        }
+        Self { speed, ..Self::default() }
     }
 
     /// Ends everything without an answer.
     pub(super) fn reset(&mut self) {
         *self = Self::new(self.speed);
-    }
-
-    pub(super) fn halt(&mut self, endpoint: Endpoint) {
-        self.halted[slot(endpoint)] = true;
-    }
-
-    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.halted[slot(endpoint)] = false;
-    }
-
-    pub(super) fn is_halted(&self, endpoint: Endpoint) -> bool {
-        self.halted[slot(endpoint)]
     }
 
     /// The earliest moment at which a command that has moved its data can be answered.
@@ -107,7 +88,7 @@ impl Uas {
         data: &[u8],
         fault: impl FnOnce(u8) -> Option<FaultKind>,
     ) -> (OutReply, After) {
-        if self.halted[slot(endpoint)] {
+        if self.halts.holds(endpoint) {
             return (OutReply::Stall, After::Nothing);
         }
         if endpoint == Endpoint::Command {
@@ -116,14 +97,14 @@ impl Uas {
         let Some(at) = self.data_task(stream, Direction::Out) else { return (OutReply::Silent, After::Nothing) };
         let task = &mut self.tasks[at];
         if std::mem::take(&mut task.halt_data) {
-            self.halted[slot(endpoint)] = true;
+            self.halts.set(endpoint);
             return (OutReply::Stall, After::Nothing);
         }
         (OutReply::Accepted(task.exchange.take(target, data)), After::Nothing)
     }
 
     pub(super) fn input(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> (InReply, After) {
-        if self.halted[slot(endpoint)] {
+        if self.halts.holds(endpoint) {
             return (InReply::Stall, After::Nothing);
         }
         if endpoint == Endpoint::Status {
@@ -132,7 +113,7 @@ impl Uas {
         let Some(at) = self.data_task(stream, Direction::In) else { return (InReply::Silent, After::Nothing) };
         let task = &mut self.tasks[at];
         if std::mem::take(&mut task.halt_data) {
-            self.halted[slot(endpoint)] = true;
+            self.halts.set(endpoint);
             return (InReply::Stall, After::Nothing);
         }
         (task.exchange.fill(buffer, self.speed.max_packet()), After::Nothing)
@@ -176,7 +157,7 @@ impl Uas {
                     return (accepted, After::Nothing);
                 }
                 None => {
-                    self.halted[slot(Endpoint::Command)] = true;
+                    self.halts.set(Endpoint::Command);
                     return (OutReply::Stall, After::Nothing);
                 }
             },
@@ -295,7 +276,7 @@ impl Uas {
         let Some(at) = self.tasks.iter().position(finished) else { return (InReply::Silent, After::Nothing) };
         let task = &mut self.tasks[at];
         if std::mem::take(&mut task.halt_status) {
-            self.halted[slot(Endpoint::Status)] = true;
+            self.halts.set(Endpoint::Status);
             return (InReply::Stall, After::Nothing);
         }
         let tag = if task.bad_tag { Tag(task.tag.0 ^ 0x4000) } else { task.tag };
@@ -342,15 +323,6 @@ impl Uas {
             }
         }
         None
-    }
-}
-
-const fn slot(endpoint: Endpoint) -> usize {
-    match endpoint {
-        Endpoint::DataIn => 0,
-        Endpoint::DataOut => 1,
-        Endpoint::Status => 2,
-        Endpoint::Command => 3,
     }
 }
 

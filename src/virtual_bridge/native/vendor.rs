@@ -1,7 +1,8 @@
 //! The vendor commands, natively: what the reference page's table says of the handlers in image 240417, and of the boot
 //! loader's.
 
-use super::target::WRITE_FAULT;
+use super::exchange::{DataPlan, Ending};
+use super::target::{WRITE_FAULT, check};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use crate::mcu::XdataMemory;
 use crate::scsi::{ResetMode, Sense, XdataPage, opcode};
@@ -13,23 +14,6 @@ const MAX_FLASH_READ: u32 = 0x1_0000;
 const SECOND_SLOT: u32 = 0x02_0000;
 /// Where running firmware keeps its version. Source: cyrozap's notes.
 const RUNNING_VERSION: usize = 0x07F0;
-
-/// What a vendor command comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// Data for the host, which stands in the buffer that was passed in; then GOOD.
-    DataIn,
-    /// So many bytes are wanted from the host; then [`Vendor::finish`].
-    DataOut(u32),
-    /// GOOD, without data.
-    Good,
-    /// CHECK CONDITION, without data.
-    Check(Sense),
-    /// GOOD, without data, and then the unit leaves the bus.
-    Reset(ResetMode),
-    /// The host never gets an answer.
-    Silent,
-}
 
 /// What the vendor commands reach. E4 takes its length from CDB byte 1 alone.
 #[derive(Debug)]
@@ -53,55 +37,54 @@ impl Vendor {
     }
 
     /// Starts a vendor command (E0 and up). `cdb` is padded with zeros. Data in goes into `data`, which is empty.
-    pub(super) fn begin(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> Reply {
-        match cdb[0] {
-            opcode::CONFIG_READ => match config_block(cdb) {
-                Some((_, at)) => read_flash(&self.flash, at, CONFIG_BLOCK_LEN, data),
-                None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::CONFIG_WRITE => match config_block(cdb) {
-                Some(_) => Reply::DataOut(CONFIG_BLOCK_LEN as u32),
-                None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::FLASH_READ => match part_address(cdb) {
-                Some((_, at, len)) if len <= MAX_FLASH_READ => read_flash(&self.flash, at, len as usize, data),
-                _ => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::FLASH_WRITE => match part_address(cdb) {
-                Some((part, _, len)) if len as usize <= part.max_len() => Reply::DataOut(len),
-                _ => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::XDATA_READ => match xdata_page(cdb) {
-                Some(page) => {
-                    let first = u16::from_be_bytes([cdb[3], cdb[4]]);
-                    let page = self.xdata.page(page);
-                    data.extend((0..u16::from(cdb[1])).map(|at| page[usize::from(first.wrapping_add(at))]));
-                    Reply::DataIn
-                }
-                None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::XDATA_WRITE => match xdata_page(cdb) {
-                Some(page) => {
-                    self.xdata.page_mut(page)[usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))] = cdb[1];
-                    Reply::Good
-                }
-                None => Reply::Check(Sense::INVALID_FIELD_IN_CDB),
-            },
-            opcode::RESET => match cdb[1] {
-                0x50 => Reply::Reset(ResetMode::CpuReset),
-                0x51 => Reply::Reset(ResetMode::Halt),
-                _ => Reply::Check(Sense::INVALID_OPCODE),
-            },
-            _ => Reply::Check(Sense::INVALID_OPCODE),
-        }
+    pub(super) fn begin(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+        self.begun(cdb, data).unwrap_or(check(Sense::INVALID_FIELD_IN_CDB))
     }
 
-    /// Ends a vendor command whose data from the host is there: [`Reply::Good`], [`Reply::Check`] or
-    /// [`Reply::Silent`].
+    /// `None` where a field of the CDB means nothing.
+    fn begun(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> Option<(DataPlan, Ending)> {
+        Some(match cdb[0] {
+            opcode::CONFIG_READ => {
+                let (_, at) = config_block(cdb)?;
+                read_flash(&self.flash, at, CONFIG_BLOCK_LEN, data)
+            }
+            opcode::CONFIG_WRITE => {
+                config_block(cdb)?;
+                data_out(CONFIG_BLOCK_LEN as u32)
+            }
+            opcode::FLASH_READ => {
+                let (_, at, len) = part_address(cdb).filter(|(.., len)| *len <= MAX_FLASH_READ)?;
+                read_flash(&self.flash, at, len as usize, data)
+            }
+            opcode::FLASH_WRITE => {
+                let (.., len) = part_address(cdb).filter(|(part, _, len)| *len as usize <= part.max_len())?;
+                data_out(len)
+            }
+            opcode::XDATA_READ => {
+                let page = self.xdata.page(xdata_page(cdb)?);
+                let first = u16::from_be_bytes([cdb[3], cdb[4]]);
+                data.extend((0..u16::from(cdb[1])).map(|at| page[usize::from(first.wrapping_add(at))]));
+                (DataPlan::In, Ending::Good)
+            }
+            opcode::XDATA_WRITE => {
+                let page = self.xdata.page_mut(xdata_page(cdb)?);
+                page[usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))] = cdb[1];
+                (DataPlan::None, Ending::Good)
+            }
+            opcode::RESET => match cdb[1] {
+                0x50 => (DataPlan::None, Ending::Reset(ResetMode::CpuReset)),
+                0x51 => (DataPlan::None, Ending::Reset(ResetMode::Halt)),
+                _ => check(Sense::INVALID_OPCODE),
+            },
+            _ => check(Sense::INVALID_OPCODE),
+        })
+    }
+
+    /// Ends a vendor command whose data from the host is there.
     ///
     /// The boot loader erases what it writes. Running firmware erases with E1 of block 0, and then all of the slot;
     /// otherwise it only programs. Source: 240417's handlers of E1 and E3.
-    pub(super) fn finish(&mut self, state: BridgeState, cdb: &[u8; 16], data: &[u8]) -> Reply {
+    pub(super) fn finish(&mut self, state: BridgeState, cdb: &[u8; 16], data: &[u8]) -> Ending {
         let flash = &mut self.flash;
         let erases = state == BridgeState::BootLoader;
         let written = match cdb[0] {
@@ -117,11 +100,11 @@ impl Vendor {
             _ => None,
         };
         match written {
-            Some(Ok(())) => Reply::Good,
+            Some(Ok(())) => Ending::Good,
             // Without power nothing answers any more.
-            Some(Err(FlashFault::PowerLost)) => Reply::Silent,
-            Some(Err(_)) => Reply::Check(WRITE_FAULT),
-            None => Reply::Check(Sense::INVALID_OPCODE),
+            Some(Err(FlashFault::PowerLost)) => Ending::Silent,
+            Some(Err(_)) => Ending::Check(WRITE_FAULT),
+            None => Ending::Check(Sense::INVALID_OPCODE),
         }
     }
 }
@@ -159,13 +142,18 @@ fn xdata_page(cdb: &[u8; 16]) -> Option<XdataPage> {
     }
 }
 
-fn read_flash(flash: &NorFlash, at: FlashAddress, len: usize, data: &mut Vec<u8>) -> Reply {
+/// So many bytes are wanted from the host; then [`Vendor::finish`].
+fn data_out(len: u32) -> (DataPlan, Ending) {
+    (DataPlan::Out { len: len.into() }, Ending::AfterData)
+}
+
+fn read_flash(flash: &NorFlash, at: FlashAddress, len: usize, data: &mut Vec<u8>) -> (DataPlan, Ending) {
     match flash.get(at, len) {
         Some(cells) => {
             data.extend_from_slice(cells);
-            Reply::DataIn
+            (DataPlan::In, Ending::Good)
         }
-        None => Reply::Check(Sense::UNRECOVERED_READ_ERROR),
+        None => check(Sense::UNRECOVERED_READ_ERROR),
     }
 }
 

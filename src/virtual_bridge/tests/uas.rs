@@ -3,7 +3,7 @@
 use super::{PLAIN, UNITS, patched_unit, unit};
 use crate::bridge::Endpoint;
 use crate::scsi::runtime::INITIALISATION;
-use crate::scsi::uas::{CommandIu, StatusIu, Tag, TaskFunction, TaskIu};
+use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
 use crate::virtual_bridge::{InReply, OutReply, STREAMS, VirtualBridge};
 
@@ -101,8 +101,8 @@ fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 4, &mut [0; 36]), InReply::Data(36));
     assert_eq!(status(&mut unit, 4), good(4));
     assert_eq!(status(&mut unit, 3), None);
-    let abort = TaskIu { tag: Tag(8), function: TaskFunction::AbortTask, managed: Tag(3), lun: 0 };
-    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &abort.to_bytes()), OutReply::Accepted(16));
+    let abort_of_3 = [5, 0, 0, 8, 0x01, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &abort_of_3), OutReply::Accepted(16));
     assert_eq!(status(&mut unit, 8), Some(StatusIu::Response { tag: Tag(8), code: 0 }));
     send(&mut unit, 3, Command::Inquiry { len: 36 }.cdb());
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 36]), InReply::Data(36));
@@ -115,8 +115,8 @@ fn a_logical_unit_reset_ends_every_command_without_a_status() {
     for tag in 1..=4 {
         send(&mut unit, tag, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     }
-    let reset = TaskIu { tag: Tag(20), function: TaskFunction::LogicalUnitReset, managed: Tag(0), lun: 0 };
-    unit.bulk_out(Endpoint::Command, 0, &reset.to_bytes());
+    let logical_unit_reset = [5, 0, 0, 20, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    unit.bulk_out(Endpoint::Command, 0, &logical_unit_reset);
     assert_eq!(status(&mut unit, 20), Some(StatusIu::Response { tag: Tag(20), code: 0 }));
     for tag in 1..=4 {
         send(&mut unit, tag, Command::XdataWrite { at: XdataAddress::main(0), value: 1 }.cdb());

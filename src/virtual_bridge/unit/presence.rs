@@ -6,7 +6,6 @@ use super::{BusEvent, VirtualBridge};
 use crate::firmware::Image;
 use crate::scsi::ResetMode;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
-use crate::virtual_bridge::nor::NorFlash;
 use crate::virtual_bridge::power_on::{PowerOn, power_on, restart};
 use crate::virtual_bridge::replug::Requests;
 use crate::virtual_bridge::reply::After;
@@ -193,7 +192,7 @@ impl VirtualBridge {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
         if let Some(image) = image.as_ref().filter(|_| !self.scenario.plain_responder) {
-            let flash = std::mem::replace(self.native.flash_mut(), NorFlash::none());
+            let flash = std::mem::take(self.native.flash_mut());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
             let mut fabric = self.scenario.fabric();
             if let Some(disk) = &self.disk {

@@ -17,8 +17,8 @@ use crate::firmware::{BridgeState, UsbId};
 use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
-use crate::scsi::uas::{CommandIu, HostIu, Tag};
-use crate::scsi::{Cdb, Command, ResetMode};
+use crate::scsi::uas::{CommandIu, Tag};
+use crate::scsi::{Cdb, Command, DataLength, ResetMode};
 use crate::virtual_bridge::{Behind, Factory, Scenario, VirtualBridge, replug};
 
 fn unit(behind: Behind) -> VirtualBridge {
@@ -27,7 +27,7 @@ fn unit(behind: Behind) -> VirtualBridge {
 }
 
 fn cbw(tag: u32, command: &Command) -> Vec<u8> {
-    let data = command.data();
+    let data = DataLength::of(&command.cdb()).unwrap();
     let wrapper = CommandBlockWrapper {
         tag,
         transfer_length: data.bytes(),
@@ -99,20 +99,13 @@ fn data_that_comes_before_its_uas_command_waits_for_it() {
     assert_eq!(guest.send(&bulk(1, 0x83, 5, 96, &[])), []);
     assert_eq!(guest.send(&bulk(2, 0x02, 5, 1024, &data)), []);
     let cdb = Command::Write16 { lba: 3, blocks: 2 }.cdb();
-    let iu = HostIu::Command(CommandIu { tag: Tag(5), lun: 0, cdb });
-    let answers = guest.send(&bulk(3, 0x04, 0, 32, &command_iu(&iu)));
+    let iu = CommandIu { tag: Tag(5), lun: 0, cdb };
+    let answers = guest.send(&bulk(3, 0x04, 0, 32, &iu.to_bytes()));
     let ended: Vec<(u64, u8, u32)> =
         answers.iter().map(|answer| (answer.1, bulk_parts(answer).0, bulk_parts(answer).1)).collect();
     assert!(ended.contains(&(2, 0, 1024)), "{ended:?}");
     let sense = answers.iter().find(|answer| answer.1 == 1).unwrap();
     assert_eq!(bulk_parts(sense).2[..4], [0x03, 0, 0, 5]);
-}
-
-fn command_iu(iu: &HostIu) -> Vec<u8> {
-    match iu {
-        HostIu::Command(command) => command.to_bytes().to_vec(),
-        HostIu::Task(task) => task.to_bytes().to_vec(),
-    }
 }
 
 #[test]
@@ -380,9 +373,9 @@ fn a_guest_that_asks_for_less_than_a_packet_is_told_of_the_babble() {
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();
     let cdb = Cdb::of([0xE0, 0x50, 0, 0, 0, 0]);
-    let iu = HostIu::Command(CommandIu { tag: Tag(5), lun: 0, cdb });
+    let iu = CommandIu { tag: Tag(5), lun: 0, cdb };
     guest.send(&bulk(1, 0x81, 5, 64, &[]));
-    let answers = guest.send(&bulk(2, 0x04, 0, 32, &command_iu(&iu)));
+    let answers = guest.send(&bulk(2, 0x04, 0, 32, &iu.to_bytes()));
     let data = answers.iter().find(|answer| answer.1 == 1).unwrap();
     assert_eq!((bulk_parts(data).0, bulk_parts(data).1), (RedirStatus::Babble as u8, 64));
     assert_eq!(bulk_parts(&guest.send(&bulk(3, 0x83, 5, 96, &[]))[0]).2[..4], [0x03, 0, 0, 5]);

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ABORTED, Due, Halts, ServedChip, Verdict, first_half, is_ready, packets_in_half};
+use super::{Due, ServedChip, Verdict, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
 use crate::chip::{DATA_IN, DATA_OUT, InReply, OutReply};
 use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
 const CSW_SIGNATURE: &[u8] = b"USBS";

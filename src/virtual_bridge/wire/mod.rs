@@ -12,16 +12,13 @@ use std::time::{Duration, Instant};
 use self::bulk_only::BulkOnlyWire;
 use self::uas::UasWire;
 use super::nor::NorFlash;
+use super::reply::Halts;
 use super::scenario::{FaultKind, FaultPlan};
 use crate::bridge::Endpoint;
 use crate::chip::{Chip, InReply, OutReply};
-use crate::scsi::{Sense, SenseKey};
 
 /// The chip at the other end.
 type ServedChip = Chip<NorFlash>;
-
-/// Sense of a command that a fault has cut off.
-const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
 
 /// Protocol on the bulk pipes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,28 +51,8 @@ enum Due {
     Status(Vec<u8>),
 }
 
-/// Endpoints that a fault has halted. The firmware keeps its own halts.
-#[derive(Debug, Default)]
-struct Halts(Vec<Endpoint>);
-
-impl Halts {
-    fn set(&mut self, endpoint: Endpoint) {
-        if !self.holds(endpoint) {
-            self.0.push(endpoint);
-        }
-    }
-
-    fn clear(&mut self, endpoint: Endpoint) {
-        self.0.retain(|halted| *halted != endpoint);
-    }
-
-    fn holds(&self, endpoint: Endpoint) -> bool {
-        self.0.contains(&endpoint)
-    }
-}
-
 /// Effect of the wire on a command, and the earliest time of its status.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy)]
 struct Verdict {
     fault: Option<FaultKind>,
     ready_at: Option<Instant>,
@@ -113,6 +90,7 @@ pub(super) struct Wire {
     protocol: Protocol,
     bulk_only: BulkOnlyWire,
     uas: UasWire,
+    /// Those of a fault: the firmware keeps its own.
     halts: Halts,
     judge: Judge,
     has_vanished: bool,

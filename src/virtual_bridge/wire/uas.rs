@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{ABORTED, Due, Halts, ServedChip, Verdict, first_half, is_ready, packets_in_half};
+use super::{Due, ServedChip, Verdict, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
 use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
 use crate::scsi::bot::Direction;
 use crate::scsi::uas::{HostIu, StatusIu, Tag, TaskFunction};
-use crate::scsi::{DataLength, ScsiStatus, opcode};
+use crate::scsi::{DataLength, ScsiStatus};
+use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
 const SENSE: u8 = 0x03;
@@ -78,7 +79,8 @@ impl UasWire {
         };
         let verdict = verdict(command.cdb.opcode());
         let most = chip.speed().bulk_packet();
-        let data = data_of(command.cdb.padded());
+        // A command unit does not say what data it moves. Commands that nobody knows read.
+        let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
         let mut task = Task {
             tag: command.tag,
             verdict,
@@ -284,26 +286,6 @@ impl Task {
             _ => {}
         }
         self.status.push_back(Due::Status(unit));
-    }
-}
-
-/// The data that a command moves. A command unit does not say, so this follows from the CDB. Unlisted commands read.
-fn data_of(cdb: &[u8; 16]) -> DataLength {
-    const BLOCK: u32 = 512;
-    let length = |at: usize| u32::from_be_bytes([cdb[at], cdb[at + 1], cdb[at + 2], cdb[at + 3]]);
-    match cdb[0] {
-        opcode::TEST_UNIT_READY
-        | opcode::START_STOP_UNIT
-        | opcode::PREVENT_ALLOW_REMOVAL
-        | opcode::SYNCHRONIZE_CACHE_10
-        | opcode::SYNCHRONIZE_CACHE_16
-        | opcode::XDATA_WRITE
-        | opcode::RESET => DataLength::None,
-        opcode::WRITE_10 => DataLength::Out(u32::from(u16::from_be_bytes([cdb[7], cdb[8]])) * BLOCK),
-        opcode::WRITE_16 => DataLength::Out(length(10).saturating_mul(BLOCK)),
-        opcode::CONFIG_WRITE => DataLength::Out(128),
-        opcode::FLASH_WRITE => DataLength::Out(length(2)),
-        _ => DataLength::In(u32::MAX),
     }
 }
 

@@ -395,7 +395,7 @@ mod tests {
         ] {
             let mut buffer = vec![0; expected];
             let error = Bridge::new(Brings(found)).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
-            assert!(error.to_string().contains(&format!("{expected} bytes and brought {found}")), "{error}");
+            assert!(error.to_string().contains(&format!("{found} of {expected} bytes")), "{error}");
             assert_eq!(error.code().unwrap().to_string(), format!("asmpatch::bridge::{why}"), "{expected}, {found}");
         }
         assert_eq!(Bridge::new(Brings(4096)).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));

@@ -59,7 +59,7 @@ pub enum FlashError {
         what: &'static str,
     },
     /// A configuration block reads back differently.
-    #[error("configuration block {} still differs from what was written after {attempts} attempts", index.number())]
+    #[error("configuration block {} differs from what was written, attempt {attempts}", index.number())]
     #[diagnostic(code(asmpatch::flash::block_differs))]
     BlockDiffers {
         /// The block.
@@ -69,7 +69,7 @@ pub enum FlashError {
     },
     /// A part reads back differently.
     #[error(
-        "firmware part {} still differs from what was written after {attempts} attempts: {count} bytes, the first at part offset {first:#x}",
+        "firmware part {} differs from what was written, attempt {attempts}: {count} bytes, the first at part offset {first:#x}",
         part_number(*part)
     )]
     #[diagnostic(code(asmpatch::flash::part_differs))]

@@ -321,7 +321,7 @@ fn what_differs_is_written_again_from_the_erase_on() {
     assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
     let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
     assert_eq!(trouble.len(), 1);
-    assert!(trouble[0].result.contains("1 bytes differ, the first at part offset 0x321"), "{trouble:?}");
+    assert!(trouble[0].result.contains("attempt 1: 1 bytes, the first at part offset 0x321"), "{trouble:?}");
 }
 
 #[test]

@@ -9,6 +9,8 @@ vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$vm/../.." && pwd)
 cache=$vm/cache
 ports=8
+# Seconds without a line from the guest after which the rig looks whether QEMU still runs.
+patience=5
 # Controllers with one port each, from o0 on. Only measurements of many units at once need some.
 own_controllers=0
 packages=(qemu-system-x86 seabios busybox-static cpio usbutils sg3-utils e2fsprogs fio python3 libusb-1.0-0 sdcc)
@@ -170,13 +172,15 @@ boot() {
 
 # Reads requests until the guest is done or QEMU has ended.
 serve_guest() {
-  local line request reply status
+  local line= part request reply status
   while true; do
-    if ! read -r -t 5 line <&8; then
+    if ! IFS= read -r -t "$patience" part <&8; then
+      # The time may be up in the middle of a line, which then goes on with the next read.
+      line+=$part
       kill -0 "$qemu" 2>/dev/null || { say 'FAILED the guest ended before its script did; its last words:'; tail -n 20 "$work/console.log" "$work/qemu.log"; return 1; }
       continue
     fi
-    line=${line%$'\r'}
+    line+=${part%$'\r'}
     read -r -a request <<<"$line"
     case ${request[0]:-} in
       '') ;;
@@ -187,6 +191,7 @@ serve_guest() {
         printf '%s %s\n' "$status" "$(printf '%s' "$reply" | base64 -w 0)" >&9
         ;;
     esac
+    line=
   done
 }
 

@@ -1,27 +1,29 @@
 //! The plain responder: a unit without firmware that answers every command at a fixed cost, to measure a host's engine
 //! alone.
 //!
-//! It is a virtual bridge for which native code answers, under the identity that the GPU runtime looks for. It discards
-//! written blocks. The benchmarks run it in their own process, and `examples/responder.rs` serves it over usbredir. No
-//! asmpatch command uses it.
+//! It is a virtual bridge on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
+//! GPU runtime looks for: a disk of 32 MiB that discards writes and reads as zeros. The benchmarks run it in their own
+//! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command has it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
+
+mod responder;
+mod target;
 
 use std::collections::VecDeque;
 use std::error::Error;
 use std::time::Duration;
 
 use asmpatch::bridge::{Completion, Job, JobData, Workload};
-use asmpatch::firmware::{ConfigField, FlashAddress, Part, known_blocks};
-use asmpatch::practice;
+use asmpatch::firmware::{BridgeState, ConfigField, known_blocks};
 use asmpatch::scsi::runtime::freeing;
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
-use asmpatch::virtual_bridge::{Factory, Scenario, Timing, VirtualBridge};
+use asmpatch::virtual_bridge::{Descriptors, Identity, LinkSpeed, VirtualBridge};
+use responder::PlainResponder;
+use target::Target;
 
 /// Serial number of units whose content may be overwritten.
 pub const EXPENDABLE: &str = "EXPENDABLE";
-/// Shortest absence that Linux notices. A unit that comes back sooner seems never to have left.
-const REENUMERATE_MS: u64 = 600;
 /// READ(16) and WRITE(16) cycle through the first 16 MiB.
 pub const SPAN: usize = 16 << 20;
 /// Bytes of a block.
@@ -36,26 +38,12 @@ const FREEING: u64 = u64::MAX;
 /// # Errors
 /// None with these constants.
 pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
-    let scenario = Scenario {
-        plain_responder: true,
-        factory: Factory::Erased,
-        timing: Timing { command_us, reenumerate_ms: REENUMERATE_MS, ..Timing::default() },
-        ..Scenario::default()
-    };
-    let mut unit = VirtualBridge::in_memory(scenario, b"plain", None)?;
-    let [mut identity, second] = known_blocks();
-    identity.set_text(ConfigField::Serial, EXPENDABLE)?;
-    let flash = unit.flash_mut();
-    flash.program(FlashAddress(0), identity.bytes())?;
-    flash.program(FlashAddress(identity.bytes().len() as u32), second.bytes())?;
-    // The container must be valid, or the boot loader would start. The image's code never runs.
-    let file = practice::image().to_file();
-    for part in Part::ALL {
-        flash.program(part.flash_address(), part.of(&file))?;
-    }
-    unit.unplug();
-    unit.plug_in();
-    Ok(unit)
+    let [mut block, _] = known_blocks();
+    block.set_text(ConfigField::Serial, EXPENDABLE)?;
+    let identity = Identity::configured(&block);
+    let responder = PlainResponder::new(Target::new(identity.clone()), Duration::from_micros(command_us));
+    let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::Super);
+    Ok(VirtualBridge::of_responder(Box::new(responder), descriptors))
 }
 
 /// Kind of commands in a stream.

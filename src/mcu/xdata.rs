@@ -39,11 +39,6 @@ impl XdataMemory {
         Self { bytes: Box::new([0; 2 * PAGE]) }
     }
 
-    /// Sets both pages to zero.
-    pub fn clear(&mut self) {
-        self.bytes.fill(0);
-    }
-
     /// Returns the main page.
     pub fn main(&self) -> &[u8] {
         &self.bytes[..PAGE]

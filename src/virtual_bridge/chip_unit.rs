@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
+use super::responder::Responder;
 use super::scenario::FaultPlan;
 use super::wire::{Protocol, Wire};
 use crate::bridge::Endpoint;
@@ -25,9 +26,10 @@ const NEWS_AT_MOST: usize = 64;
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What the firmware has done to the unit's presence on the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Course {
     /// The unit is on the bus.
+    #[default]
     On,
     /// The firmware has reset the chip (E8 mode 0x50).
     Reset,
@@ -161,12 +163,6 @@ impl ChipUnit {
         }
     }
 
-    /// Time at which a silent unit may change by itself.
-    pub(super) fn ready_at(&self) -> Option<Instant> {
-        let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
-        self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
-    }
-
     /// Makes a control request; `None` if the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
         const TYPE: u8 = 0x60;
@@ -219,122 +215,10 @@ impl ChipUnit {
         self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }
 
-    /// Resets the port, and sets the address as a host does afterwards.
-    pub(super) fn bus_reset(&mut self) {
-        self.chip.bus_reset(link(self.speed));
-        self.select(0);
-        self.run();
-        self.set_address();
-    }
-
-    /// Suspends the link and lets the firmware react.
-    pub(super) fn suspend(&mut self) {
-        self.chip.suspend();
-        self.run();
-    }
-
-    /// Resumes the link.
-    pub(super) fn resume(&mut self) {
-        self.chip.resume();
-        self.run();
-    }
-
     /// Sends SET_ADDRESS, which only host controllers do: no program sees it.
     fn set_address(&mut self) {
         const ADDRESS: u8 = 1;
         self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
-    }
-
-    /// Sends SET_CONFIGURATION. Returns whether the firmware accepts it.
-    pub(super) fn set_configuration(&mut self, value: u8) -> bool {
-        matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
-    }
-
-    /// Sends SET_INTERFACE. Returns whether the firmware accepts it.
-    pub(super) fn set_alternate(&mut self, alternate: u8) -> bool {
-        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
-    }
-
-    /// Sends CLEAR_FEATURE(ENDPOINT_HALT).
-    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
-    }
-
-    /// Sends Bulk-Only Mass Storage Reset. Returns whether the firmware accepts it.
-    pub(super) fn mass_storage_reset(&mut self) -> bool {
-        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
-    }
-
-    /// Sends data from the host.
-    pub(super) fn bulk_out(
-        &mut self,
-        endpoint: Endpoint,
-        stream: u16,
-        data: &[u8],
-        faults: &mut FaultPlan,
-    ) -> OutReply {
-        if !self.endpoints.contains(&endpoint.address()) {
-            return OutReply::Stall;
-        }
-        if !self.is_ready() {
-            return OutReply::Silent;
-        }
-        let most = usize::from(self.speed.max_packet());
-        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
-        loop {
-            let packet = &data[moved..data.len().min(moved + most)];
-            match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
-                PacketOut::Accepted => {
-                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(b"USBC");
-                    self.commands += u64::from(endpoint == Endpoint::Command || is_cbw);
-                    moved += packet.len();
-                    news = 0..NEWS_AT_MOST;
-                    if moved == data.len() {
-                        return OutReply::Accepted(moved);
-                    }
-                }
-                PacketOut::Stall if moved == 0 => return OutReply::Stall,
-                // The caller offers the rest again, and meets the halt then.
-                PacketOut::Stall => return OutReply::Accepted(moved),
-                // If firmware keeps having news and does not take this data, the host has to see it.
-                PacketOut::Nak if news.next().is_some() && self.run() => {}
-                PacketOut::Nak if moved == 0 => return OutReply::Silent,
-                PacketOut::Nak => return OutReply::Accepted(moved),
-            }
-        }
-    }
-
-    /// Asks for up to `buffer.len()` bytes.
-    pub(super) fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
-        if !self.endpoints.contains(&endpoint.address()) {
-            return InReply::Stall;
-        }
-        if !self.is_ready() {
-            return InReply::Silent;
-        }
-        let most = usize::from(self.speed.max_packet());
-        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
-        loop {
-            match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
-                PacketIn::Packet(packet) => {
-                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
-                        let count = buffer.len() - moved;
-                        buffer[moved..].copy_from_slice(&packet[..count]);
-                        return InReply::Babble(buffer.len());
-                    };
-                    place.copy_from_slice(&packet);
-                    moved += packet.len();
-                    news = 0..NEWS_AT_MOST;
-                    if packet.len() < most || moved == buffer.len() {
-                        return InReply::Data(moved);
-                    }
-                }
-                PacketIn::Stall if moved == 0 => return InReply::Stall,
-                PacketIn::Nak if news.next().is_some() && self.run() => {}
-                PacketIn::Nak if moved == 0 => return InReply::Silent,
-                PacketIn::Stall | PacketIn::Nak => return InReply::Part(moved),
-            }
-        }
     }
 
     /// Lets the firmware run. Returns `true` if there may be news for the host.
@@ -412,6 +296,111 @@ impl ChipUnit {
         };
         let state = BridgeState::from_interface(&interface_classes(&configuration), &identity.product);
         Some(Descriptors { identity, state, speed: self.speed, device, configuration, bos })
+    }
+}
+
+impl Responder for ChipUnit {
+    fn set_configuration(&mut self, value: u8) -> bool {
+        matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    fn set_alternate(&mut self, alternate: u8) -> bool {
+        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
+    }
+
+    fn mass_storage_reset(&mut self) -> bool {
+        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+    }
+
+    /// Resets the port, and sets the address as a host does afterwards.
+    fn bus_reset(&mut self) {
+        self.chip.bus_reset(link(self.speed));
+        self.select(0);
+        self.run();
+        self.set_address();
+    }
+
+    /// Lets the firmware react to the change.
+    fn set_suspended(&mut self, is_suspended: bool) {
+        if is_suspended {
+            self.chip.suspend();
+        } else {
+            self.chip.resume();
+        }
+        self.run();
+    }
+
+    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+        if !self.endpoints.contains(&endpoint.address()) {
+            return OutReply::Stall;
+        }
+        if !self.is_ready() {
+            return OutReply::Silent;
+        }
+        let most = usize::from(self.speed.max_packet());
+        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
+        loop {
+            let packet = &data[moved..data.len().min(moved + most)];
+            match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
+                PacketOut::Accepted => {
+                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(b"USBC");
+                    self.commands += u64::from(endpoint == Endpoint::Command || is_cbw);
+                    moved += packet.len();
+                    news = 0..NEWS_AT_MOST;
+                    if moved == data.len() {
+                        return OutReply::Accepted(moved);
+                    }
+                }
+                PacketOut::Stall if moved == 0 => return OutReply::Stall,
+                // The caller offers the rest again, and meets the halt then.
+                PacketOut::Stall => return OutReply::Accepted(moved),
+                // If firmware keeps having news and does not take this data, the host has to see it.
+                PacketOut::Nak if news.next().is_some() && self.run() => {}
+                PacketOut::Nak if moved == 0 => return OutReply::Silent,
+                PacketOut::Nak => return OutReply::Accepted(moved),
+            }
+        }
+    }
+
+    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+        if !self.endpoints.contains(&endpoint.address()) {
+            return InReply::Stall;
+        }
+        if !self.is_ready() {
+            return InReply::Silent;
+        }
+        let most = usize::from(self.speed.max_packet());
+        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
+        loop {
+            match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
+                PacketIn::Packet(packet) => {
+                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
+                        let count = buffer.len() - moved;
+                        buffer[moved..].copy_from_slice(&packet[..count]);
+                        return InReply::Babble(buffer.len());
+                    };
+                    place.copy_from_slice(&packet);
+                    moved += packet.len();
+                    news = 0..NEWS_AT_MOST;
+                    if packet.len() < most || moved == buffer.len() {
+                        return InReply::Data(moved);
+                    }
+                }
+                PacketIn::Stall if moved == 0 => return InReply::Stall,
+                PacketIn::Nak if news.next().is_some() && self.run() => {}
+                PacketIn::Nak if moved == 0 => return InReply::Silent,
+                PacketIn::Stall | PacketIn::Nak => return InReply::Part(moved),
+            }
+        }
+    }
+
+    fn ready_at(&self) -> Option<Instant> {
+        let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
+        self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
     }
 }
 

@@ -3,12 +3,12 @@
 //!
 //! docs/virtual-bridge.md describes the unit's behaviour where the chip's details are not known.
 
+mod boot_loader;
 mod chip_unit;
 mod descriptors;
 mod disk;
 mod factory;
 mod handle;
-mod native;
 mod nor;
 mod open;
 mod pipes;
@@ -17,6 +17,7 @@ mod power_on;
 mod recorded;
 mod replug;
 mod reply;
+mod responder;
 mod scenario;
 mod unit;
 #[cfg(unix)]
@@ -35,5 +36,8 @@ pub use pipes::VirtualPipes;
 pub use port::{Absence, Absent, Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
-pub use scenario::{Behind, CpuReset, Factory, Fault, FaultKind, PowerOnState, Scenario, ScenarioError, Timing};
+pub use responder::Responder;
+pub use scenario::{
+    Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
+};
 pub use unit::{BusEvent, ControlAnswer, NoSuchAlternate, VirtualBridge};

@@ -1,7 +1,7 @@
 //! Replies of the unit to a transfer.
 
 use crate::bridge::Endpoint;
-use crate::scsi::{ResetMode, Sense, SenseKey};
+use crate::scsi::{Sense, SenseKey};
 
 /// Sense of a command that a fault has cut off.
 pub(super) const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);
@@ -67,14 +67,4 @@ impl Halts {
     pub(super) fn holds(&self, endpoint: Endpoint) -> bool {
         self.0.contains(&endpoint)
     }
-}
-
-/// Consequence of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum After {
-    Nothing,
-    /// E8: the unit leaves the bus.
-    Leave(ResetMode),
-    /// The unit leaves the bus because of a fault.
-    Vanish,
 }

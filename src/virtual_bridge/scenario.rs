@@ -181,8 +181,6 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
-    /// Native code answers instead of the image: the plain responder, a disk that keeps nothing.
-    pub plain_responder: bool,
     /// The bulk pipes hang while control requests work; only a power cycle helps. Source: owners' reports.
     pub bulk_hangs: bool,
     /// Whether the unit's hub can switch its port's power.
@@ -319,8 +317,8 @@ impl Scenario {
 }
 
 /// Counts commands and decides which a fault strikes.
-#[derive(Debug)]
-pub(super) struct FaultPlan {
+#[derive(Debug, Default)]
+pub struct FaultPlan {
     faults: Vec<(Fault, u64)>,
 }
 
@@ -335,7 +333,7 @@ impl FaultPlan {
     }
 
     /// Counts a command, and returns the first fault that strikes it.
-    pub(super) fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
+    pub fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
         let mut struck = None;
         for (fault, seen) in &mut self.faults {
             if fault.opcode.is_none_or(|wanted| wanted == opcode) {

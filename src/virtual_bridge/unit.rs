@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use presence::Presence;
 
+use super::boot_loader::BootLoader;
 use super::chip_unit::{ChipUnit, Counts};
 use super::descriptors::Descriptors;
 use super::disk::Disk;
-use super::native::NativeUnit;
 use super::nor::NorFlash;
 use super::power_on::power_on;
 use super::replug::Requests;
-use super::reply::{After, InReply, OutReply};
+use super::reply::{InReply, OutReply};
+use super::responder::Responder;
 use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};
 use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
@@ -56,8 +57,10 @@ const VENDOR: u8 = 0x40;
 #[derive(Debug)]
 pub struct VirtualBridge {
     scenario: Scenario,
-    /// The native code that answers when no image runs on a chip.
-    native: NativeUnit,
+    /// A program's own code, which answers in place of chip and boot loader.
+    stand_in: Option<Box<dyn Responder>>,
+    /// Answers if no image runs on a chip.
+    boot_loader: BootLoader,
     /// The blocks of the SSD behind the bridge.
     disk: Option<Disk>,
     /// The chip that runs the image. It holds the flash then.
@@ -86,7 +89,8 @@ impl VirtualBridge {
         let came_up = power_on(&flash, scenario.state, scenario.speed);
         let command_time = Duration::from_micros(scenario.timing.command_us);
         let mut unit = Self {
-            native: NativeUnit::new(flash, command_time, &came_up.descriptors),
+            stand_in: None,
+            boot_loader: BootLoader::new(flash, command_time),
             descriptors: came_up.descriptors.clone(),
             disk,
             chip: None,
@@ -106,6 +110,34 @@ impl VirtualBridge {
             unit.events.clear();
         }
         unit
+    }
+
+    /// Builds a powered unit on whose wire `responder` answers, in place of a chip and its boot loader.
+    pub fn of_responder(responder: Box<dyn Responder>, descriptors: Descriptors) -> Self {
+        let mut unit = Self::assemble(Scenario::default(), NorFlash::erased(), None);
+        unit.unplug();
+        unit.stand_in = Some(responder);
+        unit.descriptors = descriptors;
+        unit.plug_in();
+        unit.events.clear();
+        unit
+    }
+
+    /// What answers on the wire.
+    fn responder(&self) -> &dyn Responder {
+        match (&self.stand_in, &self.chip) {
+            (Some(stand_in), _) => &**stand_in,
+            (None, Some(chip)) => &**chip,
+            (None, None) => &self.boot_loader,
+        }
+    }
+
+    fn responder_mut(&mut self) -> &mut dyn Responder {
+        match (&mut self.stand_in, &mut self.chip) {
+            (Some(stand_in), _) => &mut **stand_in,
+            (None, Some(chip)) => &mut **chip,
+            (None, None) => &mut self.boot_loader,
+        }
     }
 
     /// The unit's descriptors. They change with every [`BusEvent::Attached`].
@@ -149,11 +181,7 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`]: the boot loader has only one alternate.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        let takes = match &mut self.chip {
-            Some(chip) => chip.set_alternate(alternate),
-            None => self.native.set_alternate(alternate),
-        };
-        if !takes {
+        if !self.responder_mut().set_alternate(alternate) {
             return Err(NoSuchAlternate(alternate));
         }
         self.alternate = alternate;
@@ -163,10 +191,7 @@ impl VirtualBridge {
     /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
     /// whether the unit accepts the value; a rejected value changes nothing.
     pub fn set_configuration(&mut self, value: u8) -> bool {
-        let takes = match &mut self.chip {
-            Some(chip) => chip.set_configuration(value),
-            None => self.native.set_configuration(value),
-        };
+        let takes = self.responder_mut().set_configuration(value);
         if takes {
             self.alternate = 0;
         }
@@ -175,55 +200,40 @@ impl VirtualBridge {
 
     /// Halts an endpoint with SET_FEATURE(ENDPOINT_HALT).
     pub fn halt(&mut self, endpoint: Endpoint) {
-        self.native.halt(endpoint);
+        self.responder_mut().halt(endpoint);
     }
 
     /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
-        match &mut self.chip {
-            Some(chip) => chip.clear_halt(endpoint),
-            None => self.native.clear_halt(endpoint),
-        }
+        self.responder_mut().clear_halt(endpoint);
     }
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
     pub fn is_halted(&self, endpoint: Endpoint) -> bool {
-        self.native.is_halted(endpoint)
+        self.responder().is_halted(endpoint)
     }
 
     /// Sends Bulk-Only Mass Storage Reset. Returns `false`, a stalled control request, while UAS is selected or the
     /// unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
-        match &mut self.chip {
-            Some(chip) => chip.mass_storage_reset(),
-            None => self.is_attached() && self.native.mass_storage_reset(),
-        }
+        self.is_attached() && self.responder_mut().mass_storage_reset()
     }
 
     /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
     pub fn bus_reset(&mut self) {
-        match &mut self.chip {
-            Some(chip) => chip.bus_reset(),
-            None => self.native.bus_reset(),
-        }
+        self.responder_mut().bus_reset();
         self.alternate = 0;
     }
 
     /// Suspends the link. Nothing moves until [`VirtualBridge::resume`] or a port reset; transfers in progress continue
     /// then. Firmware learns of both through its own interrupts.
     pub fn suspend(&mut self) {
-        match &mut self.chip {
-            Some(chip) => chip.suspend(),
-            None => self.native.set_suspended(true),
-        }
+        self.responder_mut().set_suspended(true);
     }
 
     /// Resumes the link.
     pub fn resume(&mut self) {
-        match &mut self.chip {
-            Some(chip) => chip.resume(),
-            None => self.native.set_suspended(false),
-        }
+        self.responder_mut().set_suspended(false);
     }
 
     /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
@@ -252,13 +262,10 @@ impl VirtualBridge {
         if self.scenario.bulk_hangs {
             return OutReply::Silent;
         }
-        if let Some(chip) = &mut self.chip {
-            let reply = chip.bulk_out(endpoint, stream, data, &mut self.faults);
-            self.follow_chip();
-            return if self.is_attached() { reply } else { OutReply::Gone };
-        }
-        let (reply, after) = self.native.bulk_out(endpoint, stream, data, &mut self.faults);
-        self.follow(after);
+        let mut faults = std::mem::take(&mut self.faults);
+        let reply = self.responder_mut().bulk_out(endpoint, stream, data, &mut faults);
+        self.faults = faults;
+        self.follow_responder();
         if self.is_attached() { reply } else { OutReply::Gone }
     }
 
@@ -271,13 +278,8 @@ impl VirtualBridge {
         if self.scenario.bulk_hangs {
             return InReply::Silent;
         }
-        if let Some(chip) = &mut self.chip {
-            let reply = chip.bulk_in(endpoint, stream, buffer);
-            self.follow_chip();
-            return reply;
-        }
-        let (reply, after) = self.native.bulk_in(endpoint, stream, buffer);
-        self.follow(after);
+        let reply = self.responder_mut().bulk_in(endpoint, stream, buffer);
+        self.follow_responder();
         reply
     }
 
@@ -291,7 +293,7 @@ impl VirtualBridge {
             Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
             Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
             Some(FaultKind::Disconnect) => {
-                self.follow(After::Vanish);
+                self.vanish();
                 None
             }
             Some(FaultKind::ShortData) => match self.control_by(|chip| chip.control(setup, data)) {
@@ -320,7 +322,7 @@ impl VirtualBridge {
             None => ControlAnswer::Silent,
         };
         self.alternate = chip.alternate();
-        self.follow_chip();
+        self.follow_responder();
         Some(answer)
     }
 
@@ -333,7 +335,7 @@ impl VirtualBridge {
     pub fn flash_mut(&mut self) -> &mut NorFlash {
         match &mut self.chip {
             Some(chip) => chip.flash_mut(),
-            None => self.native.flash_mut(),
+            None => self.boot_loader.flash_mut(),
         }
     }
 

@@ -5,8 +5,6 @@
 . "$vm/cases-clients.sh"
 . "$vm/cases-open.sh"
 disk_len=33554432
-expendable="plain-responder = true
-serial = \"EXPENDABLE\""
 blocks=$((disk_len / 512))
 rounds=3
 
@@ -159,8 +157,7 @@ open_firmwares_streams_with_one_and_with_many_in_flight() {
 
 uas_against_the_kernels() {
   local direction depth
-  unit fast "$expendable"
-  plug 0 fast
+  plain 0
   for direction in write read; do
     compare 0 uas "$direction" 1 sg_dd
     for depth in 8 16; do compare 0 uas "$direction" "$depth" sgp_dd "thr=$depth"; done
@@ -170,8 +167,7 @@ uas_against_the_kernels() {
 
 bulk_only_against_usb_storage() {
   local direction
-  unit plain "$expendable"
-  plug n plain
+  plain n
   for direction in write read; do compare n bot "$direction" 1 sg_dd; done
   unplug n
 }
@@ -182,8 +178,7 @@ cpu() { local TIMEFORMAT='%U %S'; { time "$@" >/dev/null 2>&1; } 2>&1; }
 # Measures many small reads, less the same program without reads.
 processor_time_per_command() {
   local transport depth count=4000
-  unit busy "$expendable"
-  plug 0 busy
+  plain 0
   for transport in uas bot; do
     for depth in 1 16; do
       [ "$transport $depth" != 'bot 16' ] || continue
@@ -225,8 +220,7 @@ shares() {
 }
 
 processor_time_by_function() {
-  unit busy "$expendable"
-  plug 0 busy
+  plain 0
   profile bot 1
   profile uas 1
   profile uas 16

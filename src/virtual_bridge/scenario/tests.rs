@@ -20,7 +20,6 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         pcie-link-lost-after = 9
         bulk-hangs = true
         port-power = true
-        plain-responder = true
         [flash]
         protection = "for-good"
         stuck-sector = 0x3000
@@ -40,7 +39,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
     .unwrap();
     assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
     assert_eq!(scenario.timing.erase_sector_ms, 45);
-    assert!(scenario.port_power && scenario.plain_responder);
+    assert!(scenario.port_power);
     let faults = FlashFaults {
         protection: Some(Protection::ForGood),
         stuck_sector: Some(FlashAddress(0x3000)),

@@ -80,8 +80,8 @@ proptest! {
         scenario in prop::sample::select(vec![
             "",
             "behind = { ssd = { bytes = 4096 } }",
-            "plain-responder = true",
             "state = \"boot-loader\"",
+            "state = \"boot-loader\"\n[[fault]]\nkind = \"short-data\"\nnth = 2\ntimes = 9\n[[fault]]\nkind = \"stall\"\nnth = 12",
             "speed = \"high\"\nbehind = \"nothing\"",
             "timing = { erase-sector-ms = 1, program-page-us = 100, command-us = 10 }",
             "power-loss-after = 700\n[[fault]]\nkind = \"short-data\"\nnth = 2\ntimes = 9",

@@ -1,7 +1,7 @@
 //! Bulk-Only on a virtual unit: commands, lengths, halts.
 
-use super::{PLAIN, SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, sense_of, unit};
-use crate::bridge::{Bridge, DataPhase, Endpoint, Transport as _, TransportError, TransportErrorKind};
+use super::{BOOT_LOADER, SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, ready_unit, sense_of, unit};
+use crate::bridge::{Bridge, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
@@ -66,28 +66,29 @@ fn exchange(unit: &mut VirtualBridge, cdb: &[u8], len: u32, direction: Direction
 
 /// Section 6.7 of the specification: Hn, Hi, Ho are the host's expectations, Dn, Di, Do the device's intentions.
 #[test]
-fn the_thirteen_cases_end_as_the_specification_says() {
-    let (tur, e0, e1, e5) = ([0; 6], [0xE0, 0x50, 0, 0, 0, 0], [0xE1, 0x50, 0, 0, 0, 0], [0xE5, 1, 0x50, 0x30, 0, 0]);
-    use CswStatus::{Passed, PhaseError};
+fn the_thirteen_cases_end_as_the_specification_says_in_the_boot_loader() {
+    let (ready, inquiry, e1) = ([0; 6], [0x12, 0, 0, 0, 36, 0], [0xE1, 0x50, 0, 0, 0, 0]);
+    use CswStatus::{Failed, Passed, PhaseError};
     use Direction::{In, Out};
     type Case<'a> = (u8, &'a [u8], u32, Direction, usize, bool, CswStatus, u32);
+    // The boot loader fails every command without data, except E8.
     let cases: [Case<'_>; 13] = [
-        (1, &tur, 0, In, 0, false, Passed, 0),
-        (2, &e0, 0, In, 0, false, PhaseError, 0),
+        (1, &ready, 0, In, 0, false, Failed, 0),
+        (2, &inquiry, 0, In, 0, false, PhaseError, 0),
         (3, &e1, 0, In, 0, false, PhaseError, 0),
-        (4, &e5, 64, In, 0, true, Passed, 64),
-        (5, &e0, 200, In, 128, true, Passed, 72),
-        (6, &e0, 128, In, 128, false, Passed, 0),
-        (7, &e0, 100, In, 100, false, PhaseError, 0),
+        (4, &ready, 64, In, 0, true, Failed, 64),
+        (5, &inquiry, 200, In, 36, true, Passed, 164),
+        (6, &inquiry, 36, In, 36, false, Passed, 0),
+        (7, &inquiry, 20, In, 20, false, PhaseError, 0),
         (8, &e1, 128, In, 0, true, PhaseError, 128),
-        (9, &e5, 64, Out, 0, true, Passed, 64),
-        (10, &e0, 128, Out, 0, true, PhaseError, 128),
+        (9, &ready, 64, Out, 0, true, Failed, 64),
+        (10, &inquiry, 128, Out, 0, true, PhaseError, 128),
         (11, &e1, 200, Out, 128, true, Passed, 72),
         (12, &e1, 128, Out, 128, false, Passed, 0),
         (13, &e1, 100, Out, 0, true, PhaseError, 100),
     ];
     for (case, cdb, len, direction, moved, stalled, status, residue) in cases {
-        let seen = exchange(&mut unit(PLAIN), cdb, len, direction);
+        let seen = exchange(&mut ready_unit(BOOT_LOADER), cdb, len, direction);
         assert_eq!(seen, Seen { moved, stalled, status: Some((status, residue)) }, "case {case}");
     }
 }
@@ -95,7 +96,7 @@ fn the_thirteen_cases_end_as_the_specification_says() {
 #[test]
 fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
     for behind in UNITS {
-        let mut unit = unit(behind);
+        let mut unit = ready_unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
             // A device has taken a packet before its firmware can reject it.
             let taken = if behind.is_empty() { OutReply::Accepted(bad.len()) } else { OutReply::Stall };
@@ -108,48 +109,50 @@ fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
             assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "and stays after it until it is cleared");
             unit.clear_halt(IN);
             unit.clear_halt(OUT);
-            let seen = exchange(&mut unit, &[0xE5, 1, 0x50, 0x30, 0, 0], 0, Direction::In);
-            assert_eq!(seen.status, Some((CswStatus::Passed, 0)));
+            let seen = exchange(&mut unit, &[0x12, 0, 0, 0, 36, 0], 36, Direction::In);
+            assert_eq!((seen.moved, seen.status), (36, Some((CswStatus::Passed, 0))));
         }
     }
 }
 
 #[test]
-fn data_moves_in_whatever_pieces_the_host_makes() {
-    let mut unit = unit(PLAIN);
+fn the_boot_loader_takes_data_in_whatever_pieces_the_host_makes() {
+    let mut unit = ready_unit(BOOT_LOADER);
     let data: Vec<u8> = (0..4096u32).map(|i| ((i * 31) >> 3) as u8).collect();
-    let write = Command::Write16 { lba: 3, blocks: 8 }.cdb();
+    let write = Command::FlashWrite { part: Part::Two, len: 4096 }.cdb();
     assert_eq!(unit.bulk_out(OUT, 0, &wrapper(write.as_slice(), 4096, Direction::Out)), OutReply::Accepted(31));
     for piece in data.chunks(1000) {
+        assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Silent, "its data is not there yet");
         assert_eq!(unit.bulk_out(OUT, 0, piece), OutReply::Accepted(piece.len()));
     }
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Data(13));
-    let read = Command::Read16 { lba: 3, blocks: 8 }.cdb();
-    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
-    let mut back = vec![1; 4096];
-    for piece in back.chunks_mut(2048) {
-        assert_eq!(unit.bulk_in(IN, 0, piece), InReply::Data(piece.len()));
-    }
-    assert!(back.iter().all(|byte| *byte == 0));
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Data(13));
+    assert!(unit.flash().get(Part::Two.flash_address(), 4096).unwrap() == data);
 }
 
 #[test]
 fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
-    for behind in UNITS {
-        let mut unit = unit(behind);
-        for (cdb, sense) in [
-            (&[0xE0, 0x52, 0, 0, 0, 0][..], "5/24/00"),
-            (&[0xE0, 0x50, 2, 0, 0, 0], "5/24/00"),
-            (&[0xE1, 0x00, 0, 0, 0, 0], "5/24/00"),
-            (&[0xE2, 0x50, 0, 1, 0, 1], "5/24/00"),
-            (&[0xE3, 0x50, 0, 0, 0xFF, 1], "5/24/00"),
-            (&[0xE3, 0xD0, 0, 1, 0, 1], "5/24/00"),
-            (&[0xE4, 1, 0x4F, 0, 0, 0], "5/24/00"),
-            (&[0xE5, 1, 0x52, 0, 0, 0], "5/24/00"),
-            (&[0xE8, 0x52, 0, 0, 0, 0], "5/20/00"),
-            (&[0xC7, 0, 0, 0, 0, 0], "5/20/00"),
-        ] {
+    let both: &[(&[u8], &str)] = &[
+        (&[0xE1, 0x00, 0, 0, 0, 0], "5/24/00"),
+        (&[0xE3, 0x50, 0, 0, 0xFF, 1], "5/24/00"),
+        (&[0xE3, 0xD0, 0, 1, 0, 1], "5/24/00"),
+        (&[0xE8, 0x52, 0, 0, 0, 0], "5/20/00"),
+        (&[0xC7, 0, 0, 0, 0, 0], "5/20/00"),
+    ];
+    let image: &[(&[u8], &str)] = &[
+        (&[0xE0, 0x52, 0, 0, 0, 0], "5/24/00"),
+        (&[0xE0, 0x50, 2, 0, 0, 0], "5/24/00"),
+        (&[0xE2, 0x50, 0, 1, 0, 1], "5/24/00"),
+        (&[0xE4, 1, 0x4F, 0, 0, 0], "5/24/00"),
+        (&[0xE5, 1, 0x52, 0, 0, 0], "5/24/00"),
+    ];
+    let boot_loader: &[(&[u8], &str)] = &[
+        (&[0x12, 1, 0x80, 0, 255, 0], "5/24/00"),
+        (&[0x12, 0, 0x80, 0, 36, 0], "5/24/00"),
+        (&[0xE1, 0x50, 2, 0, 0, 0], "5/24/00"),
+    ];
+    for (behind, own) in UNITS.into_iter().zip([image, boot_loader]) {
+        let mut unit = ready_unit(behind);
+        for (cdb, sense) in both.iter().chain(own) {
             let seen = exchange(&mut unit, cdb, 0, Direction::In);
             assert_eq!(seen.status, Some((CswStatus::Failed, 0)), "{cdb:02x?}");
             unit.bulk_out(OUT, 0, &wrapper(&[0x03, 0, 0, 0, 18, 0], 18, Direction::In));
@@ -164,22 +167,20 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
 
 #[test]
 fn e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end() {
-    for behind in UNITS {
-        let mut bridge = bulk_only(unit(behind));
-        let other = |addr| XdataAddress { page: XdataPage::Other, addr };
-        bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
-        bridge.xdata_write(other(0x3000), 0x22).unwrap();
-        bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
-        bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
-        let mut byte = [0];
-        bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
-        assert_eq!(byte, [0x11]);
-        bridge.xdata_read(other(0x3000), &mut byte).unwrap();
-        assert_eq!(byte, [0x22]);
-        let mut both = [0; 2];
-        bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
-        assert_eq!(both, [0x33, 0x44]);
-    }
+    let mut bridge = bulk_only(unit(""));
+    let other = |addr| XdataAddress { page: XdataPage::Other, addr };
+    bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
+    bridge.xdata_write(other(0x3000), 0x22).unwrap();
+    bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
+    bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
+    let mut byte = [0];
+    bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
+    assert_eq!(byte, [0x11]);
+    bridge.xdata_read(other(0x3000), &mut byte).unwrap();
+    assert_eq!(byte, [0x22]);
+    let mut both = [0; 2];
+    bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
+    assert_eq!(both, [0x33, 0x44]);
 }
 
 #[test]
@@ -262,7 +263,7 @@ fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
 #[test]
 fn inquiry_carries_the_names_in_the_configuration_block() {
     for behind in UNITS {
-        let mut bridge = bulk_only(unit(behind));
+        let mut bridge = port(unit(behind)).open().unwrap();
         let inquiry = bridge.inquiry().unwrap();
         assert_eq!((inquiry.vendor.as_str(), inquiry.product.as_str()), ("ASMedia", "ASM246X"));
     }
@@ -270,67 +271,66 @@ fn inquiry_carries_the_names_in_the_configuration_block() {
 
 #[test]
 fn the_commands_that_a_kernel_sends_are_all_answered() {
-    for behind in [SSD, PLAIN] {
-        let mut unit = unit(behind);
-        for (cdb, len, moved) in [
-            (&[0x12, 1, 0x00, 0, 255, 0][..], 255, 9),
-            (&[0x12, 1, 0x80, 0, 255, 0], 255, 16),
-            (&[0x12, 1, 0x83, 0, 255, 0], 255, 44),
-            (&[0x12, 1, 0xB0, 0, 64, 0], 64, 64),
-            (&[0x12, 1, 0xB1, 0, 64, 0], 64, 64),
-            (&[0x1A, 0, 0x3F, 0, 192, 0], 192, 24),
-            (&[0x1A, 0, 0x08, 0, 4, 0], 4, 4),
-            (&[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 192, 0], 192, 28),
-            (&[0xA0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], 16, 16),
-            (&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, 8),
-            (&[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, 32),
-            (&[0x28, 0, 0, 0, 0, 1, 0, 0, 2, 0], 1024, 1024),
-            (&[0x1B, 0, 0, 0, 1, 0], 0, 0),
-            (&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0, 0),
-        ] {
-            let seen = exchange(&mut unit, cdb, len, Direction::In);
-            assert_eq!((seen.moved, seen.status.unwrap().0), (moved, CswStatus::Passed), "{cdb:02x?}");
-        }
+    let mut unit = unit(SSD);
+    for (cdb, len, moved) in [
+        (&[0x12, 1, 0x00, 0, 255, 0][..], 255, 9),
+        (&[0x12, 1, 0x80, 0, 255, 0], 255, 16),
+        (&[0x12, 1, 0x83, 0, 255, 0], 255, 44),
+        (&[0x12, 1, 0xB0, 0, 64, 0], 64, 64),
+        (&[0x12, 1, 0xB1, 0, 64, 0], 64, 64),
+        (&[0x1A, 0, 0x3F, 0, 192, 0], 192, 24),
+        (&[0x1A, 0, 0x08, 0, 4, 0], 4, 4),
+        (&[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 192, 0], 192, 28),
+        (&[0xA0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], 16, 16),
+        (&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, 8),
+        (&[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, 32),
+        (&[0x28, 0, 0, 0, 0, 1, 0, 0, 2, 0], 1024, 1024),
+        (&[0x1B, 0, 0, 0, 1, 0], 0, 0),
+        (&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0, 0),
+    ] {
+        let seen = exchange(&mut unit, cdb, len, Direction::In);
+        assert_eq!((seen.moved, seen.status.unwrap().0), (moved, CswStatus::Passed), "{cdb:02x?}");
     }
 }
 
 #[test]
 fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more() {
-    for behind in UNITS {
-        let mut bridge = bulk_only(unit(behind));
-        let mut whole = vec![0; 0x1_0000];
-        bridge.read_flash(Part::Two, &mut whole).unwrap();
-        let file = crate::practice::image().to_file();
-        assert!(whole.starts_with(Part::Two.of(&file)));
-        assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
-    }
+    let mut bridge = bulk_only(unit(""));
+    let mut whole = vec![0; 0x1_0000];
+    bridge.read_flash(Part::Two, &mut whole).unwrap();
+    let file = crate::practice::image().to_file();
+    assert!(whole.starts_with(Part::Two.of(&file)));
+    assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
 }
 
 #[test]
 fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
-    let mut unit = unit(PLAIN);
+    let mut unit = unit(SSD);
     let read = Command::Read16 { lba: 0, blocks: 8 }.cdb();
     assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 1500]), InReply::Babble(1500));
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 2048]), InReply::Data(2048), "the packet's rest is lost");
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), InReply::Babble(12));
+
+    let mut unit = ready_unit(BOOT_LOADER);
+    unit.bulk_out(OUT, 0, &wrapper(&[0x12, 0, 0, 0, 36, 0], 36, Direction::In));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 20]), InReply::Babble(20));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), InReply::Babble(12));
 }
 
 #[test]
 fn protection_information_is_refused_as_the_unit_has_none() {
-    for behind in [SSD, PLAIN] {
-        let mut bridge = bulk_only(unit(behind));
-        let lengths = [(0x28, 10), (0x2A, 10), (0x88, 16), (0x8A, 16)];
-        for (opcode, len) in lengths {
-            for protect in [0x20, 0x60, 0xE0] {
-                let cdb = Cdb::new(&[&[opcode, protect][..], &[0; 14][..len - 2]].concat()).unwrap();
-                let completion = bridge.transport_mut().execute(&cdb, DataPhase::None, TIMEOUT).unwrap();
-                assert_eq!(
-                    completion.sense.unwrap().to_string(),
-                    "5/24/00 (invalid field in CDB)",
-                    "{opcode:#x} {protect:#x}"
-                );
-            }
+    let mut bridge = bulk_only(unit(SSD));
+    let lengths = [(0x28, 10), (0x2A, 10), (0x88, 16), (0x8A, 16)];
+    for (opcode, len) in lengths {
+        for protect in [0x20, 0x60, 0xE0] {
+            let cdb = Cdb::new(&[&[opcode, protect][..], &[0; 14][..len - 2]].concat()).unwrap();
+            let completion = bridge.transport_mut().execute(&cdb, DataPhase::None, TIMEOUT).unwrap();
+            assert_eq!(
+                completion.sense.unwrap().to_string(),
+                "5/24/00 (invalid field in CDB)",
+                "{opcode:#x} {protect:#x}"
+            );
         }
     }
 }

@@ -9,17 +9,19 @@ mod uas;
 
 use std::time::Duration;
 
-use super::{Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
-use crate::bridge::{Bridge, BulkOnly, CommandError, Port};
+use super::{InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use crate::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port};
 use crate::firmware::Image;
 use crate::practice;
+use crate::scsi::Command;
+use crate::scsi::bot::{CommandBlockWrapper, Direction};
 
 /// A unit with an SSD, which its image drives.
 const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
-/// A unit that native code answers, as a disk that keeps nothing.
-const PLAIN: &str = "plain-responder = true\n";
-/// A unit whose image answers, on the chip, and one that native code answers.
-const UNITS: [&str; 2] = ["", PLAIN];
+/// A unit in its boot loader, which is native code.
+const BOOT_LOADER: &str = "state = \"boot-loader\"\n";
+/// A unit whose image answers on the chip, and one in its boot loader.
+const UNITS: [&str; 2] = ["", BOOT_LOADER];
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -43,6 +45,21 @@ fn patched_image() -> Image {
     let at = [0x2A0D, 0x2A0E].into_iter().find(|at| image.body()[*at as usize..][..3] == status).unwrap();
     assert!(image.replace(crate::firmware::BodyOffset(at + 1), &[0x05]));
     image
+}
+
+/// Creates a unit whose Bulk-Only pipes move data. The boot loader has stalled its first status.
+fn ready_unit(scenario: &str) -> VirtualBridge {
+    let mut unit = unit(scenario);
+    unit.reset_by_host(0).unwrap();
+    let cdb = Command::TestUnitReady.cdb();
+    let ready = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &ready.to_bytes()), OutReply::Accepted(31));
+    let mut csw = [0; 13];
+    if unit.bulk_in(Endpoint::DataIn, 0, &mut csw) == InReply::Stall {
+        unit.clear_halt(Endpoint::DataIn);
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut csw), InReply::Data(13));
+    }
+    unit
 }
 
 fn bulk_only(unit: VirtualBridge) -> Bridge<BulkOnly<VirtualPipes>> {

@@ -3,12 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{BusEvent, VirtualBridge};
-use crate::firmware::Image;
-use crate::scsi::ResetMode;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::power_on::{PowerOn, power_on, restart};
 use crate::virtual_bridge::replug::Requests;
-use crate::virtual_bridge::reply::After;
 use crate::virtual_bridge::scenario::CpuReset;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +38,7 @@ impl VirtualBridge {
     pub fn poll_event(&mut self) -> Option<BusEvent> {
         self.unplug_when_told();
         if self.is_attached() {
-            self.follow_chip();
+            self.follow_responder();
         }
         if let Presence::Away { back: Some(Back { at, by }) } = self.presence
             && at <= Instant::now()
@@ -61,10 +58,7 @@ impl VirtualBridge {
     pub fn wake_in(&self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
-            Presence::Attached => match &self.chip {
-                Some(chip) => chip.ready_at(),
-                None => self.native.ready_at(),
-            },
+            Presence::Attached => self.responder().ready_at(),
         };
         // A unit that is unplugged before it is ready never answers.
         let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
@@ -84,11 +78,14 @@ impl VirtualBridge {
             return;
         }
         self.stop_chip();
-        let flash = self.native.flash_mut();
+        let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {
             flash.lose_power_after(None);
         }
-        let came_up = power_on(flash, self.scenario.state, self.scenario.speed);
+        let came_up = match self.stand_in {
+            Some(_) => PowerOn { image: None, descriptors: self.descriptors.clone() },
+            None => power_on(flash, self.scenario.state, self.scenario.speed),
+        };
         self.come_up(came_up);
     }
 
@@ -112,7 +109,7 @@ impl VirtualBridge {
     pub(super) fn start_over(&mut self) {
         self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
-        let flash = self.native.flash_mut();
+        let flash = self.boot_loader.flash_mut();
         let came_up = match (self.running.take(), self.scenario.cpu_reset) {
             (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
             _ => power_on(flash, self.scenario.state, speed),
@@ -120,42 +117,36 @@ impl VirtualBridge {
         self.come_up(came_up);
     }
 
-    /// Follows what the firmware has done to the unit's presence on the bus.
-    pub(super) fn follow_chip(&mut self) {
-        let Some(chip) = &mut self.chip else { return };
-        let course = chip.course();
-        if chip.flash_mut().power_is_lost() {
-            self.stop_chip();
-            return self.follow(After::Nothing);
+    /// Follows what firmware or boot loader have done to the unit's presence on the bus.
+    pub(super) fn follow_responder(&mut self) {
+        let course = match &mut self.chip {
+            Some(chip) => chip.course(),
+            None => self.boot_loader.course(),
+        };
+        if self.flash_mut().power_is_lost() {
+            return self.vanish();
         }
         match course {
             Course::On => {}
-            Course::Reset => self.follow(After::Leave(ResetMode::CpuReset)),
-            Course::Off => self.follow(After::Leave(ResetMode::Halt)),
-            Course::Vanished => self.follow(After::Vanish),
+            Course::Reset => {
+                let back = |at| Back { at, by: Boot::CpuReset };
+                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back));
+            }
+            Course::Off => self.leave(None),
+            Course::Vanished => self.vanish(),
         }
+    }
+
+    /// Takes the unit off the bus, without power, as a fault does.
+    pub(super) fn vanish(&mut self) {
+        self.lose_power();
+        self.leave(self.scenario.back_after_ms.and_then(in_ms).map(|at| Back { at, by: Boot::Power }));
     }
 
     /// Takes the flash back from the chip.
     fn stop_chip(&mut self) {
         if let Some(chip) = self.chip.take() {
-            *self.native.flash_mut() = chip.power_off();
-        }
-    }
-
-    pub(super) fn follow(&mut self, after: After) {
-        let back = |by: Boot| move |at| Back { at, by };
-        if self.native.flash_mut().power_is_lost() || after == After::Vanish {
-            self.lose_power();
-            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
-            return;
-        }
-        match after {
-            After::Leave(ResetMode::CpuReset) => {
-                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(Boot::CpuReset)));
-            }
-            After::Leave(ResetMode::Halt) => self.leave(None),
-            After::Nothing | After::Vanish => {}
+            *self.boot_loader.flash_mut() = chip.power_off();
         }
     }
 
@@ -177,7 +168,7 @@ impl VirtualBridge {
     fn lose_power_at(&mut self, at: Instant) {
         self.stop_chip();
         // If the file can't be written, it keeps the flash's unfinished operation, as if the power had failed later.
-        let _ = self.native.flash_mut().cut_power(at);
+        let _ = self.boot_loader.flash_mut().cut_power(at);
     }
 
     fn leave(&mut self, back: Option<Back>) {
@@ -185,14 +176,14 @@ impl VirtualBridge {
             self.events.push_back(BusEvent::Detached);
         }
         self.presence = Presence::Away { back };
-        self.native.forget();
+        self.boot_loader.forget();
     }
 
     pub(super) fn come_up(&mut self, came_up: PowerOn) {
         let PowerOn { image, mut descriptors } = came_up;
         self.is_mute = false;
-        if let Some(image) = image.as_ref().filter(|_| !self.scenario.plain_responder) {
-            let flash = std::mem::take(self.native.flash_mut());
+        if let Some(image) = &image {
+            let flash = std::mem::take(self.boot_loader.flash_mut());
             let command_time = Duration::from_micros(self.scenario.timing.command_us);
             let mut fabric = self.scenario.fabric();
             if let Some(disk) = &self.disk {
@@ -201,15 +192,18 @@ impl VirtualBridge {
             let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
             let Some(told) = chip.descriptors() else {
                 // The host sees no device.
-                *self.native.flash_mut() = chip.power_off();
+                *self.boot_loader.flash_mut() = chip.power_off();
                 self.is_mute = true;
                 self.presence = Presence::Away { back: None };
                 return;
             };
             descriptors = told.clone();
             self.chip = Some(Box::new(chip));
+        } else if let Some(stand_in) = &mut self.stand_in {
+            stand_in.bus_reset();
+            stand_in.set_configuration(1);
         } else {
-            self.native.power_on(&descriptors, image.as_ref().map(Image::version));
+            self.boot_loader.power_on(&descriptors);
         }
         self.running = image;
         self.descriptors = descriptors;

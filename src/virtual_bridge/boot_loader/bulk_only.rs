@@ -1,16 +1,17 @@
-//! Bulk-Only, the device's side: command, data, status, and the thirteen cases in which host and device disagree.
+//! Bulk-Only, the device's side: command, data, status, and the thirteen cases of host and device expectations.
 //!
 //! Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0, sections 5.3, 6.6 and 6.7.
 
 use std::time::Instant;
 
-use super::exchange::{DataPlan, Ending, Exchange};
+use super::exchange::{Ending, Exchange};
 use super::target::Target;
 use crate::bridge::Endpoint;
-use crate::virtual_bridge::reply::{ABORTED, After, Halts, InReply, OutReply};
-use crate::virtual_bridge::scenario::FaultKind;
-
+use crate::scsi::ResetMode;
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use crate::virtual_bridge::chip_unit::Course;
+use crate::virtual_bridge::reply::{ABORTED, Halts, InReply, OutReply};
+use crate::virtual_bridge::scenario::{FaultKind, FaultPlan};
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -20,17 +21,19 @@ enum Phase {
     Status,
 }
 
-/// The state of the transport in the device.
+/// State of the transport.
 #[derive(Debug, Default)]
-pub(super) struct BulkOnly {
-    /// The pipes that are halted.
+pub(super) struct BulkOnlyTarget {
+    /// Halted pipes.
     pub(super) halts: Halts,
+    /// What the last transfer has done to the unit's presence on the bus.
+    pub(super) course: Course,
     phase: Phase,
     tag: u32,
     host_len: u32,
     exchange: Exchange,
     phase_error: bool,
-    /// After a CBW that is none, both pipes stay halted until the class's reset (section 6.6.1).
+    /// After an invalid CBW both pipes stay halted until the class's reset (section 6.6.1).
     needs_reset: bool,
     /// The data pipe halts when the data that there is has moved.
     halt_after_data: bool,
@@ -40,8 +43,8 @@ pub(super) struct BulkOnly {
     halts_next_status: bool,
 }
 
-impl BulkOnly {
-    /// The class's reset: ready for a command; halts stay until they are cleared (section 3.1).
+impl BulkOnlyTarget {
+    /// Handles the class's reset: ready for a command. Halts stay until they are cleared (section 3.1).
     pub(super) fn reset(&mut self) {
         self.phase = Phase::Command;
         self.needs_reset = false;
@@ -55,7 +58,7 @@ impl BulkOnly {
         }
     }
 
-    /// Lets the status pipe halt once before the next command's status.
+    /// Halts the status pipe once before the next command's status.
     pub(super) fn halt_next_status(&mut self) {
         self.halts_next_status = true;
     }
@@ -64,75 +67,59 @@ impl BulkOnly {
         if self.phase == Phase::Status { self.exchange.ready_at } else { None }
     }
 
-    pub(super) fn out(
-        &mut self,
-        target: &mut Target,
-        data: &[u8],
-        fault: impl FnOnce(u8) -> Option<FaultKind>,
-    ) -> (OutReply, After) {
+    /// Handles data from the host.
+    pub(super) fn out(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> OutReply {
         if self.halts.holds(Endpoint::DataOut) {
-            return (OutReply::Stall, After::Nothing);
+            return OutReply::Stall;
         }
         match self.phase {
-            Phase::Command => self.command(target, data, fault),
-            Phase::Data if matches!(self.exchange.intent(), Some((Direction::Out, _))) => {
+            Phase::Command => self.command(target, data, faults),
+            Phase::Data if self.exchange.direction == Some(Direction::Out) => {
                 let taken = self.exchange.take(target, data);
                 self.after_data(Direction::Out);
-                (OutReply::Accepted(taken), After::Nothing)
+                OutReply::Accepted(taken)
             }
-            Phase::Data | Phase::Status => (OutReply::Silent, After::Nothing),
+            Phase::Data | Phase::Status => OutReply::Silent,
         }
     }
 
-    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> (InReply, After) {
+    /// Handles the host's request for data.
+    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> InReply {
         if self.halts.holds(Endpoint::DataIn) {
-            return (InReply::Stall, After::Nothing);
+            return InReply::Stall;
         }
         match self.phase {
-            Phase::Command => (InReply::Silent, After::Nothing),
+            Phase::Command => InReply::Silent,
             Phase::Data => {
                 let reply = self.exchange.fill(buffer, max_packet);
                 if reply != InReply::Silent {
                     self.after_data(Direction::In);
                 }
-                (reply, After::Nothing)
+                reply
             }
             Phase::Status => self.status(target, buffer),
         }
     }
 
-    fn command(
-        &mut self,
-        target: &mut Target,
-        data: &[u8],
-        fault: impl FnOnce(u8) -> Option<FaultKind>,
-    ) -> (OutReply, After) {
+    fn command(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> OutReply {
         let Ok(cbw) = CommandBlockWrapper::parse(data) else {
             self.halts.set(Endpoint::DataIn);
             self.halts.set(Endpoint::DataOut);
             self.needs_reset = true;
-            return (OutReply::Stall, After::Nothing);
+            return OutReply::Stall;
         };
-        let accepted = OutReply::Accepted(data.len());
-        let fault = fault(cbw.cdb.opcode());
         self.tag = cbw.tag;
         self.host_len = cbw.transfer_length;
-        self.exchange = Exchange::idle(std::mem::take(&mut self.exchange.data));
         (self.phase_error, self.halt_after_data) = (false, false);
         self.halt_status = std::mem::take(&mut self.halts_next_status);
+        let fault = faults.strike(cbw.cdb.opcode());
+        self.exchange = match fault {
+            Some(FaultKind::Timeout | FaultKind::Disconnect) => Exchange::ending(Ending::Silent),
+            Some(FaultKind::Stall) => Exchange::ending(Ending::Check(ABORTED)),
+            _ => target.start(cbw.cdb.padded(), cbw.lun),
+        };
         match fault {
-            Some(FaultKind::Disconnect) => return (accepted, After::Vanish),
-            Some(FaultKind::Timeout) => {
-                self.exchange.ending = Ending::Silent;
-                self.exchange.plan = DataPlan::InNever { len: u64::MAX };
-                self.exchange.limit = u64::MAX;
-                self.phase = Phase::Data;
-                return (accepted, After::Nothing);
-            }
-            Some(FaultKind::Stall) => self.exchange.ending = Ending::Check(ABORTED),
-            _ => target.start(cbw.cdb.padded(), cbw.lun, &mut self.exchange),
-        }
-        match fault {
+            Some(FaultKind::Disconnect) => self.course = Course::Vanished,
             Some(FaultKind::Stall) if cbw.transfer_length == 0 => self.halt_status = true,
             Some(FaultKind::StallStatus) => self.halt_status = true,
             Some(FaultKind::ShortData) => {
@@ -146,26 +133,26 @@ impl BulkOnly {
             _ => {}
         }
         self.agree(cbw.direction);
-        (accepted, After::Nothing)
+        OutReply::Accepted(data.len())
     }
 
-    /// Section 6.7: what the host expects against what the device intends.
+    /// Compares the host's expectation with the device's intention (section 6.7).
     fn agree(&mut self, host: Direction) {
-        let host_len = u64::from(self.host_len);
+        let host_len = self.host_len as usize;
         self.phase = Phase::Status;
-        match (host_len, self.exchange.intent()) {
+        match (host_len, self.exchange.direction) {
             (0, None) => {}
             (0, Some(_)) => self.give_up(),
-            (_, Some((device, len))) if device == host && len <= host_len => {
+            (_, Some(device)) if device == host && self.exchange.limit <= host_len => {
                 self.halt_after_data = self.exchange.limit < host_len;
                 self.phase = Phase::Data;
                 if self.exchange.data_is_done() {
                     self.after_data(host);
                 }
             }
-            (_, Some((Direction::In, _))) if host == Direction::In => {
+            (_, Some(Direction::In)) if host == Direction::In => {
                 self.phase_error = true;
-                self.exchange.limit = self.exchange.limit.min(host_len);
+                self.exchange.limit = host_len;
                 self.phase = Phase::Data;
             }
             (_, Some(_)) => {
@@ -177,12 +164,10 @@ impl BulkOnly {
         }
     }
 
-    /// No data moves: the command ends in a phase error.
+    /// Ends the command in a phase error without moving data.
     fn give_up(&mut self) {
         self.phase_error = true;
-        self.exchange.plan = DataPlan::None;
-        self.exchange.limit = 0;
-        self.exchange.ending = Ending::Good;
+        self.exchange = Exchange { ready_at: self.exchange.ready_at, ..Exchange::default() };
     }
 
     fn after_data(&mut self, direction: Direction) {
@@ -194,13 +179,13 @@ impl BulkOnly {
         }
     }
 
-    fn status(&mut self, target: &mut Target, buffer: &mut [u8]) -> (InReply, After) {
+    fn status(&mut self, target: &mut Target, buffer: &mut [u8]) -> InReply {
         if !self.exchange.is_ready() {
-            return (InReply::Silent, After::Nothing);
+            return InReply::Silent;
         }
         if std::mem::take(&mut self.halt_status) {
             self.halts.set(Endpoint::DataIn);
-            return (InReply::Stall, After::Nothing);
+            return InReply::Stall;
         }
         let status = match self.exchange.ending {
             _ if self.phase_error => CswStatus::PhaseError,
@@ -210,15 +195,15 @@ impl BulkOnly {
             }
             _ => CswStatus::Passed,
         };
+        self.course = match self.exchange.ending {
+            Ending::Reset(ResetMode::CpuReset) if !self.phase_error => Course::Reset,
+            Ending::Reset(ResetMode::Halt) if !self.phase_error => Course::Off,
+            _ => Course::On,
+        };
         // What has moved is bounded by what the host expects.
         let residue = self.host_len.saturating_sub(self.exchange.moved as u32);
-        let csw = CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes();
         self.phase = Phase::Command;
-        let after = match self.exchange.ending {
-            Ending::Reset(mode) if !self.phase_error => After::Leave(mode),
-            _ => After::Nothing,
-        };
-        (InReply::packet(buffer, &csw), after)
+        InReply::packet(buffer, &CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes())
     }
 }
 

@@ -1,0 +1,154 @@
+//! The boot loader in native code, because the chip's is in ROM, which nobody has read.
+
+mod bulk_only;
+mod exchange;
+mod gate;
+mod target;
+
+use std::time::{Duration, Instant};
+
+use self::bulk_only::BulkOnlyTarget;
+use self::gate::Gate;
+use self::target::Target;
+use super::chip_unit::Course;
+use super::descriptors::{Descriptors, LinkSpeed};
+use super::nor::NorFlash;
+use super::reply::{InReply, OutReply};
+use super::responder::Responder;
+use super::scenario::FaultPlan;
+use crate::bridge::Endpoint;
+
+/// The boot loader. It keeps the flash while no chip has it.
+#[derive(Debug)]
+pub(super) struct BootLoader {
+    target: Target,
+    bulk_only: BulkOnlyTarget,
+    gate: Gate,
+    speed: LinkSpeed,
+    /// bConfigurationValue.
+    configuration: u8,
+    is_suspended: bool,
+}
+
+impl BootLoader {
+    /// Creates a boot loader without power. A status is due no sooner than `command_time` after its command.
+    pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
+        Self {
+            target: Target::new(flash, command_time),
+            bulk_only: BulkOnlyTarget::default(),
+            gate: Gate::default(),
+            speed: LinkSpeed::default(),
+            configuration: 0,
+            is_suspended: false,
+        }
+    }
+
+    /// Powers on. A process that has the unit to itself finds it enumerated; usbredir's guest resets the configuration.
+    pub(super) fn power_on(&mut self, descriptors: &Descriptors) {
+        self.target.power_on(&descriptors.identity);
+        self.speed = descriptors.speed;
+        self.gate = Gate::default();
+        self.is_suspended = false;
+        self.set_configuration(1);
+    }
+
+    /// The flash, if no chip has it.
+    pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
+        &mut self.target.flash
+    }
+
+    /// What the last transfer has done to the unit's presence on the bus.
+    pub(super) fn course(&self) -> Course {
+        self.bulk_only.course
+    }
+
+    /// Drops what was in progress.
+    pub(super) fn forget(&mut self) {
+        self.bulk_only = BulkOnlyTarget::default();
+    }
+
+    /// Whether nothing moves, in either direction.
+    fn is_silent(&self) -> bool {
+        self.is_suspended || self.gate.is_silent()
+    }
+}
+
+impl Responder for BootLoader {
+    fn set_configuration(&mut self, value: u8) -> bool {
+        let exists = value <= 1;
+        if exists {
+            self.configuration = value;
+            self.forget();
+            if value == 1 {
+                self.gate.configured();
+            }
+        }
+        exists
+    }
+
+    fn set_alternate(&mut self, alternate: u8) -> bool {
+        let exists = alternate == 0;
+        if exists {
+            self.forget();
+        }
+        exists
+    }
+
+    fn halt(&mut self, endpoint: Endpoint) {
+        self.bulk_only.halts.set(endpoint);
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) {
+        if self.gate.clear_halt(endpoint) {
+            // Source: openpilot's flasher, which clears one halt on the way to its first status.
+            self.bulk_only.halt_next_status();
+        }
+        self.bulk_only.clear_halt(endpoint);
+    }
+
+    fn is_halted(&self, endpoint: Endpoint) -> bool {
+        self.gate.halts(endpoint) || self.bulk_only.halts.holds(endpoint)
+    }
+
+    fn mass_storage_reset(&mut self) -> bool {
+        self.bulk_only.reset();
+        true
+    }
+
+    fn bus_reset(&mut self) {
+        self.is_suspended = false;
+        // A reset before the configuration belongs to the enumeration.
+        if self.configuration != 0 {
+            self.gate = Gate::Reset;
+        }
+        self.set_configuration(0);
+    }
+
+    fn set_suspended(&mut self, is_suspended: bool) {
+        self.is_suspended = is_suspended;
+    }
+
+    fn bulk_out(&mut self, endpoint: Endpoint, _stream: u16, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+        if self.is_silent() {
+            OutReply::Silent
+        } else if endpoint != Endpoint::DataOut || self.gate.halts(endpoint) {
+            OutReply::Stall
+        } else {
+            self.bulk_only.out(&mut self.target, data, faults)
+        }
+    }
+
+    fn bulk_in(&mut self, endpoint: Endpoint, _stream: u16, buffer: &mut [u8]) -> InReply {
+        if self.is_silent() {
+            InReply::Silent
+        } else if endpoint != Endpoint::DataIn || self.gate.halts(endpoint) {
+            InReply::Stall
+        } else {
+            self.bulk_only.input(&mut self.target, buffer, self.speed.max_packet())
+        }
+    }
+
+    fn ready_at(&self) -> Option<Instant> {
+        self.bulk_only.ready_at()
+    }
+}

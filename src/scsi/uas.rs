@@ -16,12 +16,21 @@ pub const RESPONSE_IU_LEN: usize = 8;
 /// Bytes in a read-ready or write-ready IU.
 pub const READY_IU_LEN: usize = 4;
 
-const ID_COMMAND: u8 = 0x01;
-const ID_SENSE: u8 = 0x03;
-const ID_RESPONSE: u8 = 0x04;
+pub(crate) const ID_COMMAND: u8 = 0x01;
+pub(crate) const ID_SENSE: u8 = 0x03;
+pub(crate) const ID_RESPONSE: u8 = 0x04;
 const ID_TASK: u8 = 0x05;
-const ID_READ_READY: u8 = 0x06;
-const ID_WRITE_READY: u8 = 0x07;
+pub(crate) const ID_READ_READY: u8 = 0x06;
+pub(crate) const ID_WRITE_READY: u8 = 0x07;
+
+/// Response codes (UAS-3, table 20).
+pub(crate) mod response {
+    pub(crate) const COMPLETE: u8 = 0x00;
+    pub(crate) const INVALID_IU: u8 = 0x02;
+    pub(crate) const NOT_SUPPORTED: u8 = 0x04;
+    pub(crate) const INCORRECT_LUN: u8 = 0x09;
+    pub(crate) const OVERLAPPED_TAG: u8 = 0x0A;
+}
 
 /// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::exchange::{DataPlan, Ending, Exchange};
+use super::exchange::{CommandEnding, CommandExchange, DataPlan};
 use super::target::Target;
 use crate::bridge::Endpoint;
 use crate::virtual_bridge::reply::{ABORTED, After, Halts, InReply, OutReply};
@@ -22,13 +22,13 @@ enum Phase {
 
 /// The state of the transport in the device.
 #[derive(Debug, Default)]
-pub(super) struct BulkOnly {
+pub(super) struct BulkOnlyDevice {
     /// The pipes that are halted.
     pub(super) halts: Halts,
     phase: Phase,
     tag: u32,
     host_len: u32,
-    exchange: Exchange,
+    exchange: CommandExchange,
     phase_error: bool,
     /// After a CBW that is none, both pipes stay halted until the class's reset (section 6.6.1).
     needs_reset: bool,
@@ -40,7 +40,7 @@ pub(super) struct BulkOnly {
     halts_next_status: bool,
 }
 
-impl BulkOnly {
+impl BulkOnlyDevice {
     /// The class's reset: ready for a command; halts stay until they are cleared (section 3.1).
     pub(super) fn reset(&mut self) {
         self.phase = Phase::Command;
@@ -117,19 +117,19 @@ impl BulkOnly {
         let fault = fault(cbw.cdb.opcode());
         self.tag = cbw.tag;
         self.host_len = cbw.transfer_length;
-        self.exchange = Exchange::idle(std::mem::take(&mut self.exchange.data));
+        self.exchange = CommandExchange::idle(std::mem::take(&mut self.exchange.data));
         (self.phase_error, self.halt_after_data) = (false, false);
         self.halt_status = std::mem::take(&mut self.halts_next_status);
         match fault {
             Some(FaultKind::Disconnect) => return (accepted, After::Vanish),
             Some(FaultKind::Timeout) => {
-                self.exchange.ending = Ending::Silent;
+                self.exchange.ending = CommandEnding::Silent;
                 self.exchange.plan = DataPlan::InNever { len: u64::MAX };
                 self.exchange.limit = u64::MAX;
                 self.phase = Phase::Data;
                 return (accepted, After::Nothing);
             }
-            Some(FaultKind::Stall) => self.exchange.ending = Ending::Check(ABORTED),
+            Some(FaultKind::Stall) => self.exchange.ending = CommandEnding::Check(ABORTED),
             _ => target.start(cbw.cdb.padded(), cbw.lun, &mut self.exchange),
         }
         match fault {
@@ -137,8 +137,8 @@ impl BulkOnly {
             Some(FaultKind::StallStatus) => self.halt_status = true,
             Some(FaultKind::ShortData) => {
                 self.exchange.limit /= 2;
-                if self.exchange.ending == Ending::AfterData {
-                    self.exchange.ending = Ending::Check(ABORTED);
+                if self.exchange.ending == CommandEnding::AfterData {
+                    self.exchange.ending = CommandEnding::Check(ABORTED);
                 }
             }
             Some(FaultKind::BadTag) => self.tag ^= 0xFFFF_FFFF,
@@ -172,7 +172,7 @@ impl BulkOnly {
                 self.give_up();
                 self.halts.set(pipe(host));
             }
-            (_, None) if self.exchange.ending == Ending::Silent => {}
+            (_, None) if self.exchange.ending == CommandEnding::Silent => {}
             (_, None) => self.halts.set(pipe(host)),
         }
     }
@@ -182,7 +182,7 @@ impl BulkOnly {
         self.phase_error = true;
         self.exchange.plan = DataPlan::None;
         self.exchange.limit = 0;
-        self.exchange.ending = Ending::Good;
+        self.exchange.ending = CommandEnding::Good;
     }
 
     fn after_data(&mut self, direction: Direction) {
@@ -204,7 +204,7 @@ impl BulkOnly {
         }
         let status = match self.exchange.ending {
             _ if self.phase_error => CswStatus::PhaseError,
-            Ending::Check(sense) => {
+            CommandEnding::Check(sense) => {
                 target.sense = sense;
                 CswStatus::Failed
             }
@@ -215,7 +215,7 @@ impl BulkOnly {
         let csw = CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes();
         self.phase = Phase::Command;
         let after = match self.exchange.ending {
-            Ending::Reset(mode) if !self.phase_error => After::Leave(mode),
+            CommandEnding::Reset(mode) if !self.phase_error => After::Leave(mode),
             _ => After::Nothing,
         };
         (InReply::packet(buffer, &csw), after)

@@ -30,7 +30,7 @@ pub(super) enum DataPlan {
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CommandEnding {
     /// Known only when the host's data is there.
     AfterData,
     #[default]
@@ -42,10 +42,10 @@ pub(super) enum Ending {
 
 /// A command under way.
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct CommandExchange {
     pub(super) cdb: [u8; 16],
     pub(super) plan: DataPlan,
-    pub(super) ending: Ending,
+    pub(super) ending: CommandEnding,
     /// Bytes that this exchange will move; less than the plan's where the host or a fault cuts it short.
     pub(super) limit: u64,
     pub(super) moved: u64,
@@ -54,7 +54,7 @@ pub(super) struct Exchange {
     pub(super) ready_at: Option<Instant>,
 }
 
-impl Exchange {
+impl CommandExchange {
     /// An exchange that waits for a command, with `data` as its buffer.
     pub(super) fn idle(mut data: Vec<u8>) -> Self {
         data.clear();
@@ -109,7 +109,7 @@ impl Exchange {
             self.data.extend_from_slice(&data[..count.min(room)]);
         }
         self.moved += count as u64;
-        if self.data_is_done() && self.ending == Ending::AfterData {
+        if self.data_is_done() && self.ending == CommandEnding::AfterData {
             self.ending = target.finish(&self.cdb, &self.data);
             self.ready_at = target.ready_at();
         }
@@ -118,7 +118,7 @@ impl Exchange {
 
     /// Whether the status can be fetched now.
     pub(super) fn is_ready(&self) -> bool {
-        !matches!(self.ending, Ending::Silent | Ending::AfterData)
+        !matches!(self.ending, CommandEnding::Silent | CommandEnding::AfterData)
             && self.data_is_done()
             && self.ready_at.is_none_or(|at| at <= Instant::now())
     }

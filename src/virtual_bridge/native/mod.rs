@@ -14,10 +14,10 @@ mod vendor;
 
 use std::time::{Duration, Instant};
 
-use self::bulk_only::BulkOnly;
+use self::bulk_only::BulkOnlyDevice;
 use self::gate::Gate;
 use self::target::Target;
-use self::uas::Uas;
+use self::uas::UasDevice;
 use self::vendor::Vendor;
 use super::descriptors::Descriptors;
 use super::nor::NorFlash;
@@ -31,8 +31,8 @@ use crate::scsi::Sense;
 #[derive(Debug)]
 pub(super) struct NativeUnit {
     target: Target,
-    bulk_only: BulkOnly,
-    uas: Uas,
+    bulk_only: BulkOnlyDevice,
+    uas: UasDevice,
     gate: Gate,
     descriptors: Descriptors,
     /// The alternate setting that is selected: 0 is Bulk-Only, 1 UAS.
@@ -55,8 +55,8 @@ impl NativeUnit {
         };
         Self {
             target,
-            bulk_only: BulkOnly::default(),
-            uas: Uas::new(descriptors.speed),
+            bulk_only: BulkOnlyDevice::default(),
+            uas: UasDevice::new(descriptors.speed),
             gate: Gate::of(descriptors.state),
             descriptors: descriptors.clone(),
             alternate: 0,
@@ -72,7 +72,7 @@ impl NativeUnit {
         self.target.identity = descriptors.identity.clone();
         self.target.state = descriptors.state;
         self.target.sense = Sense::NONE;
-        self.uas = Uas::new(descriptors.speed);
+        self.uas = UasDevice::new(descriptors.speed);
         self.gate = Gate::of(descriptors.state);
         self.descriptors = descriptors.clone();
         self.is_suspended = false;
@@ -91,7 +91,7 @@ impl NativeUnit {
 
     /// Forgets what was under way.
     pub(super) fn forget(&mut self) {
-        self.bulk_only = BulkOnly::default();
+        self.bulk_only = BulkOnlyDevice::default();
         self.uas.reset();
     }
 

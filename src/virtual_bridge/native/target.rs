@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use super::exchange::{DataPlan, Ending, Exchange};
+use super::exchange::{CommandEnding, CommandExchange, DataPlan};
 use super::pages;
 use super::vendor::Vendor;
 use crate::firmware::BridgeState;
 use crate::scsi::bot::Direction;
-use crate::scsi::{Sense, SenseKey, opcode};
+use crate::scsi::{BLOCK_LEN, Sense, SenseKey, opcode};
 use crate::virtual_bridge::descriptors::Identity;
 
 pub(super) const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
 /// The plain responder's blocks: 32 MiB.
 const BLOCKS: u64 = 0x1_0000;
-const BLOCK_LEN: u64 = 512;
 const LBA_OUT_OF_RANGE: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x21, 0x00);
 const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
 
@@ -42,20 +41,20 @@ pub(super) struct Target {
 
 impl Target {
     /// Starts a command in `exchange`, which is idle.
-    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8, exchange: &mut Exchange) {
+    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8, exchange: &mut CommandExchange) {
         exchange.cdb = *cdb;
         let (plan, ending) = self.command(cdb, lun, &mut exchange.data);
         exchange.plan = plan;
         exchange.ending = ending;
         exchange.limit = exchange.intent().map_or(0, |(_, len)| len);
-        if exchange.limit == 0 && ending == Ending::AfterData {
+        if exchange.limit == 0 && ending == CommandEnding::AfterData {
             exchange.ending = self.finish(cdb, &[]);
         }
         exchange.ready_at = self.ready_at();
     }
 
     /// Ends a command whose data is there.
-    pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> Ending {
+    pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> CommandEnding {
         self.vendor.finish(self.state, cdb, data)
     }
 
@@ -66,7 +65,7 @@ impl Target {
         (!takes.is_zero()).then(|| now + takes)
     }
 
-    fn command(&mut self, cdb: &[u8; 16], lun: u8, data: &mut Vec<u8>) -> (DataPlan, Ending) {
+    fn command(&mut self, cdb: &[u8; 16], lun: u8, data: &mut Vec<u8>) -> (DataPlan, CommandEnding) {
         let sense = std::mem::replace(&mut self.sense, Sense::NONE);
         let opcode = cdb[0];
         if lun != 0 && !matches!(opcode, opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::REPORT_LUNS) {
@@ -92,10 +91,10 @@ impl Target {
                 true => cut(data, usize::from(u16::from_be_bytes([cdb[7], cdb[8]]))),
                 false => check(Sense::INVALID_FIELD_IN_CDB),
             },
-            0x1B | 0x1E => (DataPlan::None, Ending::Good),
+            0x1B | 0x1E => (DataPlan::None, CommandEnding::Good),
             opcode::TEST_UNIT_READY if self.state == BridgeState::BootLoader => check(Sense::MEDIUM_NOT_PRESENT),
             opcode::TEST_UNIT_READY | opcode::SYNCHRONIZE_CACHE_10 | opcode::SYNCHRONIZE_CACHE_16 => {
-                (DataPlan::None, Ending::Good)
+                (DataPlan::None, CommandEnding::Good)
             }
             opcode::READ_CAPACITY_10 | opcode::SERVICE_ACTION_IN_16 => capacity(cdb, data),
             // RDPROTECT and WRPROTECT: the unit is formatted without protection information (SBC-4, READ and WRITE).
@@ -112,7 +111,7 @@ impl Target {
     }
 }
 
-fn capacity(cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+fn capacity(cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, CommandEnding) {
     if cdb[0] == opcode::SERVICE_ACTION_IN_16 && cdb[1] & 0x1F != 0x10 {
         return check(Sense::INVALID_FIELD_IN_CDB);
     }
@@ -120,7 +119,7 @@ fn capacity(cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
     if cdb[0] == opcode::READ_CAPACITY_10 {
         data.extend((last as u32).to_be_bytes());
         data.extend((BLOCK_LEN as u32).to_be_bytes());
-        (DataPlan::In, Ending::Good)
+        (DataPlan::In, CommandEnding::Good)
     } else {
         data.extend(last.to_be_bytes());
         data.extend((BLOCK_LEN as u32).to_be_bytes());
@@ -130,30 +129,30 @@ fn capacity(cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
 }
 
 /// READ brings zeros; what WRITE takes nobody keeps.
-fn transfer(direction: Direction, lba: u64, blocks: u64) -> (DataPlan, Ending) {
+fn transfer(direction: Direction, lba: u64, blocks: u64) -> (DataPlan, CommandEnding) {
     if lba.checked_add(blocks).is_none_or(|end| end > BLOCKS) {
         return check(LBA_OUT_OF_RANGE);
     }
-    let len = blocks * BLOCK_LEN;
+    let len = blocks * BLOCK_LEN as u64;
     let plan = match direction {
         Direction::In => DataPlan::InZeros { len },
         Direction::Out => DataPlan::OutDropped { len },
     };
-    (plan, Ending::Good)
+    (plan, CommandEnding::Good)
 }
 
-pub(super) const fn check(sense: Sense) -> (DataPlan, Ending) {
-    (DataPlan::None, Ending::Check(sense))
+pub(super) const fn check(sense: Sense) -> (DataPlan, CommandEnding) {
+    (DataPlan::None, CommandEnding::Check(sense))
 }
 
-fn give(data: &mut Vec<u8>, bytes: &[u8], allocation: usize) -> (DataPlan, Ending) {
+fn give(data: &mut Vec<u8>, bytes: &[u8], allocation: usize) -> (DataPlan, CommandEnding) {
     data.extend_from_slice(bytes);
     cut(data, allocation)
 }
 
-fn cut(data: &mut Vec<u8>, allocation: usize) -> (DataPlan, Ending) {
+fn cut(data: &mut Vec<u8>, allocation: usize) -> (DataPlan, CommandEnding) {
     data.truncate(allocation);
-    (DataPlan::In, Ending::Good)
+    (DataPlan::In, CommandEnding::Good)
 }
 
 fn big_endian(bytes: &[u8]) -> u64 {

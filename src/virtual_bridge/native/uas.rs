@@ -6,34 +6,28 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::exchange::{DataPlan, Ending, Exchange};
+use super::exchange::{CommandEnding, CommandExchange, DataPlan};
 use super::target::Target;
 use crate::virtual_bridge::descriptors::{LinkSpeed, STREAMS};
 use crate::virtual_bridge::reply::{ABORTED, After, Halts, InReply, OutReply};
 use crate::virtual_bridge::scenario::FaultKind;
 
 use crate::bridge::Endpoint;
+use crate::scsi::SENSE_LEN;
 use crate::scsi::bot::Direction;
-use crate::scsi::uas::{HostIu, READY_IU_LEN, RESPONSE_IU_LEN, SENSE_IU_HEADER_LEN, Tag, TaskFunction, TaskIu};
+use crate::scsi::uas::{
+    HostIu, ID_READ_READY, ID_RESPONSE, ID_SENSE, ID_WRITE_READY, READY_IU_LEN, RESPONSE_IU_LEN, SENSE_IU_HEADER_LEN,
+    Tag, TaskFunction, TaskIu, response,
+};
 
 /// Commands that can be under way at once, with streams or without.
 const QUEUE_DEPTH: usize = STREAMS as usize;
-const SENSE_LEN: usize = 18;
 const TASK_SET_FULL: u8 = 0x28;
-
-/// Response codes (UAS-3, table 20).
-mod response {
-    pub(super) const COMPLETE: u8 = 0x00;
-    pub(super) const INVALID_IU: u8 = 0x02;
-    pub(super) const NOT_SUPPORTED: u8 = 0x04;
-    pub(super) const INCORRECT_LUN: u8 = 0x09;
-    pub(super) const OVERLAPPED_TAG: u8 = 0x0A;
-}
 
 #[derive(Debug)]
 struct Task {
     tag: Tag,
-    exchange: Exchange,
+    exchange: CommandExchange,
     /// Without streams: READ READY or WRITE READY has been sent.
     announced: bool,
     /// The tag in its status is another one.
@@ -55,7 +49,7 @@ struct Response {
 
 /// The state of the transport in the device.
 #[derive(Debug, Default)]
-pub(super) struct Uas {
+pub(super) struct UasDevice {
     /// The pipes that are halted.
     pub(super) halts: Halts,
     speed: LinkSpeed,
@@ -65,7 +59,7 @@ pub(super) struct Uas {
     spare: Vec<Vec<u8>>,
 }
 
-impl Uas {
+impl UasDevice {
     pub(super) fn new(speed: LinkSpeed) -> Self {
         Self { speed, ..Self::default() }
     }
@@ -179,7 +173,7 @@ impl Uas {
             return (accepted, After::Nothing);
         }
         let fault = fault(command.cdb.opcode());
-        let exchange = Exchange::idle(self.spare.pop().unwrap_or_default());
+        let exchange = CommandExchange::idle(self.spare.pop().unwrap_or_default());
         let mut task = Task {
             tag,
             exchange,
@@ -192,7 +186,7 @@ impl Uas {
         match fault {
             Some(FaultKind::Disconnect) => return (accepted, After::Vanish),
             Some(FaultKind::Timeout) => {
-                task.exchange.ending = Ending::Silent;
+                task.exchange.ending = CommandEnding::Silent;
                 task.exchange.plan = DataPlan::None;
             }
             _ => target.start(command.cdb.padded(), command.lun, &mut task.exchange),
@@ -202,18 +196,18 @@ impl Uas {
                 task.halt_data = task.exchange.intent().is_some();
                 task.halt_status = !task.halt_data;
                 task.exchange.limit = 0;
-                task.exchange.ending = Ending::Check(ABORTED);
+                task.exchange.ending = CommandEnding::Check(ABORTED);
             }
             Some(FaultKind::ShortData) => {
                 task.exchange.limit /= 2;
-                if task.exchange.ending == Ending::AfterData {
-                    task.exchange.ending = Ending::Check(ABORTED);
+                if task.exchange.ending == CommandEnding::AfterData {
+                    task.exchange.ending = CommandEnding::Check(ABORTED);
                 }
             }
             Some(FaultKind::PhaseError) => {
                 task.answered_code = Some(response::INVALID_IU);
                 task.exchange.limit = 0;
-                task.exchange.ending = Ending::Good;
+                task.exchange.ending = CommandEnding::Good;
             }
             _ => {}
         }
@@ -286,16 +280,16 @@ impl Uas {
             return (InReply::packet(buffer, &response_iu(Response { tag, code })), After::Nothing);
         }
         let reply = match ending {
-            Ending::Check(sense) => {
-                let mut unit = [0; SENSE_IU_HEADER_LEN + SENSE_LEN];
-                unit[..SENSE_IU_HEADER_LEN].copy_from_slice(&sense_iu(tag, 0x02, SENSE_LEN as u8));
+            CommandEnding::Check(sense) => {
+                let mut unit = [0; SENSE_IU_HEADER_LEN + SENSE_LEN as usize];
+                unit[..SENSE_IU_HEADER_LEN].copy_from_slice(&sense_iu(tag, 0x02, SENSE_LEN));
                 unit[SENSE_IU_HEADER_LEN..].copy_from_slice(&sense.to_fixed());
                 InReply::packet(buffer, &unit)
             }
             _ => InReply::packet(buffer, &sense_iu(tag, 0x00, 0)),
         };
         let after = match ending {
-            Ending::Reset(mode) => After::Leave(mode),
+            CommandEnding::Reset(mode) => After::Leave(mode),
             _ => After::Nothing,
         };
         (reply, after)
@@ -303,9 +297,7 @@ impl Uas {
 
     /// Without streams one command at a time moves data in each direction, and is announced before.
     fn announce(&mut self, buffer: &mut [u8]) -> Option<InReply> {
-        const READ_READY: u8 = 0x06;
-        const WRITE_READY: u8 = 0x07;
-        for (direction, id) in [(Direction::In, READ_READY), (Direction::Out, WRITE_READY)] {
+        for (direction, id) in [(Direction::In, ID_READ_READY), (Direction::Out, ID_WRITE_READY)] {
             let moving = |task: &Task| {
                 matches!(task.exchange.intent(), Some((way, _)) if way == direction)
                     && (task.halt_data || !task.exchange.data_is_done())
@@ -328,7 +320,7 @@ impl Uas {
 
 fn sense_iu(tag: Tag, status: u8, sense_len: u8) -> [u8; SENSE_IU_HEADER_LEN] {
     let mut unit = [0; SENSE_IU_HEADER_LEN];
-    unit[0] = 0x03;
+    unit[0] = ID_SENSE;
     unit[2..4].copy_from_slice(&tag.0.to_be_bytes());
     unit[6] = status;
     unit[15] = sense_len;
@@ -337,7 +329,7 @@ fn sense_iu(tag: Tag, status: u8, sense_len: u8) -> [u8; SENSE_IU_HEADER_LEN] {
 
 fn response_iu(response: Response) -> [u8; RESPONSE_IU_LEN] {
     let mut unit = [0; RESPONSE_IU_LEN];
-    unit[0] = 0x04;
+    unit[0] = ID_RESPONSE;
     unit[2..4].copy_from_slice(&response.tag.0.to_be_bytes());
     unit[7] = response.code;
     unit

@@ -1,7 +1,7 @@
 //! The vendor commands, natively: what the reference page's table says of the handlers in image 240417, and of the boot
 //! loader's.
 
-use super::exchange::{DataPlan, Ending};
+use super::exchange::{CommandEnding, DataPlan};
 use super::target::{WRITE_FAULT, check};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use crate::mcu::XdataMemory;
@@ -37,12 +37,12 @@ impl Vendor {
     }
 
     /// Starts a vendor command (E0 and up). `cdb` is padded with zeros. Data in goes into `data`, which is empty.
-    pub(super) fn begin(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, Ending) {
+    pub(super) fn begin(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> (DataPlan, CommandEnding) {
         self.begun(cdb, data).unwrap_or(check(Sense::INVALID_FIELD_IN_CDB))
     }
 
     /// `None` where a field of the CDB means nothing.
-    fn begun(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> Option<(DataPlan, Ending)> {
+    fn begun(&mut self, cdb: &[u8; 16], data: &mut Vec<u8>) -> Option<(DataPlan, CommandEnding)> {
         Some(match cdb[0] {
             opcode::CONFIG_READ => {
                 let (_, at) = config_block(cdb)?;
@@ -64,16 +64,16 @@ impl Vendor {
                 let page = self.xdata.page(xdata_page(cdb)?);
                 let first = u16::from_be_bytes([cdb[3], cdb[4]]);
                 data.extend((0..u16::from(cdb[1])).map(|at| page[usize::from(first.wrapping_add(at))]));
-                (DataPlan::In, Ending::Good)
+                (DataPlan::In, CommandEnding::Good)
             }
             opcode::XDATA_WRITE => {
                 let page = self.xdata.page_mut(xdata_page(cdb)?);
                 page[usize::from(u16::from_be_bytes([cdb[3], cdb[4]]))] = cdb[1];
-                (DataPlan::None, Ending::Good)
+                (DataPlan::None, CommandEnding::Good)
             }
             opcode::RESET => match cdb[1] {
-                0x50 => (DataPlan::None, Ending::Reset(ResetMode::CpuReset)),
-                0x51 => (DataPlan::None, Ending::Reset(ResetMode::Halt)),
+                0x50 => (DataPlan::None, CommandEnding::Reset(ResetMode::CpuReset)),
+                0x51 => (DataPlan::None, CommandEnding::Reset(ResetMode::Halt)),
                 _ => check(Sense::INVALID_OPCODE),
             },
             _ => check(Sense::INVALID_OPCODE),
@@ -84,7 +84,7 @@ impl Vendor {
     ///
     /// The boot loader erases what it writes. Running firmware erases with E1 of block 0, and then all of the slot;
     /// otherwise it only programs. Source: 240417's handlers of E1 and E3.
-    pub(super) fn finish(&mut self, state: BridgeState, cdb: &[u8; 16], data: &[u8]) -> Ending {
+    pub(super) fn finish(&mut self, state: BridgeState, cdb: &[u8; 16], data: &[u8]) -> CommandEnding {
         let flash = &mut self.flash;
         let erases = state == BridgeState::BootLoader;
         let written = match cdb[0] {
@@ -100,11 +100,11 @@ impl Vendor {
             _ => None,
         };
         match written {
-            Some(Ok(())) => Ending::Good,
+            Some(Ok(())) => CommandEnding::Good,
             // Without power nothing answers any more.
-            Some(Err(FlashFault::PowerLost)) => Ending::Silent,
-            Some(Err(_)) => Ending::Check(WRITE_FAULT),
-            None => Ending::Check(Sense::INVALID_OPCODE),
+            Some(Err(FlashFault::PowerLost)) => CommandEnding::Silent,
+            Some(Err(_)) => CommandEnding::Check(WRITE_FAULT),
+            None => CommandEnding::Check(Sense::INVALID_OPCODE),
         }
     }
 }
@@ -143,15 +143,15 @@ fn xdata_page(cdb: &[u8; 16]) -> Option<XdataPage> {
 }
 
 /// So many bytes are wanted from the host; then [`Vendor::finish`].
-fn data_out(len: u32) -> (DataPlan, Ending) {
-    (DataPlan::Out { len: len.into() }, Ending::AfterData)
+fn data_out(len: u32) -> (DataPlan, CommandEnding) {
+    (DataPlan::Out { len: len.into() }, CommandEnding::AfterData)
 }
 
-fn read_flash(flash: &NorFlash, at: FlashAddress, len: usize, data: &mut Vec<u8>) -> (DataPlan, Ending) {
+fn read_flash(flash: &NorFlash, at: FlashAddress, len: usize, data: &mut Vec<u8>) -> (DataPlan, CommandEnding) {
     match flash.get(at, len) {
         Some(cells) => {
             data.extend_from_slice(cells);
-            (DataPlan::In, Ending::Good)
+            (DataPlan::In, CommandEnding::Good)
         }
         None => check(Sense::UNRECOVERED_READ_ERROR),
     }

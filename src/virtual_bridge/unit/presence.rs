@@ -21,12 +21,12 @@ pub(super) enum Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Back {
     at: Instant,
-    by: Boot,
+    by: StartCause,
 }
 
 /// Cause of the chip's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Boot {
+enum StartCause {
     /// Power.
     Power,
     /// E8 with mode 0x50.
@@ -47,8 +47,8 @@ impl VirtualBridge {
             && at <= Instant::now()
         {
             match by {
-                Boot::Power => self.plug_in(),
-                Boot::CpuReset => self.start_over(),
+                StartCause::Power => self.plug_in(),
+                StartCause::CpuReset => self.start_over(),
             }
         }
         self.events.pop_front()
@@ -96,7 +96,7 @@ impl VirtualBridge {
     pub fn replug(&mut self) {
         self.lose_power();
         let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
-        self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
+        self.leave(in_ms(away).map(|at| Back { at, by: StartCause::Power }));
     }
 
     /// Takes another process's request for a replug. Returns whether there was one since the last call.
@@ -144,15 +144,15 @@ impl VirtualBridge {
     }
 
     pub(super) fn follow(&mut self, after: After) {
-        let back = |by: Boot| move |at| Back { at, by };
+        let back = |by: StartCause| move |at| Back { at, by };
         if self.native.flash_mut().power_is_lost() || after == After::Vanish {
             self.lose_power();
-            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(Boot::Power)));
+            self.leave(self.scenario.back_after_ms.and_then(in_ms).map(back(StartCause::Power)));
             return;
         }
         match after {
             After::Leave(ResetMode::CpuReset) => {
-                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(Boot::CpuReset)));
+                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back(StartCause::CpuReset)));
             }
             After::Leave(ResetMode::Halt) => self.leave(None),
             After::Nothing | After::Vanish => {}
@@ -165,7 +165,7 @@ impl VirtualBridge {
             && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
         {
             self.lose_power_at(at);
-            let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
+            let back = |ms| Back { at: at + Duration::from_millis(ms), by: StartCause::Power };
             self.leave(self.scenario.back_after_ms.map(back));
         }
     }

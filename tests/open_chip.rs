@@ -4,12 +4,12 @@
 
 mod chip_images;
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Driver, InReply, MemoryFunction, OutReply, Outcome, Place, Speed, Unanswered};
+use asmpatch::chip::{Bdf, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
 use asmpatch::mcu::MemoryFlash;
 use asmpatch::scsi::XdataAddress;
 use chip_images::{open, powered_on};
 
-const GPU: Place = Place { bus: 1, device: 0, function: 0 };
+const GPU: Bdf = Bdf::new(1, 0, 0);
 const CONFIG_READ_0: u8 = 0x04;
 const CONFIG_READ_1: u8 = 0x05;
 const CONFIG_WRITE_1: u8 = 0x45;
@@ -157,7 +157,7 @@ fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
     assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 0);
     assert_eq!(unit.settle(), Outcome::Parked, "no unhandled interrupt is left");
     arm_dma(&mut unit, 8, true);
-    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), InReply::Nak, "nothing is sent before the entry is written");
+    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Nak, "nothing is sent before the entry is written");
     let mut entry = [0; 16];
     entry[14] = 1;
     unit.chip.pcie_write(0x0082_2000, &entry);
@@ -192,7 +192,7 @@ fn open_firmware_keeps_its_memory_and_a_pending_transfer_over_a_suspend() {
         unit.chip.suspend();
         for _ in 0..3 {
             assert_eq!(unit.settle(), Outcome::Parked, "{speed:?}");
-            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &data[1024..1536]), OutReply::Nak);
+            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &data[1024..1536]), PacketOut::Nak);
             assert_eq!(unit.chip.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[], 1_000_000), None);
         }
         unit.chip.resume();

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-use asmpatch::chip::boot::{self, Fault, Wire};
+use asmpatch::chip::boot::{self, BootFault, Wire};
 use asmpatch::firmware::{BodyOffset, BridgeState, Image};
 
 fn image(variable: &str) -> Image {
@@ -42,7 +42,7 @@ fn an_image_whose_configuration_write_hangs_fails_there() {
     assert!(!report.holds());
     let (check, fault) = report.failure().unwrap();
     assert_eq!(check.what, "takes a configuration block (E1)", "{report:#?}");
-    assert!(matches!(fault, Fault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");
+    assert!(matches!(fault, BootFault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod chip_images;
 
 use asmpatch::chip::{
-    COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, Outcome, STATUS_IN, Speed, Unanswered,
+    COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed, Unanswered,
 };
 use asmpatch::firmware::{Image, known_blocks};
 use asmpatch::mcu::{AccessKind, MemoryFlash};
@@ -339,8 +339,8 @@ fn nothing_moves_until_it_is_resumed(unit: &mut Driver<MemoryFlash>, endpoint: u
     unit.chip.suspend();
     for _ in 0..3 {
         assert_eq!(unit.settle(), Outcome::Parked);
-        assert_eq!(unit.chip.bulk_in(endpoint, stream), InReply::Nak);
-        assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, b"no host sends this"), OutReply::Nak);
+        assert_eq!(unit.chip.bulk_in(endpoint, stream), PacketIn::Nak);
+        assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, b"no host sends this"), PacketOut::Nak);
         assert_eq!(unit.chip.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[], 1_000_000), None);
     }
     unit.chip.resume();

@@ -5,7 +5,7 @@
 
 mod chip_images;
 
-use asmpatch::chip::{Data, Driver, MemoryFunction, Place, Speed, Unanswered};
+use asmpatch::chip::{Bdf, Data, Driver, MemoryFunction, Speed, Unanswered};
 use asmpatch::firmware::Image;
 use asmpatch::mcu::MemoryFlash;
 use asmpatch::scsi::XdataAddress;
@@ -39,7 +39,7 @@ impl Uas {
     fn new(image: &Image, is_gpu_there: bool) -> Self {
         let mut unit = powered_on(image, Speed::Super);
         if is_gpu_there {
-            unit.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, gpu());
+            unit.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu());
         }
         unit.enumerate().unwrap();
         unit.set_alternate(1).unwrap();
@@ -215,7 +215,7 @@ fn the_runtimes_pcie_requests_end() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     let mut unit = powered_on(&patched(), Speed::Super);
-    unit.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, gpu());
+    unit.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu());
     unit.enumerate().unwrap();
     unit.bulk_only(&INQUIRY, Data::In(36)).unwrap();
     let write = |unit: &mut Driver<MemoryFlash>, addr: u16, value| {

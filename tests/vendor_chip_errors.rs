@@ -4,7 +4,7 @@
 
 mod chip_images;
 
-use asmpatch::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, STATUS_IN, Speed, Unanswered};
+use asmpatch::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, PacketIn, PacketOut, STATUS_IN, Speed, Unanswered};
 use asmpatch::mcu::MemoryFlash;
 use chip_images::{powered_on, vendor};
 
@@ -38,9 +38,9 @@ fn a_host_halts_an_endpoint_and_clears_it() {
         unit.control([0x02, 3, 0, 0, endpoint, 0, 0, 0], &[]).unwrap();
         assert_eq!(is_halted(&mut unit, endpoint), Ok(true), "{endpoint:02X}");
         let is_stalled = if endpoint & 0x80 != 0 {
-            unit.chip.bulk_in(endpoint, 1) == InReply::Stall
+            unit.chip.bulk_in(endpoint, 1) == PacketIn::Stall
         } else {
-            unit.chip.bulk_out(endpoint, 1, &[0; 32]) == OutReply::Stall
+            unit.chip.bulk_out(endpoint, 1, &[0; 32]) == PacketOut::Stall
         };
         assert!(is_stalled, "{endpoint:02X}");
         unit.clear_halt(endpoint).unwrap();
@@ -88,8 +88,8 @@ fn an_invalid_cbw_halts_both_pipes_until_a_reset() {
         let mut unit = on_bulk_only();
         unit.send(DATA_OUT, 0, packet).unwrap();
         unit.settle();
-        assert_eq!(unit.chip.bulk_in(DATA_IN, 0), InReply::Stall);
-        assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, packet), OutReply::Stall);
+        assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Stall);
+        assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, packet), PacketOut::Stall);
         unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
         unit.clear_halt(DATA_IN).unwrap();
         unit.clear_halt(DATA_OUT).unwrap();

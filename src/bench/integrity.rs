@@ -7,13 +7,13 @@ use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
 use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
-use crate::scsi::{Command, ScsiStatus, XdataAddress};
+use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 
 /// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
 /// Result of one exchange.
-pub(super) enum Exchange {
+pub(super) enum PieceResult {
     /// GOOD, with this many bytes moved.
     Moved(usize),
     /// No answer; the unit has been recovered.
@@ -29,16 +29,16 @@ pub(super) fn exchange<T: Transport>(
     command: Command,
     data: DataPhase<'_>,
     timeout: Duration,
-) -> Result<Exchange, BenchError> {
+) -> Result<PieceResult, BenchError> {
     match bridge.execute(command, data, timeout) {
-        Ok(completion) if completion.status == ScsiStatus::Good => Ok(Exchange::Moved(completion.transferred)),
-        Ok(completion) => Ok(Exchange::Refused(match completion.sense {
+        Ok(completion) if completion.status == ScsiStatus::Good => Ok(PieceResult::Moved(completion.transferred)),
+        Ok(completion) => Ok(PieceResult::Refused(match completion.sense {
             Some(sense) => format!("sense {sense}"),
             None => format!("status {:#04x}", u8::from(completion.status)),
         })),
         Err(error) if error.is_timeout() => {
             recover(bridge, path)?;
-            Ok(Exchange::NoAnswer)
+            Ok(PieceResult::NoAnswer)
         }
         Err(error) => Err(error.into()),
     }
@@ -75,9 +75,9 @@ pub fn check<T: Transport>(
     let pieces = pattern.bytes().chunks(WINDOW_LEN);
     let again = pattern.bytes().chunks(WINDOW_LEN).take(1);
     for (index, piece) in pieces.enumerate().chain(again.map(|piece| (0, piece))) {
-        let command = Command::Write16 { lba: 0, blocks: (piece.len() / 512) as u32 };
+        let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
         match exchange(bridge, Path::Write16, command, DataPhase::Out(piece), timeout)? {
-            Exchange::Moved(moved) if moved == piece.len() => {}
+            PieceResult::Moved(moved) if moved == piece.len() => {}
             other => {
                 integrity.write16 = Some(outcome(other, piece.len(), timeout));
                 return Ok(integrity);
@@ -109,7 +109,7 @@ fn read_back<T: Transport>(
         let from = XdataAddress::SRAM_WINDOW.plus(at as u16);
         let command = Command::XdataRead { from, len: expected.len() as u16 };
         match exchange(bridge, Path::E4Stock, command, DataPhase::In(found), timeout)? {
-            Exchange::Moved(moved) if moved == expected.len() => {}
+            PieceResult::Moved(moved) if moved == expected.len() => {}
             other => return Ok(outcome(other, expected.len(), timeout)),
         }
         let outcome = compare(expected, found, offset + at);
@@ -131,10 +131,10 @@ pub(super) fn compare(expected: &[u8], found: &[u8], offset: usize) -> Outcome {
     }
 }
 
-fn outcome(exchange: Exchange, expected: usize, timeout: Duration) -> Outcome {
-    match exchange {
-        Exchange::Moved(found) => Outcome::Short { expected, found },
-        Exchange::NoAnswer => Outcome::NoAnswer { timeout_s: timeout.as_secs_f64() },
-        Exchange::Refused(reason) => Outcome::Refused { reason },
+fn outcome(result: PieceResult, expected: usize, timeout: Duration) -> Outcome {
+    match result {
+        PieceResult::Moved(found) => Outcome::Short { expected, found },
+        PieceResult::NoAnswer => Outcome::NoAnswer { timeout_s: timeout.as_secs_f64() },
+        PieceResult::Refused(reason) => Outcome::Refused { reason },
     }
 }

@@ -207,7 +207,7 @@ fn measure(
     repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
         let ended = if path == Path::E4Stock {
             let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
-            bridge.run(&mut Reads { size, number: 0, at: 0, window, tally, until, interrupt })
+            bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })
         } else {
             let mut ended = Ok(());
             while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
@@ -256,7 +256,7 @@ fn completed_read(
 }
 
 /// E4 reads that cycle through the window.
-struct Reads<'a> {
+struct WindowReads<'a> {
     size: usize,
     /// Number of the next read to send.
     number: usize,
@@ -268,14 +268,14 @@ struct Reads<'a> {
     interrupt: Interrupt<'a>,
 }
 
-impl Reads<'_> {
+impl WindowReads<'_> {
     /// Offset of the `number`th read.
     fn offset(&self, number: usize) -> usize {
         number % (WINDOW_LEN / self.size) * self.size
     }
 }
 
-impl OpenWorkload for Reads<'_> {
+impl OpenWorkload for WindowReads<'_> {
     fn is_timed(&self) -> bool {
         true
     }

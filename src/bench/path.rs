@@ -8,7 +8,8 @@ use thiserror::Error;
 
 use super::pattern::WINDOW_LEN;
 use crate::bridge::JobData;
-use crate::scsi::{Command, XdataAddress};
+use crate::bridge::open::SECTOR_LEN;
+use crate::scsi::{BLOCK_LEN, Command, XdataAddress};
 
 /// Bytes of the range that READ(16) cycles through.
 const READ_REACH: usize = 0x8_0000;
@@ -47,7 +48,7 @@ pub enum Path {
 }
 
 impl Path {
-    /// All paths.
+    /// All paths. Those of the vendor's firmware come first.
     pub const ALL: [Self; 12] = [
         Self::E4Stock,
         Self::E4Extended,
@@ -64,16 +65,7 @@ impl Path {
     ];
     /// Paths of the vendor's firmware in the order of measurement. E4 comes first, because it can compare its data with
     /// the pattern that the integrity check left. READ(16) comes last, because it hangs a unit without an SSD.
-    pub const VENDOR: [Self; 8] = [
-        Self::E4Stock,
-        Self::E4Extended,
-        Self::ConfigRead,
-        Self::TlpRead,
-        Self::TlpWrite,
-        Self::Write16,
-        Self::E5Dma,
-        Self::Read16,
-    ];
+    pub const VENDOR: [Self; 8] = *Self::ALL.first_chunk().expect("the first 8 of all");
     /// Those that are SCSI commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
     /// Paths of the open firmware in the order of measurement.
@@ -142,7 +134,8 @@ impl Path {
     /// Whether a command can move exactly this many bytes.
     pub const fn takes(self, len: usize) -> bool {
         let step = match self {
-            Self::Write16 | Self::Read16 | Self::F2Out | Self::F2In | Self::E5Dma => 512,
+            Self::Write16 | Self::Read16 => BLOCK_LEN,
+            Self::F2Out | Self::F2In | Self::E5Dma => SECTOR_LEN,
             Self::E4Stock | Self::E4Extended => 1,
             Self::ConfigRead | Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read => 4,
         };
@@ -192,8 +185,8 @@ impl Path {
         let places = (reach / len).max(1) as u64;
         let at = (number % places) as usize * len;
         let command = match self {
-            Self::Write16 => Command::Write16 { lba: (at / 512) as u64, blocks: (len / 512) as u32 },
-            Self::Read16 => Command::Read16 { lba: (at / 512) as u64, blocks: (len / 512) as u32 },
+            Self::Write16 => Command::Write16 { lba: (at / BLOCK_LEN) as u64, blocks: (len / BLOCK_LEN) as u32 },
+            Self::Read16 => Command::Read16 { lba: (at / BLOCK_LEN) as u64, blocks: (len / BLOCK_LEN) as u32 },
             Self::E4Stock | Self::E4Extended => {
                 Command::XdataRead { from: XdataAddress::SRAM_WINDOW.plus(at as u16), len: len as u16 }
             }

@@ -116,7 +116,7 @@ const READ16_SRAM_MAX: usize = 0x8000;
 
 /// What completes a READ(16) that uses DMA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
+enum ReadCompleter {
     /// The SSD behind the bridge.
     Drive,
     /// This GPU writes the completion entry.
@@ -130,10 +130,10 @@ fn left_out(
     path: Path,
     plan: &BenchPlan,
     kind: TransportKind,
-    reads: Reads,
+    reads: ReadCompleter,
     read16_sram: bool,
 ) -> Option<&'static str> {
-    let has_ssd = reads == Reads::Drive;
+    let has_ssd = reads == ReadCompleter::Drive;
     match path {
         path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
         path if path.is_tlp() && has_ssd => {
@@ -149,8 +149,8 @@ fn left_out(
         }
         Path::E5Dma if has_ssd => Some("an SSD is behind the bridge, and its reads use the same DMA"),
         Path::E5Dma if kind != TransportKind::UasStreams => Some("it needs UAS with streams"),
-        Path::E5Dma if !matches!(reads, Reads::Card(_)) => Some(NO_DEVICE),
-        Path::Read16 if reads == Reads::Nobody && !read16_sram && !plan.reads_without_ssd => Some(NO_DEVICE),
+        Path::E5Dma if !matches!(reads, ReadCompleter::Card(_)) => Some(NO_DEVICE),
+        Path::Read16 if reads == ReadCompleter::Nobody && !read16_sram && !plan.reads_without_ssd => Some(NO_DEVICE),
         _ => None,
     }
 }
@@ -186,7 +186,7 @@ pub fn run<T: Transport>(
     };
     interrupt.check()?;
 
-    let mut reads = if has_ssd { Reads::Drive } else { Reads::Nobody };
+    let mut reads = if has_ssd { ReadCompleter::Drive } else { ReadCompleter::Nobody };
     let runs = |path, reads| plan.paths.contains(&path) && left_out(path, plan, kind, reads, false).is_none();
     let completes = has_no_medium
         && kind == TransportKind::UasStreams
@@ -204,7 +204,7 @@ pub fn run<T: Transport>(
         None
     };
     if let Some(card) = beyond.as_ref().and_then(|beyond| beyond.card) {
-        reads = Reads::Card(card);
+        reads = ReadCompleter::Card(card);
     }
     let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
@@ -245,7 +245,7 @@ pub fn run<T: Transport>(
     let mut wanted = plan.points(&Path::VENDOR, most, &[most], longest);
     wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
     // During a READ(16) nothing can be told to complete the next.
-    if matches!(reads, Reads::Card(_)) && !read16_sram {
+    if matches!(reads, ReadCompleter::Card(_)) && !read16_sram {
         wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
         wanted.dedup();
     }
@@ -263,7 +263,7 @@ pub fn run<T: Transport>(
                     (Some(beyond), _) if point.path.is_tlp() => {
                         tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
                     }
-                    (_, Reads::Card(card)) if by_dma => {
+                    (_, ReadCompleter::Card(card)) if by_dma => {
                         completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
                     }
                     _ => {

@@ -27,7 +27,7 @@ pub enum SvgError {
 }
 
 /// A point: its position on the axis, and its throughput as minimum, median and maximum.
-type Point = (f64, [f64; 3]);
+type PlotPoint = (f64, [f64; 3]);
 
 /// Draws the report. Above: throughput over bytes a command at the greatest depth. Below: throughput over commands in
 /// flight at the greatest size. Bars show the range over the repetitions.
@@ -63,8 +63,12 @@ fn widest(report: &BenchReport, path: Path) -> Option<(usize, usize)> {
     Some((measured().map(|row| row.size).max()?, measured().map(|row| row.depth).max()?))
 }
 
-fn series(report: &BenchReport, fixed: impl Fn(Path) -> Option<usize>, over_size: bool) -> BTreeMap<Path, Vec<Point>> {
-    let mut lines: BTreeMap<Path, Vec<Point>> = BTreeMap::new();
+fn series(
+    report: &BenchReport,
+    fixed: impl Fn(Path) -> Option<usize>,
+    over_size: bool,
+) -> BTreeMap<Path, Vec<PlotPoint>> {
+    let mut lines: BTreeMap<Path, Vec<PlotPoint>> = BTreeMap::new();
     for row in &report.rows {
         let (over, held) = if over_size { (row.size, row.depth) } else { (row.depth, row.size) };
         if let (Some(figures), Some(fixed)) = (row.figures(), fixed(row.path))
@@ -99,7 +103,7 @@ fn panel<DB: DrawingBackend>(
     area: &DrawingArea<DB, plotters::coord::Shift>,
     x_label: &str,
     held: &str,
-    lines: &BTreeMap<Path, Vec<Point>>,
+    lines: &BTreeMap<Path, Vec<PlotPoint>>,
 ) -> Result<(), Box<dyn std::error::Error>>
 where
     DB::ErrorType: 'static,

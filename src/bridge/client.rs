@@ -9,7 +9,7 @@ use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::{Completion, DataPhase};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
-use crate::scsi::{Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
+use crate::scsi::{BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
 
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
@@ -17,8 +17,6 @@ const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 const FLASH_READ_MAX: usize = 0x1_0000;
 /// Bytes in NVMe Identify Controller data.
 const IDENTIFY_LEN: usize = 4096;
-/// Length in bytes of a logical block of the bridge's data buffer and, for asmpatch, of an SSD.
-const BLOCK_LEN: usize = 512;
 /// Maximum number of UNIT ATTENTIONs to clear. A unit that was just reset answers with one for each reset that it
 /// counts.
 const ATTENTIONS: usize = 3;

@@ -24,7 +24,13 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
     }
     let Completion { transferred, status, sense } = *completion;
     let data = buffer.get(..transferred).unwrap_or_default();
-    debug!("{}: {}, {}, {}", job.cdb, Status(status, sense), Moved(Way::of(job), data), Milliseconds(elapsed));
+    debug!(
+        "{}: {}, {}, {}",
+        job.cdb,
+        ShownStatus(status, sense),
+        Moved(DataDirection::of(job), data),
+        Milliseconds(elapsed)
+    );
 }
 
 /// Logs a control request or bulk transfer that succeeded. `name` is its name, or that of the request it belongs to.
@@ -37,26 +43,26 @@ pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed:
         OpenJob::Control(command) => {
             let sent = command.data().unwrap_or_default();
             let moved = match (command.is_read(), command.len()) {
-                (true, _) => Moved(Way::In, data),
-                (false, 0) => Moved(Way::None, &[]),
-                (false, len) => Moved(Way::Out, sent.get(..len).unwrap_or_default()),
+                (true, _) => Moved(DataDirection::In, data),
+                (false, 0) => Moved(DataDirection::None, &[]),
+                (false, len) => Moved(DataDirection::Out, sent.get(..len).unwrap_or_default()),
             };
-            debug!("{name}, setup {}: {moved}, {time}", Bytes(&command.setup()));
+            debug!("{name}, setup {}: {moved}, {time}", FirstBytes(&command.setup()));
         }
-        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", Moved(Way::In, data)),
+        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", Moved(DataDirection::In, data)),
         OpenJob::BulkOut(len) => debug!("{name}: {len} bytes out, {time}"),
     }
 }
 
 /// Direction of the data.
 #[derive(Clone, Copy)]
-enum Way {
+enum DataDirection {
     None,
     In,
     Out,
 }
 
-impl Way {
+impl DataDirection {
     const fn of(job: &Job) -> Self {
         match job.data {
             JobData::None => Self::None,
@@ -66,9 +72,9 @@ impl Way {
     }
 }
 
-struct Status(ScsiStatus, Option<crate::scsi::Sense>);
+struct ShownStatus(ScsiStatus, Option<crate::scsi::Sense>);
 
-impl fmt::Display for Status {
+impl fmt::Display for ShownStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0, self.1) {
             (ScsiStatus::Good, _) => f.write_str("GOOD"),
@@ -80,24 +86,24 @@ impl fmt::Display for Status {
     }
 }
 
-struct Moved<'a>(Way, &'a [u8]);
+struct Moved<'a>(DataDirection, &'a [u8]);
 
 impl fmt::Display for Moved<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(way, data) = *self;
         match way {
-            Way::None => return f.write_str("no data"),
-            Way::In => write!(f, "{} bytes in", data.len())?,
-            Way::Out => write!(f, "{} bytes out", data.len())?,
+            DataDirection::None => return f.write_str("no data"),
+            DataDirection::In => write!(f, "{} bytes in", data.len())?,
+            DataDirection::Out => write!(f, "{} bytes out", data.len())?,
         }
-        if data.is_empty() { Ok(()) } else { write!(f, ": {}", Bytes(data)) }
+        if data.is_empty() { Ok(()) } else { write!(f, ": {}", FirstBytes(data)) }
     }
 }
 
 /// Shows the first bytes in hexadecimal.
-struct Bytes<'a>(&'a [u8]);
+struct FirstBytes<'a>(&'a [u8]);
 
-impl fmt::Display for Bytes<'_> {
+impl fmt::Display for FirstBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().take(SHOWN).enumerate() {
             write!(f, "{}{byte:02x}", if index == 0 { "" } else { " " })?;
@@ -120,10 +126,10 @@ mod tests {
 
     #[test]
     fn of_long_data_the_first_bytes_are_shown() {
-        assert_eq!(Moved(Way::None, &[]).to_string(), "no data");
-        assert_eq!(Moved(Way::In, &[0xAB, 1]).to_string(), "2 bytes in: ab 01");
-        assert_eq!(Moved(Way::In, &[]).to_string(), "0 bytes in");
-        let shown = Moved(Way::Out, &[7; 65_536]).to_string();
+        assert_eq!(Moved(DataDirection::None, &[]).to_string(), "no data");
+        assert_eq!(Moved(DataDirection::In, &[0xAB, 1]).to_string(), "2 bytes in: ab 01");
+        assert_eq!(Moved(DataDirection::In, &[]).to_string(), "0 bytes in");
+        let shown = Moved(DataDirection::Out, &[7; 65_536]).to_string();
         assert_eq!(shown, format!("65536 bytes out: {} ...", ["07"; SHOWN].join(" ")));
         assert_eq!(Milliseconds(Duration::from_micros(1234)).to_string(), "1.234 ms");
     }

@@ -48,7 +48,7 @@ impl fmt::Display for Wire {
 
 /// Reasons a check failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fault {
+pub enum BootFault {
     /// The image did not answer.
     Hung {
         /// How the run ended.
@@ -60,7 +60,7 @@ pub enum Fault {
     Wrong(String),
 }
 
-impl Fault {
+impl BootFault {
     /// Why a chip did not answer.
     pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
         match why {
@@ -71,7 +71,7 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for BootFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hung { outcome, at } => {
@@ -100,7 +100,7 @@ pub struct Check {
     /// What was checked.
     pub what: &'static str,
     /// What the image returned, or why the check failed.
-    pub outcome: Result<String, Fault>,
+    pub outcome: Result<String, BootFault>,
     /// Instructions executed from power-on to the end of the check.
     pub instructions: u64,
 }
@@ -140,7 +140,7 @@ impl BootReport {
     }
 
     /// The first check that failed.
-    pub fn failure(&self) -> Option<(&Check, &Fault)> {
+    pub fn failure(&self) -> Option<(&Check, &BootFault)> {
         self.checks.iter().find_map(|check| check.outcome.as_ref().err().map(|fault| (check, fault)))
     }
 }
@@ -148,7 +148,7 @@ impl BootReport {
 /// Boots `image` on a new chip and makes every check.
 pub fn check(image: &Image) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
-    let Some(mut unit) = Unit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
+    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
     report.enumerated = Some(unit.enumerated.clone());
     // The checks on a transport end with the first that fails. Its fault is in the report.
     match unit.enumerated.state {
@@ -157,7 +157,7 @@ pub fn check(image: &Image) -> BootReport {
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
             let _ = unit.vendor_firmware();
-            if let Some(mut unit) = Unit::boot(image, Wire::Uas, &mut report.checks) {
+            if let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, &mut report.checks) {
                 let _ = unit.vendor_firmware();
             }
         }
@@ -167,13 +167,13 @@ pub fn check(image: &Image) -> BootReport {
 
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
-    Unit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
+    BootedUnit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report holds the fault.
 struct Failed;
 
-struct Unit<'a> {
+struct BootedUnit<'a> {
     image: &'a Image,
     blocks: [ConfigBlock; 2],
     driver: Driver<MemoryFlash>,
@@ -182,7 +182,7 @@ struct Unit<'a> {
     checks: &'a mut Vec<Check>,
 }
 
-impl<'a> Unit<'a> {
+impl<'a> BootedUnit<'a> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
     fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
@@ -216,7 +216,7 @@ impl<'a> Unit<'a> {
         Ok(())
     }
 
-    fn described(&mut self) -> Result<Enumerated, Fault> {
+    fn described(&mut self) -> Result<Enumerated, BootFault> {
         let settled = self.driver.settle();
         if settled != Outcome::Parked {
             return Err(self.fault(Unanswered::Silent(settled)));
@@ -224,8 +224,10 @@ impl<'a> Unit<'a> {
         self.driver.enumerate().map_err(|why| self.fault(why))?;
         let found = described(&mut self.driver).map_err(|why| self.fault(why))?;
         match found.state {
-            BridgeState::BootLoader => Err(Fault::Wrong("it has no UAS alternate: only the boot loader is so".into())),
-            BridgeState::Vendor if !found.classes.contains(&BULK_ONLY_CLASS) => Err(Fault::Wrong(format!(
+            BridgeState::BootLoader => {
+                Err(BootFault::Wrong("it has no UAS alternate: only the boot loader is so".into()))
+            }
+            BridgeState::Vendor if !found.classes.contains(&BULK_ONLY_CLASS) => Err(BootFault::Wrong(format!(
                 "its interface is neither mass storage nor vendor-specific: {:02x?}",
                 found.classes
             ))),
@@ -290,7 +292,7 @@ impl<'a> Unit<'a> {
         let asked = self.command(Command::Reset(ResetMode::CpuReset).cdb(), Data::None).map(drop);
         let outcome = match asked {
             // The reset may arrive before the status.
-            Ok(()) | Err(Fault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
+            Ok(()) | Err(BootFault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
                 Outcome::Reset => Ok("the CPU was reset".to_owned()),
                 other => Err(self.fault(Unanswered::Silent(other))),
             },
@@ -299,37 +301,38 @@ impl<'a> Unit<'a> {
         self.note("restarts (E8)", outcome)?;
         let loaded = image_in(self.driver.chip.flash());
         let Some(loaded) = loaded else {
-            return self.note("boots again", Err(Fault::Wrong("the flash holds no image that the ROM loads".into())));
+            return self
+                .note("boots again", Err(BootFault::Wrong("the flash holds no image that the ROM loads".into())));
         };
         let blocks = self.blocks;
         self.driver = Driver::new(Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super));
         self.enumerate()
     }
 
-    fn data_in(&mut self, cdb: Cdb, len: usize) -> Result<Vec<u8>, Fault> {
+    fn data_in(&mut self, cdb: Cdb, len: usize) -> Result<Vec<u8>, BootFault> {
         self.command(cdb, Data::In(len))
     }
 
-    fn data_out(&mut self, cdb: Cdb, data: &[u8]) -> Result<String, Fault> {
+    fn data_out(&mut self, cdb: Cdb, data: &[u8]) -> Result<String, BootFault> {
         self.command(cdb, Data::Out(data)).map(|_| format!("{} bytes", data.len()))
     }
 
     /// Runs a command. Returns its data if it succeeded.
-    fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, Fault> {
+    fn command(&mut self, cdb: Cdb, data: Data<'_>) -> Result<Vec<u8>, BootFault> {
         let answer = self.driver.command(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
         match answer.ending {
             Ending::Good => Ok(answer.data),
-            Ending::Check(Some(sense)) => Err(Fault::Wrong(format!("CHECK CONDITION {sense}"))),
-            Ending::Check(None) => Err(Fault::Wrong("CHECK CONDITION without sense".into())),
-            Ending::Other(status) => Err(Fault::Wrong(format!("status {status:02x?}"))),
+            Ending::Check(Some(sense)) => Err(BootFault::Wrong(format!("CHECK CONDITION {sense}"))),
+            Ending::Check(None) => Err(BootFault::Wrong("CHECK CONDITION without sense".into())),
+            Ending::Other(status) => Err(BootFault::Wrong(format!("status {status:02x?}"))),
         }
     }
 
-    fn fault(&self, why: Unanswered) -> Fault {
-        Fault::of(why, &self.driver.chip)
+    fn fault(&self, why: Unanswered) -> BootFault {
+        BootFault::of(why, &self.driver.chip)
     }
 
-    fn note(&mut self, what: &'static str, outcome: Result<String, Fault>) -> Result<(), Failed> {
+    fn note(&mut self, what: &'static str, outcome: Result<String, BootFault>) -> Result<(), Failed> {
         let failed = outcome.is_err();
         let instructions = self.driver.chip.instructions();
         self.checks.push(Check { wire: self.wire, what, outcome, instructions });
@@ -350,7 +353,7 @@ pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
 ///
 /// # Errors
 /// Why it isn't.
-pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault> {
+pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootFault> {
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
     let up = match unit.settle() {
@@ -362,7 +365,7 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, Fault
     };
     match up {
         Ok(()) => Ok(unit),
-        Err(why) => Err(Fault::of(why, &unit.chip)),
+        Err(why) => Err(BootFault::of(why, &unit.chip)),
     }
 }
 
@@ -402,18 +405,18 @@ pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlas
     flash
 }
 
-fn same(found: &[u8], expected: &[u8]) -> Result<String, Fault> {
+fn same(found: &[u8], expected: &[u8]) -> Result<String, BootFault> {
     if found == expected {
         return Ok(format!("{} bytes", found.len()));
     }
     let first = found.iter().zip(expected).position(|(found, expected)| found != expected);
-    Err(Fault::Wrong(match first {
+    Err(BootFault::Wrong(match first {
         _ if found.len() != expected.len() => format!("{} bytes, expected {}", found.len(), expected.len()),
         Some(at) => format!("byte {at:#x} is {:02x}, expected {:02x}", found[at], expected[at]),
         None => "other bytes".to_owned(),
     }))
 }
 
-fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<String, Fault> {
-    if holds { Ok(String::new()) } else { Err(Fault::Wrong(otherwise())) }
+fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<String, BootFault> {
+    if holds { Ok(String::new()) } else { Err(BootFault::Wrong(otherwise())) }
 }

@@ -47,14 +47,14 @@ struct Packet {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Bulk {
+pub(super) struct BulkBlock {
     events: u8,
     waiting: Option<Packet>,
     gone_at: Option<u64>,
     out_armed: bool,
 }
 
-impl Bulk {
+impl BulkBlock {
     pub(super) fn events(&self) -> u8 {
         self.events
     }
@@ -106,7 +106,7 @@ impl Bulk {
         Some(packet.bytes)
     }
 
-    /// Whether an OUT packet may arrive; `stream` as in [`Bulk::take_in`].
+    /// Whether an OUT packet may arrive; `stream` as in [`BulkBlock::take_in`].
     pub(super) fn wants_out(&self, stream: Option<u16>, memory: &XdataMemory) -> bool {
         self.out_armed && stream.is_none_or(|stream| stream == word(memory, OUT_STREAM))
     }
@@ -143,7 +143,7 @@ mod tests {
     fn an_arming_sends_one_packet_and_no_more() {
         let mut memory = XdataMemory::new();
         memory.main_mut()[0x9007] = 0x10;
-        let mut bulk = Bulk::default();
+        let mut bulk = BulkBlock::default();
         for (speed, len) in [(Speed::Super, 1024), (Speed::High, 512)] {
             assert!(bulk.write(ARM, ARM_IN, speed, &memory));
             assert_eq!(bulk.take_in(None, 0).map(|packet| packet.len()), Some(len));
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn the_firmware_is_told_some_time_after_the_host_took_the_packet() {
         let memory = XdataMemory::new();
-        let mut bulk = Bulk::default();
+        let mut bulk = BulkBlock::default();
         bulk.write(ARM, ARM_IN, Speed::Super, &memory);
         assert_eq!(bulk.next(), None, "while the host does not read");
         assert_eq!(bulk.take_in(None, 1_000), Some(Vec::new()));
@@ -171,7 +171,7 @@ mod tests {
         let mut memory = XdataMemory::new();
         memory.main_mut()[0x900D] = 5;
         memory.main_mut()[0x900F] = 6;
-        let mut bulk = Bulk::default();
+        let mut bulk = BulkBlock::default();
         bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
         assert_eq!(bulk.take_in(Some(4), 0), None);
         assert!(bulk.take_in(Some(5), 0).is_some());
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_is_dropped_does_not_go() {
         let memory = XdataMemory::new();
-        let mut bulk = Bulk::default();
+        let mut bulk = BulkBlock::default();
         bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
         bulk.write(ARM, DROP_IN | DROP_OUT, Speed::Super, &memory);
         assert_eq!(bulk.take_in(None, 0), None);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::boot::{Fault, booted};
+use super::boot::{BootFault, booted};
 use super::core::Outcome;
 use super::driver::{Answer, Data, Driver, Ending, Unanswered};
 use crate::firmware::{Image, known_routines};
@@ -68,7 +68,7 @@ pub struct Checked {
     /// What it must end in.
     pub expected: Reply,
     /// What it ended in; data that is wrong counts as a failure too.
-    pub found: Result<Reply, Fault>,
+    pub found: Result<Reply, BootFault>,
     /// Whether its data is what it must be.
     pub data_holds: bool,
     /// Instructions spent, interrupts and idling included.
@@ -100,11 +100,11 @@ struct List<'a> {
     checked: Vec<Checked>,
 }
 
-type Unit = Driver<MemoryFlash>;
+type CheckedUnit = Driver<MemoryFlash>;
 
 impl List<'_> {
     /// The image, booted and asked INQUIRY; `None` where it isn't, which is on the list then.
-    fn unit(&mut self, alternate: u8) -> Option<Unit> {
+    fn unit(&mut self, alternate: u8) -> Option<CheckedUnit> {
         match booted(self.image, alternate) {
             Ok(unit) => Some(unit),
             Err(fault) => {
@@ -130,14 +130,14 @@ impl List<'_> {
         self.read(expected.read16_sram)
     }
 
-    fn check(&mut self, unit: &mut Unit, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
+    fn check(&mut self, unit: &mut CheckedUnit, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
         let to_host = if data.is_empty() { Data::None } else { Data::In(data.len()) };
         self.check_with(unit, what, cdb, to_host, expected, data);
     }
 
     fn check_with(
         &mut self,
-        unit: &mut Unit,
+        unit: &mut CheckedUnit,
         what: &'static str,
         cdb: &[u8],
         moves: Data<'_>,
@@ -152,7 +152,7 @@ impl List<'_> {
             Err(Unanswered::Silent(Outcome::Parked)) => (Ok(Reply::Silent), Vec::new()),
             // The reset may come before the status.
             Err(Unanswered::Silent(Outcome::Reset)) => (Ok(Reply::Reset), Vec::new()),
-            Err(why) => (Err(Fault::of(why, &unit.chip)), Vec::new()),
+            Err(why) => (Err(BootFault::of(why, &unit.chip)), Vec::new()),
         };
         let instructions = unit.chip.instructions() - before;
         let data_holds = found_data == data;
@@ -216,7 +216,7 @@ impl List<'_> {
     }
 
     /// A unit that a GPU runtime has initialised by the image's own E5: one entry, the first that fails.
-    fn initialised(&mut self) -> Option<Unit> {
+    fn initialised(&mut self) -> Option<CheckedUnit> {
         let mut unit = self.unit(UAS)?;
         let mut last = None;
         for (at, value) in INITIALISATION {
@@ -262,7 +262,7 @@ impl List<'_> {
 }
 
 /// What an answer, and what the unit does after it, come to.
-fn reply(unit: &mut Unit, answer: &Answer) -> Reply {
+fn reply(unit: &mut CheckedUnit, answer: &Answer) -> Reply {
     match answer.ending {
         Ending::Good if unit.settle() == Outcome::Reset => Reply::Reset,
         Ending::Good if !unit.chip.is_on_bus() => Reply::OffBus,

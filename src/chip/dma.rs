@@ -100,7 +100,7 @@ pub(super) const REGISTERS: &[Register] = &[
 ];
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transfer {
+pub(super) struct DmaTransfer {
     queue_slot: u8,
     sram_slot: u8,
     stream: u16,
@@ -111,7 +111,7 @@ pub(super) struct Transfer {
     is_drain: bool,
 }
 
-impl Transfer {
+impl DmaTransfer {
     fn ended(self, to_host: bool) -> DmaEvent {
         DmaEvent::Ended { to_host, queue_slot: self.queue_slot, stream: self.stream }
     }
@@ -173,8 +173,8 @@ enum Notice {
 
 #[derive(Debug, Default)]
 pub(super) struct Dma {
-    from_host: Vec<Transfer>,
-    to_host: Vec<Transfer>,
+    from_host: Vec<DmaTransfer>,
+    to_host: Vec<DmaTransfer>,
     /// Pending events, each with its time.
     due: VecDeque<(u64, Notice)>,
     done_in: VecDeque<Done>,
@@ -292,7 +292,7 @@ impl Dma {
         let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
         let is_drain = byte(DRAIN) & 0x02 != 0;
         let host_length = u32::from_le_bytes([0, 1, 2, 3].map(|offset| page[HOST_LENGTH + offset]));
-        let transfer = Transfer {
+        let transfer = DmaTransfer {
             queue_slot: byte(QUEUE_SLOT) & 0x3F,
             sram_slot: sram_slot & 0x1F,
             stream: word(STREAM) as u16,
@@ -312,13 +312,13 @@ impl Dma {
     }
 
     /// Starts a transfer behind those in progress.
-    pub(super) fn begin(&mut self, is_from_host: bool, transfer: Transfer) {
+    pub(super) fn begin(&mut self, is_from_host: bool, transfer: DmaTransfer) {
         let list = if is_from_host { &mut self.from_host } else { &mut self.to_host };
         if list.len() == MOST {
             list.remove(0);
         }
         list.push(transfer);
-        let Transfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
+        let DmaTransfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
         self.news.push(DmaEvent::Started { to_host: !is_from_host, queue_slot, stream, sram, len });
     }
 
@@ -334,7 +334,7 @@ impl Dma {
 
     /// Takes a packet from the host. Drops bytes beyond the transfer's end.
     pub(super) fn out_came(&mut self, stream: Option<u16>, packet: &[u8], sram: &mut Sram, now: u64) {
-        let wanted = |transfer: &Transfer| stream.is_none_or(|stream| stream == transfer.stream);
+        let wanted = |transfer: &DmaTransfer| stream.is_none_or(|stream| stream == transfer.stream);
         let Some(index) = self.from_host.iter().position(wanted) else { return };
         let transfer = &mut self.from_host[index];
         let len = packet.len().min(transfer.left);
@@ -353,7 +353,7 @@ impl Dma {
 
     /// Releases the transfer to the host of this SRAM slot: its completion entry has arrived.
     pub(super) fn release(&mut self, sram_slot: u8) {
-        let wanted = |transfer: &&mut Transfer| transfer.sram_slot == sram_slot & 0x1F && !transfer.is_released;
+        let wanted = |transfer: &&mut DmaTransfer| transfer.sram_slot == sram_slot & 0x1F && !transfer.is_released;
         if let Some(transfer) = self.to_host.iter_mut().find(wanted) {
             transfer.is_released = true;
         }
@@ -362,7 +362,7 @@ impl Dma {
     /// Takes the next packet to the host on this stream; `None` stands for any stream.
     pub(super) fn take_in(&mut self, stream: Option<u16>, most: usize, sram: &Sram, now: u64) -> Option<Vec<u8>> {
         let wanted =
-            |transfer: &Transfer| transfer.is_released && stream.is_none_or(|stream| stream == transfer.stream);
+            |transfer: &DmaTransfer| transfer.is_released && stream.is_none_or(|stream| stream == transfer.stream);
         let index = self.to_host.iter().position(wanted)?;
         let transfer = &mut self.to_host[index];
         let len = transfer.left.min(most);

@@ -5,19 +5,16 @@
 
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
-use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
+use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::mcu::SpiFlash;
-use crate::scsi::bot::{CSW_LEN, Direction};
-use crate::scsi::uas::StatusIu;
-use crate::scsi::{Command, ScsiStatus, Sense};
+use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE, CSW_LEN, CSW_SIGNATURE, Direction};
+use crate::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY, StatusIu};
+use crate::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;
-const CSW_SIGNATURE: &[u8] = b"USBS";
 /// Tags that [`Driver::command`] uses over UAS, one after the other, from 1.
 const TAGS: u32 = 30;
-/// Bytes of fixed-format sense.
-const SENSE_LEN: u8 = 18;
 
 /// Reasons an exchange failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,10 +201,10 @@ impl<F: SpiFlash + 'static> Driver<F> {
         for packet in data.chunks(most) {
             let reply = self.until(|chip| {
                 let reply = chip.bulk_out(endpoint, stream, packet);
-                (reply != OutReply::Nak).then_some(reply)
+                (reply != PacketOut::Nak).then_some(reply)
             });
             match reply {
-                Ok(OutReply::Stall) => return Err(Unanswered::Halted(endpoint)),
+                Ok(PacketOut::Stall) => return Err(Unanswered::Halted(endpoint)),
                 Ok(_) => {}
                 Err(outcome) => return Err(Unanswered::Silent(outcome)),
             }
@@ -221,11 +218,11 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// [`Unanswered`].
     pub fn receive(&mut self, endpoint: u8, stream: u16) -> Result<Vec<u8>, Unanswered> {
         let reply = self.until(|chip| match chip.bulk_in(endpoint, stream) {
-            InReply::Nak => None,
+            PacketIn::Nak => None,
             reply => Some(reply),
         });
         match reply {
-            Ok(InReply::Packet(packet)) => Ok(packet),
+            Ok(PacketIn::Packet(packet)) => Ok(packet),
             Ok(_) => Err(Unanswered::Halted(endpoint)),
             Err(outcome) => Err(Unanswered::Silent(outcome)),
         }
@@ -268,12 +265,12 @@ impl<F: SpiFlash + 'static> Driver<F> {
 
     fn send_cbw(&mut self, cdb: &[u8], len: u32, direction: Direction) -> Result<(), Unanswered> {
         self.tag += 1;
-        let mut cbw = b"USBC".to_vec();
+        let mut cbw = CBW_SIGNATURE.to_vec();
         cbw.extend(self.tag.to_le_bytes());
         cbw.extend(len.to_le_bytes());
         cbw.extend([if direction == Direction::In { 0x80 } else { 0x00 }, 0, cdb.len() as u8]);
         cbw.extend(cdb);
-        cbw.resize(31, 0);
+        cbw.resize(CBW_LEN, 0);
         self.send(DATA_OUT, 0, &cbw)
     }
 
@@ -330,7 +327,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         let tag = self.tag.to_le_bytes();
         loop {
             match self.receive(DATA_IN, 0) {
-                Ok(packet) if packet.len() == CSW_LEN && packet.starts_with(CSW_SIGNATURE) && packet[4..8] == tag => {
+                Ok(packet) if packet.len() == CSW_LEN && packet.starts_with(&CSW_SIGNATURE) && packet[4..8] == tag => {
                     let residue = u32::from_le_bytes([packet[8], packet[9], packet[10], packet[11]]);
                     return Ok(BulkOnlyReply { data: came, status: packet[12], residue });
                 }
@@ -355,11 +352,11 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// # Errors
     /// [`Unanswered`].
     pub fn send_command(&mut self, tag: u16, cdb: &[u8]) -> Result<(), Unanswered> {
-        let mut unit = vec![0x01, 0];
+        let mut unit = vec![ID_COMMAND, 0];
         unit.extend(tag.to_be_bytes());
         unit.resize(16, 0);
         unit.extend(cdb);
-        unit.resize(32, 0);
+        unit.resize(COMMAND_IU_LEN, 0);
         self.send(COMMAND_OUT, 0, &unit)
     }
 
@@ -368,7 +365,6 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// # Errors
     /// [`Unanswered`].
     pub fn finish_uas(&mut self, tag: u16, out: &[u8]) -> Result<UasReply, Unanswered> {
-        const READY: [u8; 2] = [0x06, 0x07];
         let most = self.chip.speed().bulk_packet();
         let stream = if most == 1024 { tag } else { 0 };
         let mut packets = out.chunks(most);
@@ -378,20 +374,22 @@ impl<F: SpiFlash + 'static> Driver<F> {
             loop {
                 let mut moved = false;
                 if let Some(packet) = next
-                    && chip.bulk_out(DATA_OUT, stream, packet) == OutReply::Accepted
+                    && chip.bulk_out(DATA_OUT, stream, packet) == PacketOut::Accepted
                 {
                     next = packets.next();
                     moved = true;
                 }
-                if let InReply::Packet(packet) = chip.bulk_in(DATA_IN, stream) {
+                if let PacketIn::Packet(packet) = chip.bulk_in(DATA_IN, stream) {
                     data.extend(packet);
                     moved = true;
                 }
                 match chip.bulk_in(STATUS_IN, stream) {
-                    InReply::Packet(status) if status.first().is_some_and(|id| READY.contains(id)) => moved = true,
-                    InReply::Packet(status) => return Some(Ok(status)),
-                    InReply::Stall => return Some(Err(Unanswered::Halted(STATUS_IN))),
-                    InReply::Nak => {}
+                    PacketIn::Packet(status) if matches!(status.first(), Some(&ID_READ_READY | &ID_WRITE_READY)) => {
+                        moved = true
+                    }
+                    PacketIn::Packet(status) => return Some(Ok(status)),
+                    PacketIn::Stall => return Some(Err(Unanswered::Halted(STATUS_IN))),
+                    PacketIn::Nak => {}
                 }
                 if !moved {
                     return None;

@@ -1,10 +1,10 @@
 //! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command and starts the DMA
 //! between the bus and the SRAM. The firmware decides which of the two it does, and when.
 
-use super::dma::{Dma, SLOT_LEN, Transfer};
+use super::dma::{Dma, DmaTransfer, SLOT_LEN};
 use super::map::Register;
 use super::nvme::{self, Nvme};
-use super::uas::{self, Uas};
+use super::uas::{self, UasBlock};
 use crate::mcu::XdataMemory;
 
 /// 0xCE00: .0 starts the DMA of a part, .1 builds its NVMe command; reads 0 when done. Source: 3 for a READ, and for a
@@ -79,12 +79,12 @@ struct Io {
 }
 
 /// The chosen command.
-struct Chosen<'a> {
+struct ChosenCommand<'a> {
     page: &'a [u8],
     is_uas: bool,
 }
 
-impl Chosen<'_> {
+impl ChosenCommand<'_> {
     fn byte(&self, at: u16) -> u8 {
         self.page[usize::from(at)]
     }
@@ -140,7 +140,7 @@ fn saturated(count: u32) -> u8 {
 }
 
 pub(super) fn read(addr: u16, stored: u8, memory: &XdataMemory, is_uas: bool, dma: &Dma) -> u8 {
-    let chosen = Chosen { page: memory.main(), is_uas };
+    let chosen = ChosenCommand { page: memory.main(), is_uas };
     let slots = || chosen.io().map_or(0, |io| io.blocks.div_ceil(chosen.slot_blocks()));
     match addr {
         START => 0,
@@ -159,7 +159,7 @@ pub(super) fn write(
     value: u8,
     memory: &mut XdataMemory,
     is_uas: bool,
-    uas: &Uas,
+    uas: &UasBlock,
     dma: &mut Dma,
     nvme: &mut Nvme,
 ) -> bool {
@@ -171,13 +171,13 @@ pub(super) fn write(
             page[usize::from(SLOT)] = slot;
             false
         }
-        START => start(value, &Chosen { page: memory.main(), is_uas }, uas, dma, nvme).is_some(),
+        START => start(value, &ChosenCommand { page: memory.main(), is_uas }, uas, dma, nvme).is_some(),
         _ => false,
     }
 }
 
 /// Starts the requested steps of one part; `None` if there is no such part.
-fn start(value: u8, chosen: &Chosen<'_>, uas: &Uas, dma: &mut Dma, nvme: &mut Nvme) -> Option<()> {
+fn start(value: u8, chosen: &ChosenCommand<'_>, uas: &UasBlock, dma: &mut Dma, nvme: &mut Nvme) -> Option<()> {
     let io = chosen.io()?;
     let slots = chosen.byte(SLOT).wrapping_sub(chosen.byte(FIRST_SLOT));
     let before = u32::from(slots) * chosen.slot_blocks();
@@ -187,7 +187,7 @@ fn start(value: u8, chosen: &Chosen<'_>, uas: &Uas, dma: &mut Dma, nvme: &mut Nv
     let len = blocks.checked_mul(chosen.block_len())?;
     if value & START_DMA != 0 {
         let stream = if chosen.is_uas { uas.tag(usize::from(queue_slot)) } else { 0 };
-        dma.begin(io.is_write, Transfer::part(queue_slot, sram_slot, stream, len as usize));
+        dma.begin(io.is_write, DmaTransfer::part(queue_slot, sram_slot, stream, len as usize));
     }
     if value & BUILD_COMMAND != 0 {
         let mut command = [0; 64];
@@ -220,7 +220,7 @@ mod tests {
         page[usize::from(BLOCKS)..][..5].copy_from_slice(&[0, 0, 0, 0x10, 0]);
         dma.write(0xCE6E, 0, &memory, 0);
         memory.main_mut()[usize::from(COMMAND)] = 2;
-        write(COMMAND, 2, &mut memory, true, &Uas::default(), &mut dma, &mut Nvme::new());
+        write(COMMAND, 2, &mut memory, true, &UasBlock::default(), &mut dma, &mut Nvme::new());
         (memory, dma)
     }
 
@@ -278,7 +278,7 @@ mod tests {
         for (slot, value, is_there) in [(0x05, 3, true), (0x29, 2, false)] {
             memory.main_mut()[usize::from(SLOT)] = slot;
             memory.main_mut()[usize::from(ENTRY)] = slot & 0x1F;
-            assert_eq!(write(START, value, &mut memory, true, &Uas::default(), &mut dma, &mut nvme), is_there);
+            assert_eq!(write(START, value, &mut memory, true, &UasBlock::default(), &mut dma, &mut nvme), is_there);
         }
         let command = |entry: u16| -> Vec<u8> {
             let at = 0xA000 + 64 * entry;

@@ -53,7 +53,7 @@ pub enum ControlReply {
 
 /// Stage of a control transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum ControlStage {
     Idle,
     SetupSent,
     DataIn,
@@ -67,7 +67,7 @@ enum Stage {
 #[derive(Debug)]
 pub(super) struct Ep0 {
     events: u8,
-    stage: Stage,
+    stage: ControlStage,
     setup: [u8; 8],
     /// A read's data so far, or the rest of a write's data.
     data: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct Ep0 {
 
 impl Ep0 {
     pub(super) fn new() -> Self {
-        Self { events: 0, stage: Stage::Idle, setup: [0; 8], data: Vec::new(), reply: None }
+        Self { events: 0, stage: ControlStage::Idle, setup: [0; 8], data: Vec::new(), reply: None }
     }
 
     pub(super) fn events(&self) -> u8 {
@@ -93,13 +93,13 @@ impl Ep0 {
             self.data.extend_from_slice(&data[..data.len().min(self.wanted())]);
         }
         self.reply = None;
-        self.stage = Stage::SetupSent;
+        self.stage = ControlStage::SetupSent;
         self.events = SETUP_CAME;
     }
 
     /// Ends the transfer in progress without a reply.
     pub(super) fn abandon(&mut self) {
-        (self.stage, self.events, self.reply) = (Stage::Idle, 0, None);
+        (self.stage, self.events, self.reply) = (ControlStage::Idle, 0, None);
     }
 
     pub(super) fn take_reply(&mut self) -> Option<ControlReply> {
@@ -140,50 +140,50 @@ impl Ep0 {
         let cleared = self.events & value;
         self.events &= !value;
         match self.stage {
-            Stage::SetupSent if value & SETUP_CAME != 0 => {
+            ControlStage::SetupSent if value & SETUP_CAME != 0 => {
                 let (stage, event) = match (self.is_read(), self.wanted()) {
-                    (true, _) => (Stage::DataIn, IN_WANTED),
-                    (false, 0) => (Stage::StatusIn, STATUS),
-                    (false, _) => (Stage::DataOut, OUT_OFFERED),
+                    (true, _) => (ControlStage::DataIn, IN_WANTED),
+                    (false, 0) => (ControlStage::StatusIn, STATUS),
+                    (false, _) => (ControlStage::DataOut, OUT_OFFERED),
                 };
                 self.stage = stage;
                 self.events |= event;
             }
-            Stage::DataOut if value & OUT_TAKEN != 0 => {
+            ControlStage::DataOut if value & OUT_TAKEN != 0 => {
                 if self.data.is_empty() {
-                    self.stage = Stage::StatusIn;
+                    self.stage = ControlStage::StatusIn;
                     self.events |= STATUS;
                 } else {
                     self.events |= OUT_OFFERED;
                 }
             }
             // A packet of full size was sent, and more data follows.
-            Stage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
-            Stage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
-            Stage::StatusIn if value & STATUS != 0 => self.finish(),
+            ControlStage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
+            ControlStage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
+            ControlStage::StatusIn if value & STATUS != 0 => self.finish(),
             _ => return cleared != 0,
         }
         true
     }
 
     fn finish(&mut self) {
-        self.stage = Stage::Idle;
+        self.stage = ControlStage::Idle;
         self.reply = Some(ControlReply::Done(std::mem::take(&mut self.data)));
     }
 
     fn command(&mut self, value: u8, speed: Speed, memory: &mut XdataMemory) -> bool {
-        if self.stage == Stage::Idle {
+        if self.stage == ControlStage::Idle {
             return false;
         }
         if value & STALL != 0 {
-            self.stage = Stage::Idle;
+            self.stage = ControlStage::Idle;
             self.events = 0;
             self.reply = Some(ControlReply::Stall);
             return true;
         }
         let mut did = false;
-        if value & TAKE_OUT != 0 && matches!(self.stage, Stage::DataOut | Stage::StatusOut) {
-            if self.stage == Stage::DataOut {
+        if value & TAKE_OUT != 0 && matches!(self.stage, ControlStage::DataOut | ControlStage::StatusOut) {
+            if self.stage == ControlStage::DataOut {
                 let len = self.data.len().min(speed.control_packet());
                 memory.main_mut()[BUFFER..BUFFER + len].copy_from_slice(&self.data[..len]);
                 self.data.drain(..len);
@@ -191,7 +191,7 @@ impl Ep0 {
             self.events |= OUT_TAKEN;
             did = true;
         }
-        if value & SEND_IN != 0 && self.stage == Stage::DataIn {
+        if value & SEND_IN != 0 && self.stage == ControlStage::DataIn {
             let page = memory.main();
             let at = usize::from(LENGTH);
             let len = usize::from(u16::from_be_bytes([page[at], page[at + 1]])).min(BUFFER_LEN);
@@ -199,7 +199,7 @@ impl Ep0 {
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
             // Data longer than a packet goes as several packets (chosen): both firmwares send one at a time.
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
-                self.stage = Stage::StatusOut;
+                self.stage = ControlStage::StatusOut;
                 self.events = (self.events & !IN_WANTED) | OUT_OFFERED;
             }
             did = true;

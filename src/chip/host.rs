@@ -10,12 +10,9 @@ use super::fabric::HostMemory as _;
 use super::halts::is_halted;
 use super::host_memory::Targets;
 use super::peripherals::Peripherals;
-use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
+use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
-
-/// Bytes of a CBW.
-const CBW_LEN: usize = 31;
-const CBW_SIGNATURE: &[u8] = b"USBC";
+use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a
@@ -60,25 +57,25 @@ impl<F: SpiFlash> Chip<F> {
 
     /// Sends a packet from the host to 0x02 or 0x04. `stream` is 0 without streams. A packet longer than
     /// [`Speed::bulk_packet`] is stalled for good, because no host can send it.
-    pub fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> OutReply {
+    pub fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> PacketOut {
         let now = self.bus.xdata.peripherals_mut().now;
         let is_on_bus = self.is_on_bus();
         let (peripherals, memory) = self.bus.xdata.parts();
         if packet.len() > peripherals.link.speed().bulk_packet() {
-            return OutReply::Stall;
+            return PacketOut::Stall;
         }
         if !is_on_bus || peripherals.link.is_suspended() {
-            return OutReply::Nak;
+            return PacketOut::Nak;
         }
         if is_halted(endpoint, memory) {
-            return OutReply::Stall;
+            return PacketOut::Stall;
         }
         let wanted = (peripherals.msc.is_uas() && stream != 0).then_some(stream);
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
                 // Only one command at a time waits for the firmware, and one unit without a slot.
                 if peripherals.uas.waits() || peripherals.msc.came() != 0 {
-                    return OutReply::Nak;
+                    return PacketOut::Nak;
                 }
                 if !peripherals.uas.take(packet, memory) {
                     peripherals.msc.take(packet, memory);
@@ -99,22 +96,22 @@ impl<F: SpiFlash> Chip<F> {
             DATA_OUT if !peripherals.msc.is_uas() && peripherals.msc.wants_cbw() => {
                 peripherals.msc.take(packet, memory);
             }
-            _ => return OutReply::Nak,
+            _ => return PacketOut::Nak,
         }
         peripherals.show(UsbEvent::Bulk { endpoint, stream, packet });
         self.changed();
-        OutReply::Accepted
+        PacketOut::Accepted
     }
 
     /// Asks 0x81 or 0x83 for a packet. `stream` is 0 without streams.
-    pub fn bulk_in(&mut self, endpoint: u8, stream: u16) -> InReply {
+    pub fn bulk_in(&mut self, endpoint: u8, stream: u16) -> PacketIn {
         let is_on_bus = self.is_on_bus();
         let (peripherals, memory) = self.bus.xdata.parts();
         if !is_on_bus || peripherals.link.is_suspended() {
-            return InReply::Nak;
+            return PacketIn::Nak;
         }
         if is_halted(endpoint, memory) {
-            return InReply::Stall;
+            return PacketIn::Stall;
         }
         let now = peripherals.now;
         let is_uas = peripherals.msc.is_uas();
@@ -130,11 +127,11 @@ impl<F: SpiFlash> Chip<F> {
             STATUS_IN if is_uas => peripherals.take_status(wanted),
             _ => None,
         };
-        let Some(packet) = packet else { return InReply::Nak };
+        let Some(packet) = packet else { return PacketIn::Nak };
         peripherals.show_dma();
         peripherals.show(UsbEvent::Bulk { endpoint, stream, packet: &packet });
         self.changed();
-        InReply::Packet(packet)
+        PacketIn::Packet(packet)
     }
 
     /// Writes into the bridge from the PCIe side: SRAM from 0x00200000 on, or the NVMe completion queue. Returns
@@ -199,5 +196,5 @@ impl<F: SpiFlash> Peripherals<F> {
 }
 
 fn is_cbw(packet: &[u8]) -> bool {
-    packet.len() == CBW_LEN && packet.starts_with(CBW_SIGNATURE)
+    packet.len() == CBW_LEN && packet.starts_with(&CBW_SIGNATURE)
 }

@@ -25,20 +25,20 @@ const COMMAND_OR_DMA: u8 = 0x04;
 
 /// Inputs of the interrupt block from the other blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Lines {
+pub(super) struct InterruptLines {
     pub(super) enables: u8,
     pub(super) usb: bool,
     pub(super) command_or_dma: bool,
     pub(super) completion: bool,
 }
 
-impl Default for Lines {
+impl Default for InterruptLines {
     fn default() -> Self {
         Self { enables: USB | COMMAND_OR_DMA, usb: false, command_or_dma: false, completion: false }
     }
 }
 
-impl Lines {
+impl InterruptLines {
     fn sources(self) -> u8 {
         (if self.usb { USB } else { 0 }) | (if self.command_or_dma { COMMAND_OR_DMA } else { 0 })
     }

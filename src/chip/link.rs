@@ -53,20 +53,20 @@ pub(super) const REGISTERS: &[Register] = &[
 
 /// A bus event: an event register and a bit.
 #[derive(Debug, Clone, Copy)]
-struct BusEvent(u16, u8);
+struct LinkEvent(u16, u8);
 
-const HOT_RESET: BusEvent = BusEvent(LINK_EVENTS, 0x01);
-const SUSPEND: BusEvent = BusEvent(LINK_EVENTS, 0x02);
-const RESUME: BusEvent = BusEvent(LINK_EVENTS, 0x04);
+const HOT_RESET: LinkEvent = LinkEvent(LINK_EVENTS, 0x01);
+const SUSPEND: LinkEvent = LinkEvent(LINK_EVENTS, 0x02);
+const RESUME: LinkEvent = LinkEvent(LINK_EVENTS, 0x04);
 /// SuperSpeed did not train: set at power-on at USB 2 (chosen). Open firmware needs it to know its speed; the vendor's
 /// start-up clears it unread (b0:0xB1DF) and reads 0x9100.
-const USB2_FALLBACK: BusEvent = BusEvent(EVENTS_0, 0x04);
-const USB2_RESET: BusEvent = BusEvent(0x9301, 0x80);
-const USB2_SUSPEND: BusEvent = BusEvent(0x9302, 0x04);
-const USB2_RESUME: BusEvent = BusEvent(0x9302, 0x20);
+const USB2_FALLBACK: LinkEvent = LinkEvent(EVENTS_0, 0x04);
+const USB2_RESET: LinkEvent = LinkEvent(0x9301, 0x80);
+const USB2_SUSPEND: LinkEvent = LinkEvent(0x9302, 0x04);
+const USB2_RESUME: LinkEvent = LinkEvent(0x9302, 0x20);
 
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct LinkBlock {
     speed: Speed,
     link_events: u8,
     events: [u8; 3],
@@ -76,7 +76,7 @@ pub(super) struct Link {
     is_reset: bool,
 }
 
-impl Link {
+impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
         let mut link = Self { speed, masks: [0, 0, 0xFF], ..Self::default() };
         if speed != Speed::Super {
@@ -130,7 +130,7 @@ impl Link {
     }
 
     /// Raises an event.
-    fn raise(&mut self, BusEvent(register, bit): BusEvent) {
+    fn raise(&mut self, LinkEvent(register, bit): LinkEvent) {
         match register {
             LINK_EVENTS => self.link_events |= bit,
             _ => self.events[usize::from(register - EVENTS_0)] |= bit,

@@ -1,8 +1,7 @@
 //! The register map as a table: the block that owns an XDATA address, and the register's name.
 
 use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
-
-const PAGE: usize = 0x1_0000;
+use crate::mcu::XDATA_PAGE_LEN;
 
 /// The block that an XDATA address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +114,8 @@ pub fn register_name(addr: u16) -> Option<&'static str> {
 
 /// The owner of each address: the main page, then the other page.
 pub(super) fn owners() -> Box<[Block]> {
-    let mut owners = vec![Block::Ram; 2 * PAGE].into_boxed_slice();
-    for addr in 0..PAGE {
+    let mut owners = vec![Block::Ram; 2 * XDATA_PAGE_LEN].into_boxed_slice();
+    for addr in 0..XDATA_PAGE_LEN {
         // Memory by every source: RAM, buffers, NVMe queues, command slots, status buffer, SRAM window.
         let is_memory = matches!(addr, 0..=0x8FFF | 0x9E00..=0xB1FF | 0xD000..=0xDFFF | 0xF000..);
         if !is_memory {
@@ -124,7 +123,7 @@ pub(super) fn owners() -> Box<[Block]> {
         }
     }
     // The other page holds PHY and link settings: registers by every source, none of them modelled.
-    owners[PAGE..].fill(Block::Unknown);
+    owners[XDATA_PAGE_LEN..].fill(Block::Unknown);
     for (block, register) in registers() {
         owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
     }
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn no_register_has_two_owners() {
-        let mut seen = vec![None; PAGE];
+        let mut seen = vec![None; XDATA_PAGE_LEN];
         for (block, register) in registers() {
             for addr in register.first..=register.last {
                 assert_eq!(seen[usize::from(addr)], None, "{addr:#06x} {}", register.name);

@@ -61,13 +61,13 @@ pub use dma::DmaEvent;
 pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
 pub use ep0::ControlReply;
 pub use fabric::{
-    Address, Answers, Bar, BlockStore, Completion, DeviceSpec, DriveSpec, Engine, Fabric, Function, HostMemory,
-    LinkSpec, MemoryFunction, Place, Request, StoreFailed, TreeError,
+    Answers, BarSpec, Bdf, BlockStore, ConfigAddress, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory, LinkSpec,
+    MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;
 pub use sram::SRAM_LEN;
 pub use timing::{CLOCK_MHZ, Simulated, Work, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
-pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN, Speed, UsbEvent};
+pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;

@@ -63,7 +63,7 @@ pub(super) enum Effect {
 }
 
 #[derive(Debug)]
-struct Status {
+struct WaitingStatus {
     /// The slot; `None` if the firmware is not told when the status was sent.
     slot: Option<usize>,
     tag: u16,
@@ -76,7 +76,7 @@ pub(super) struct Msc {
     cbw_wanted: bool,
     came: u8,
     sent: [u8; 9],
-    waiting: VecDeque<Status>,
+    waiting: VecDeque<WaitingStatus>,
 }
 
 impl Msc {
@@ -175,14 +175,14 @@ impl Msc {
     pub(super) fn send(&mut self, slot: Option<usize>, tag: u16, bytes: &[u8]) {
         self.waiting.retain(|status| status.slot != slot || slot.is_none() && status.tag != tag);
         if self.waiting.len() < 2 * LOOSE {
-            self.waiting.push_back(Status { slot, tag, bytes: bytes.to_vec() });
+            self.waiting.push_back(WaitingStatus { slot, tag, bytes: bytes.to_vec() });
         }
     }
 
     /// Takes the next status for the host on its stream; `None` stands for any stream. Also returns the slot that is
     /// now free.
     pub(super) fn take_status(&mut self, stream: Option<u16>) -> Option<(Option<usize>, Vec<u8>)> {
-        let wanted = |status: &Status| stream.is_none_or(|stream| stream == status.tag);
+        let wanted = |status: &WaitingStatus| stream.is_none_or(|stream| stream == status.tag);
         let at = self.waiting.iter().position(wanted)?;
         let status = self.waiting.remove(at)?;
         if let Some(slot) = status.slot {

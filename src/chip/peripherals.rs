@@ -1,22 +1,22 @@
 //! All blocks, and the dispatch of the CPU's accesses to the block that owns the address.
 
-use super::bulk::Bulk;
+use super::bulk::BulkBlock;
 use super::dma::{self, Dma};
 use super::engine;
 use super::ep0::Ep0;
 use super::fabric::Fabric;
 use super::flash::FlashController;
 use super::host_memory::Targets;
-use super::interrupts::Lines;
-use super::link::{self, Link};
+use super::interrupts::InterruptLines;
+use super::link::{self, LinkBlock};
 use super::map::Block;
 use super::msc::{self, Effect, Msc};
 use super::nvme::Nvme;
 use super::sram::{self, Sram};
 use super::timers::Timers;
-use super::tlp::Tlp;
+use super::tlp::TlpBlock;
 use super::uart::Uart;
-use super::uas::{self, Uas};
+use super::uas::{self, UasBlock};
 use super::unknown::UnknownRegisters;
 use super::usb::{Speed, UsbEvent};
 use super::watch::Watch;
@@ -30,7 +30,7 @@ pub(super) struct Peripherals<F> {
     pub(super) stop_at: u64,
     /// Time at which the current run ends.
     pub(super) run_ends: u64,
-    pub(super) lines: Lines,
+    pub(super) lines: InterruptLines,
     /// There is something that the host may want to know.
     pub(super) attention: bool,
     /// Number of changes of the blocks' state.
@@ -43,15 +43,15 @@ pub(super) struct Peripherals<F> {
     pub(super) timers: Timers,
     pub(super) uart: Uart,
     pub(super) ep0: Ep0,
-    pub(super) bulk: Bulk,
+    pub(super) bulk: BulkBlock,
     pub(super) msc: Msc,
-    pub(super) uas: Uas,
+    pub(super) uas: UasBlock,
     pub(super) sram: Sram,
     pub(super) dma: Dma,
     pub(super) nvme: Nvme,
-    pub(super) tlp: Tlp,
+    pub(super) tlp: TlpBlock,
     pub(super) fabric: Fabric,
-    pub(super) link: Link,
+    pub(super) link: LinkBlock,
 }
 
 impl<F: SpiFlash> Peripherals<F> {
@@ -60,7 +60,7 @@ impl<F: SpiFlash> Peripherals<F> {
             now: 0,
             stop_at: 0,
             run_ends: 0,
-            lines: Lines::default(),
+            lines: InterruptLines::default(),
             attention: false,
             changes: 0,
             changed_at: 0,
@@ -70,15 +70,15 @@ impl<F: SpiFlash> Peripherals<F> {
             timers: Timers::default(),
             uart: Uart::default(),
             ep0: Ep0::new(),
-            bulk: Bulk::default(),
+            bulk: BulkBlock::default(),
             msc: Msc::default(),
-            uas: Uas::default(),
+            uas: UasBlock::default(),
             sram: Sram::new(),
             dma: Dma::default(),
             nvme: Nvme::new(),
-            tlp: Tlp::default(),
+            tlp: TlpBlock::default(),
             fabric: Fabric::default(),
-            link: Link::new(speed),
+            link: LinkBlock::new(speed),
         }
     }
 
@@ -94,7 +94,7 @@ impl<F: SpiFlash> Peripherals<F> {
     /// Updates the interrupt lines and the next time to stop, after a change.
     pub(super) fn refresh(&mut self) {
         let command = self.msc.is_uas() && self.uas.waits();
-        self.lines = Lines {
+        self.lines = InterruptLines {
             enables: self.lines.enables,
             usb: self.usb_events() != 0,
             command_or_dma: command || self.dma.has_event(),

@@ -1,10 +1,7 @@
 //! Loading of code memory by the ROM at power-on.
 
-use crate::firmware::{FlashAddress, Image, Part};
+use crate::firmware::{CONTAINER_EXTRA, FlashAddress, Image, Part};
 use crate::mcu::SpiFlash;
-
-/// Header and trailer of the container. Source: the container's layout in docs/formats.md.
-const CONTAINER_EXTRA: usize = 10;
 
 /// Returns the image in the first slot of the flash, if its container is valid: length, magic, checksum and CRC-32.
 /// Without a valid image the boot loader starts.

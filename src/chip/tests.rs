@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Chip, DATA_IN, DATA_OUT, InReply, OutReply, Outcome, Speed, UsbEvent, Watch, register_name};
+use super::{Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, UsbEvent, Watch, register_name};
 use crate::firmware::CodeAddress;
 use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
 use crate::scsi::{XdataAddress, XdataPage};
@@ -47,13 +47,13 @@ fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
     // The handler acknowledges, counts at 0x0100, and asks for the next.
     let count = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0];
     let mut chip = firmware(&[write(0x90E2, 1), count, write(0x90E3, 2)], &[write(0x90E3, 2), INTERRUPTS_ON.to_vec()]);
-    assert_eq!(chip.bulk_out(DATA_OUT, 0, b"too early"), OutReply::Nak);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, b"too early"), PacketOut::Nak);
     while chip.run(10_000) == Outcome::Attention {}
     let mut cbw = b"USBC".to_vec();
     cbw.resize(31, 7);
     for number in 1..=3 {
-        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), OutReply::Accepted);
-        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), OutReply::Nak, "one at a time");
+        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), PacketOut::Accepted);
+        assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), PacketOut::Nak, "one at a time");
         while chip.run(10_000) == Outcome::Attention {}
         assert_eq!((xdata(&chip, 0x0100), xdata(&chip, 0x911B), xdata(&chip, 0x911A)), (number, b'U', 31));
     }
@@ -65,7 +65,7 @@ fn interrupts_that_are_off_wait() {
     while chip.run(10_000) == Outcome::Attention {}
     assert_eq!(chip.run(10_000), Outcome::Halted, "a jump to itself with interrupts off ends the run");
     assert!(!chip.is_on_bus());
-    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), OutReply::Nak);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);
     assert_eq!(xdata(&chip, 0x0100), 0);
 }
 
@@ -75,10 +75,10 @@ fn an_armed_packet_goes_to_the_host_and_the_firmware_is_told() {
         &[write(0x9093, 8), write(0x0100, 0x5A)],
         &[write(0x8000, 0x42), write(0x9008, 3), write(0x9094, 2), INTERRUPTS_ON.to_vec()],
     );
-    assert_eq!(chip.bulk_in(DATA_IN, 0), InReply::Nak);
+    assert_eq!(chip.bulk_in(DATA_IN, 0), PacketIn::Nak);
     assert_eq!(chip.run(10_000), Outcome::Attention);
     assert_eq!(chip.run(10_000), Outcome::Parked);
-    assert_eq!(chip.bulk_in(DATA_IN, 0), InReply::Packet(vec![0x42, 0, 0]));
+    assert_eq!(chip.bulk_in(DATA_IN, 0), PacketIn::Packet(vec![0x42, 0, 0]));
     assert_eq!(chip.run(10_000), Outcome::Parked);
     assert_eq!(xdata(&chip, 0x0100), 0x5A);
 }
@@ -139,15 +139,15 @@ fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
     let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x91C0, 2), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
     while chip.run(10_000) == Outcome::Attention {}
     assert_eq!((chip.is_on_bus(), xdata(&chip, 0x0100)), (false, 1));
-    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), OutReply::Nak);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);
 }
 
 #[test]
 fn a_packet_longer_than_the_link_carries_is_refused() {
     let mut chip = firmware(&[], &[write(0x9094, 0x10), INTERRUPTS_ON.to_vec()]);
     while chip.run(10_000) == Outcome::Attention {}
-    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 1025]), OutReply::Stall);
-    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0x11; 1024]), OutReply::Accepted);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 1025]), PacketOut::Stall);
+    assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0x11; 1024]), PacketOut::Accepted);
     assert_eq!((xdata(&chip, 0x7000), xdata(&chip, 0x910D), xdata(&chip, 0x9093)), (0x11, 4, 2));
 }
 

@@ -1,6 +1,6 @@
 //! The PCIe TLP engine: sends one request at a time to what is behind the bridge.
 
-use super::fabric::{Address, Completion, Request};
+use super::fabric::{ConfigAddress, TlpCompletion, TlpRequest};
 use super::map::Register;
 use super::nvme::Nvme;
 use crate::mcu::XdataMemory;
@@ -47,11 +47,11 @@ pub(super) const REGISTERS: &[Register] = &[
 ];
 
 #[derive(Debug, Default)]
-pub(super) struct Tlp {
+pub(super) struct TlpBlock {
     status: u8,
 }
 
-impl Tlp {
+impl TlpBlock {
     pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
         if addr == STATUS { self.status } else { stored }
     }
@@ -62,7 +62,7 @@ impl Tlp {
         addr: u16,
         value: u8,
         memory: &mut XdataMemory,
-        carry: impl FnOnce(Request) -> Option<Completion>,
+        carry: impl FnOnce(TlpRequest) -> Option<TlpCompletion>,
     ) -> bool {
         match addr {
             STATUS => {
@@ -79,7 +79,7 @@ impl Tlp {
                 if let Some(doorbell) = Nvme::doorbell(value) {
                     let at = usize::from(DOORBELL);
                     let rung = u32::from(u16::from_be_bytes([memory.main()[at], memory.main()[at + 1]]));
-                    carry(Request::MemoryWrite(doorbell, rung, 0x0F));
+                    carry(TlpRequest::MemoryWrite(doorbell, rung, 0x0F));
                 }
                 true
             }
@@ -87,7 +87,7 @@ impl Tlp {
         }
     }
 
-    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(Request) -> Option<Completion>) {
+    fn send(&mut self, memory: &mut XdataMemory, carry: impl FnOnce(TlpRequest) -> Option<TlpCompletion>) {
         let page = memory.main();
         let dword = |at: u16| {
             let at = usize::from(at);
@@ -99,12 +99,12 @@ impl Tlp {
         let wide = u64::from(dword(ADDRESS_HIGH)) << 32 | u64::from(low & !3);
         let narrow = u64::from(low & !3);
         let request = match page[usize::from(HEADER)] {
-            0x04 | 0x05 => Request::ConfigRead(Address::of_request(low)),
-            0x44 | 0x45 => Request::ConfigWrite(Address::of_request(low), value, enables),
-            0x00 => Request::MemoryRead(narrow),
-            0x20 => Request::MemoryRead(wide),
-            0x40 => Request::MemoryWrite(narrow, value, enables),
-            0x60 => Request::MemoryWrite(wide, value, enables),
+            0x04 | 0x05 => TlpRequest::ConfigRead(ConfigAddress::of_request(low)),
+            0x44 | 0x45 => TlpRequest::ConfigWrite(ConfigAddress::of_request(low), value, enables),
+            0x00 => TlpRequest::MemoryRead(narrow),
+            0x20 => TlpRequest::MemoryRead(wide),
+            0x40 => TlpRequest::MemoryWrite(narrow, value, enables),
+            0x60 => TlpRequest::MemoryWrite(wide, value, enables),
             // A message, or a type that no device answers: sent, and never completed.
             _ => {
                 self.status |= GONE | NO_COMPLETION;
@@ -115,22 +115,22 @@ impl Tlp {
         let Some(completion) = carry(request) else { return };
         let page = memory.main_mut();
         let (status, data) = match completion {
-            Completion::Data(value) => (0, Some(value)),
-            Completion::Done => (0, None),
-            Completion::UnsupportedRequest => (1, None),
-            Completion::Retry => (2, None),
-            Completion::Never => {
+            TlpCompletion::Data(value) => (0, Some(value)),
+            TlpCompletion::Done => (0, None),
+            TlpCompletion::UnsupportedRequest => (1, None),
+            TlpCompletion::Retry => (2, None),
+            TlpCompletion::Never => {
                 self.status |= NO_COMPLETION;
                 return;
             }
         };
-        let is_read = matches!(request, Request::ConfigRead(_) | Request::MemoryRead(_));
+        let is_read = matches!(request, TlpRequest::ConfigRead(_) | TlpRequest::MemoryRead(_));
         if is_read {
             let at = usize::from(DATA);
             page[at..at + 4].copy_from_slice(&data.unwrap_or(u32::MAX).to_be_bytes());
         }
         let at = usize::from(COMPLETION);
-        let count = if matches!(request, Request::MemoryRead(_)) { byte_count(enables) } else { BYTE_COUNT };
+        let count = if matches!(request, TlpRequest::MemoryRead(_)) { byte_count(enables) } else { BYTE_COUNT };
         page[at..at + 4].copy_from_slice(&[status << 5, count, 0, 0]);
         page[usize::from(HAS_DATA)] = u8::from(data.is_some());
         self.status |= COMPLETED;
@@ -148,10 +148,17 @@ fn byte_count(enables: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fabric::{Fabric, MemoryFunction, Place};
+    use super::super::fabric::{Bdf, Fabric, MemoryFunction};
     use super::*;
 
-    fn request(tlp: &mut Tlp, fabric: &mut Fabric, memory: &mut XdataMemory, format: u8, addr: u32, value: u32) -> u8 {
+    fn request(
+        tlp: &mut TlpBlock,
+        fabric: &mut Fabric,
+        memory: &mut XdataMemory,
+        format: u8,
+        addr: u32,
+        value: u32,
+    ) -> u8 {
         tlp.write(STATUS, 0x07, memory, |_| None);
         let page = memory.main_mut();
         page[usize::from(HEADER)] = format;
@@ -170,8 +177,8 @@ mod tests {
 
     #[test]
     fn each_kind_of_request_ends_as_the_runtime_expects() {
-        let (mut tlp, mut fabric, mut memory) = (Tlp::default(), Fabric::default(), XdataMemory::new());
-        let place = Place { bus: 1, device: 0, function: 0 };
+        let (mut tlp, mut fabric, mut memory) = (TlpBlock::default(), Fabric::default(), XdataMemory::new());
+        let place = Bdf::new(1, 0, 0);
         fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
         let completion = |memory: &XdataMemory| {
             let page = memory.main();

@@ -53,13 +53,13 @@ pub(super) fn unit_at(slot: u8) -> usize {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Uas {
+pub(super) struct UasBlock {
     tags: [Option<u16>; SLOTS],
     next: Option<u8>,
     overlapped: bool,
 }
 
-impl Uas {
+impl UasBlock {
     /// Whether a command waits for the firmware.
     pub(super) fn waits(&self) -> bool {
         self.next.is_some()
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn a_unit_takes_the_lowest_free_slot_until_its_status_has_gone() {
         let mut memory = XdataMemory::new();
-        let mut uas = Uas::default();
+        let mut uas = UasBlock::default();
         for tag in 1..=32 {
             assert!(uas.take(&unit(tag), &mut memory));
             assert_eq!(uas.read(NEXT, 0, &memory), tag - 1);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_slot_tells_its_units_id_and_tag() {
         let mut memory = XdataMemory::new();
-        let mut uas = Uas::default();
+        let mut uas = UasBlock::default();
         uas.take(&unit(0x42), &mut memory);
         memory.main_mut()[0xCE88] = 0;
         memory.main_mut()[0xC4ED] = 0;
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_tag_that_is_in_use_is_reported() {
         let mut memory = XdataMemory::new();
-        let mut uas = Uas::default();
+        let mut uas = UasBlock::default();
         uas.take(&unit(7), &mut memory);
         assert_eq!(uas.read(OVERLAPPED, 0, &memory), 0);
         uas.take(&unit(7), &mut memory);

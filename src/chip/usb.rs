@@ -51,7 +51,7 @@ pub const COMMAND_OUT: u8 = 0x04;
 
 /// The unit's answer to a packet from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutReply {
+pub enum PacketOut {
     /// The unit took the packet.
     Accepted,
     /// Not now: NAK, or NRDY at SuperSpeed. Retry after the chip has run.
@@ -62,7 +62,7 @@ pub enum OutReply {
 
 /// The unit's answer to a host's request for a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InReply {
+pub enum PacketIn {
     /// A packet. A short packet ends the transfer.
     Packet(Vec<u8>),
     /// Not now. Retry after the chip has run.

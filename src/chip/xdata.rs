@@ -7,10 +7,9 @@ use i8051::{CpuView, MemoryMapper};
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
 use super::watch::Watch;
-use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
+use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XDATA_PAGE_LEN, XdataMemory};
 use crate::scsi::{XdataAddress, XdataPage};
 
-const PAGE: usize = 0x1_0000;
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;
 
@@ -111,7 +110,7 @@ impl<F: SpiFlash> Xdata<F> {
 
     /// Reads a byte as the CPU would now, without side effects.
     pub(super) fn peek(&self, at: XdataAddress) -> u8 {
-        let page = if at.page == XdataPage::Main { 0 } else { PAGE };
+        let page = if at.page == XdataPage::Main { 0 } else { XDATA_PAGE_LEN };
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram | Block::Unknown => self.memory.at(index),
@@ -127,7 +126,7 @@ impl<F: SpiFlash> Xdata<F> {
 
     /// Writes a byte as the CPU would, with no trace left.
     pub(super) fn poke(&mut self, at: XdataAddress, value: u8) {
-        let page = if at.page == XdataPage::Main { 0 } else { PAGE };
+        let page = if at.page == XdataPage::Main { 0 } else { XDATA_PAGE_LEN };
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram | Block::Unknown => self.memory.set(index, value),
@@ -143,21 +142,21 @@ impl<F: SpiFlash> Xdata<F> {
 
 /// The address that an index into both pages stands for.
 pub(super) fn address(index: usize) -> XdataAddress {
-    let page = if index < PAGE { XdataPage::Main } else { XdataPage::Other };
+    let page = if index < XDATA_PAGE_LEN { XdataPage::Main } else { XdataPage::Other };
     XdataAddress { page, addr: index as u16 }
 }
 
 #[inline(always)]
 fn index<C: CpuView>(cpu: &C, addr: u32) -> usize {
     let page = usize::from(cpu.sfr(SFR_XDATA_PAGE) & 1);
-    page << 16 | (addr as usize & (PAGE - 1))
+    page << 16 | (addr as usize & (XDATA_PAGE_LEN - 1))
 }
 
 impl<F: SpiFlash> MemoryMapper for Xdata<F> {
     type WriteValue = Write;
 
     fn len(&self) -> u32 {
-        PAGE as u32
+        XDATA_PAGE_LEN as u32
     }
 
     #[inline(always)]
@@ -176,7 +175,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
 
     #[inline(always)]
     fn write(&mut self, write: Write) {
-        let index = write.index as usize & (2 * PAGE - 1);
+        let index = write.index as usize & (2 * XDATA_PAGE_LEN - 1);
         if self.journal.is_on {
             let before = self.memory.at(index);
             self.remember(index, before);

@@ -97,7 +97,7 @@ struct NotRestorable {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json {
+pub(super) struct BackupJson {
     /// The backup's folder.
     folder: PathBuf,
     /// Whether this run created the folder; `false` if a backup with the same content was already there.
@@ -114,7 +114,7 @@ pub(super) struct Json {
     firmware_holds: bool,
 }
 
-impl print::Document for Json {}
+impl print::Document for BackupJson {}
 
 /// Runs the subcommand.
 ///
@@ -131,7 +131,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let saved = backup_folder::save(&backup, &folder)?;
     let firmware = backup.firmware();
     if args.json {
-        let json = Json {
+        let json = BackupJson {
             folder: saved.path().to_owned(),
             new: matches!(saved, Saved::New(_)),
             device: backup.unit.device,

@@ -23,11 +23,11 @@ use crate::virtual_bridge::{VirtualBridge, replug};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: BridgeCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum BridgeCommand {
     Serve(ServeArgs),
     Replug(ReplugArgs),
 }
@@ -103,8 +103,8 @@ struct PairError {
 /// reported, and the server waits for the next guest.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
-        Command::Serve(args) => serve_units(args, context),
-        Command::Replug(ReplugArgs { device: UnitFolder(dir) }) => {
+        BridgeCommand::Serve(args) => serve_units(args, context),
+        BridgeCommand::Replug(ReplugArgs { device: UnitFolder(dir) }) => {
             replug(dir, interrupt::install())?;
             outln!("virtual:{}: replugged", dir.display());
             Ok(Exit::Done)

@@ -16,11 +16,11 @@ use crate::flash::plan::UnitBlocks;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum ConfigCommand {
     Get(get::Args),
     Set(set::Args),
 }
@@ -31,8 +31,8 @@ enum Command {
 /// Fails as the subcommand below it does.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
-        Command::Get(args) => get::run(args),
-        Command::Set(args) => set::run(args, context),
+        ConfigCommand::Get(args) => get::run(args),
+        ConfigCommand::Set(args) => set::run(args, context),
     }
 }
 

@@ -8,7 +8,7 @@ use super::Context;
 use crate::atomic::StagedFolder;
 use crate::bench::{self, Outcome};
 use crate::cli::errors::Exit;
-use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, Verified};
+use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Origin;
@@ -132,7 +132,7 @@ fn patches(set: &PatchSet<'_>, patched: &Patched) {
     ));
 }
 
-fn verified(verified: &Verified) {
+fn verified(verified: &VerifyResult) {
     done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
     // Drop the detail after the comma.
     let reason = verified.refused_because.split(',').next().unwrap_or_default();

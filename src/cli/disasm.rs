@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::input::ImageFile;
-use super::names::{Names, SymbolsReport};
+use super::names::{LoadedSymbols, SymbolsReport};
 use super::{Context, print};
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
@@ -62,7 +62,7 @@ impl print::Document for DisasmReport<'_> {}
 /// Fails if the file can't be read or is no image.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let image = ImageFile::read(&args.file)?.image;
-    let names = Names::read(&args.symbols, &image)?;
+    let names = LoadedSymbols::read(&args.symbols, &image)?;
     let lines = mcu::listing(&image, &names.names, args.at, args.count);
     if args.json {
         let (file, version) = (args.file.display().to_string(), image.version().to_string());

@@ -82,7 +82,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct DoctorJson<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
     #[serde(flatten)]
@@ -92,7 +92,7 @@ pub(super) struct Json<'a> {
     experiments: &'a [Finding],
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for DoctorJson<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -132,7 +132,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
         (Vec::new(), Ok(()))
     };
     if args.json {
-        print::json(&Json { unit: &seen.unit, diagnosis: &diagnosis, experiments: &findings });
+        print::json(&DoctorJson { unit: &seen.unit, diagnosis: &diagnosis, experiments: &findings });
     } else {
         experiments::show(&findings);
     }

@@ -135,7 +135,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => Cache::of_user()?,
     };
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
-    let mut progress = Bar { context, bar: None };
+    let mut progress = DownloadBar { context, bar: None };
     let mut fetcher = Fetcher {
         known: &known,
         cache: &cache,
@@ -164,7 +164,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// A known image, as `--list --json` prints it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct KnownJson<'a> {
+pub(super) struct KnownImageJson<'a> {
     #[serde(flatten)]
     image: ImageJson<'a>,
     /// How many mirrors the manifest lists.
@@ -173,10 +173,10 @@ pub(super) struct KnownJson<'a> {
     notes: Option<&'a str>,
 }
 
-impl print::Document for KnownJson<'_> {}
+impl print::Document for KnownImageJson<'_> {}
 
 fn list(known: &Manifests, json: bool) {
-    let images = known.iter().map(|manifest| KnownJson {
+    let images = known.iter().map(|manifest| KnownImageJson {
         image: manifest.into(),
         mirrors: manifest.mirrors.len(),
         notes: manifest.notes.as_deref(),
@@ -184,7 +184,7 @@ fn list(known: &Manifests, json: bool) {
     if json {
         return print::json_each(&images.collect::<Vec<_>>());
     }
-    for KnownJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, .. } in images {
+    for KnownImageJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, .. } in images {
         let default = if image == DEFAULT_IMAGE { ", the default" } else { "" };
         outln!("{image}: version {version} for the {}, {size} bytes{default}", chip.shown());
         outln!("  {sha256}");
@@ -227,12 +227,12 @@ fn summary(manifest: &Manifest, origin: &Origin) -> String {
 }
 
 /// Shows a transfer as a bar on stderr, or not at all.
-struct Bar<'a> {
+struct DownloadBar<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
 }
 
-impl Bar<'_> {
+impl DownloadBar<'_> {
     fn begin(&mut self, url: &str, already: u64, total: Option<u64>) {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
@@ -249,7 +249,7 @@ impl Bar<'_> {
     }
 }
 
-impl Progress<FetchEvent<'_>> for Bar<'_> {
+impl Progress<FetchEvent<'_>> for DownloadBar<'_> {
     fn event(&mut self, event: FetchEvent<'_>) {
         let shows = self.context.shows_progress();
         match event {

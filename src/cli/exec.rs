@@ -13,10 +13,10 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 pub(super) use self::report::ExecReport;
-use self::report::{Access, Status};
+use self::report::{ExecStatus, TracedAccess};
 use super::input::{self, ImageFile};
 use super::{Context, print};
-use crate::chip::boot::{self, Fault};
+use crate::chip::boot::{self, BootFault};
 use crate::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
 use crate::cli::errors::Exit;
 use crate::digest::to_hex;
@@ -58,8 +58,8 @@ pub struct Args {
     data_out: Option<PathBuf>,
 
     /// The transport that the command comes over.
-    #[arg(long, value_enum, default_value_t = Transport::Uas)]
-    transport: Transport,
+    #[arg(long, value_enum, default_value_t = ExecTransport::Uas)]
+    transport: ExecTransport,
 
     /// With --transport bot: how many bytes the host says it expects to move; by default what the CDB says.
     #[arg(long, value_name = "N")]
@@ -79,7 +79,7 @@ pub struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Transport {
+pub(super) enum ExecTransport {
     /// UAS.
     Uas,
     /// Bulk-Only.
@@ -143,13 +143,13 @@ enum ExecError {
     DataOutLength { path: PathBuf, expected: u32, found: usize },
     #[error("{}: the image does not boot as a SCSI device: {fault}", path.display())]
     #[diagnostic(code(asmpatch::exec::boot))]
-    Boot { path: PathBuf, fault: Fault },
+    Boot { path: PathBuf, fault: BootFault },
     #[error("{}: no answer within {budget} instructions; the firmware is at {at}", path.display())]
     #[diagnostic(code(asmpatch::exec::budget))]
     Budget { path: PathBuf, budget: u64, at: String },
     #[error("{}: {fault}", path.display())]
     #[diagnostic(code(asmpatch::exec::stopped))]
-    Stopped { path: PathBuf, fault: Fault },
+    Stopped { path: PathBuf, fault: BootFault },
 }
 
 /// Returns the allowed lengths of an opcode's CDB: SPC-4's command groups, and for vendor commands everything that
@@ -190,7 +190,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         _ => return Err(ExecError::CdbLength { found: bytes.len(), opcode }.into()),
     };
     let file = ImageFile::read(&args.file)?;
-    let mut unit = boot::booted(&file.image, u8::from(args.transport == Transport::Uas))
+    let mut unit = boot::booted(&file.image, u8::from(args.transport == ExecTransport::Uas))
         .map_err(|fault| ExecError::Boot { path: args.file.clone(), fault })?;
     for preset in &args.xdata {
         unit.chip.poke(preset.at, &preset.bytes);
@@ -202,27 +202,27 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     unit.chip.set_watch(Some(Box::new(Accesses(sender))));
     let begun = unit.chip.instructions();
     let kept = if args.trace { TRACE_KEPT } else { 0 };
-    let recorder = Rc::new(RefCell::new(Recorder { begun, trace: Trace::last(kept), stack_high_water: 0 }));
+    let recorder = Rc::new(RefCell::new(CommandObserver { begun, trace: Trace::last(kept), stack_high_water: 0 }));
     let eyes = Rc::clone(&recorder);
     unit.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
     let result = args.execute(&mut unit, &cdb);
     for line in recorder.borrow().trace.lines() {
         errln!("{line}");
     }
-    let Executed { status, answer, instructions } = result?;
-    let accesses: Vec<Access> = accesses.try_iter().collect();
+    let ExecutedCommand { status, answer, instructions } = result?;
+    let accesses: Vec<TracedAccess> = accesses.try_iter().collect();
     let report = ExecReport {
         cdb: cdb.to_string(),
         sense: match answer.ending {
             Ending::Check(Some(sense)) => Some(format!("{:x}/{:02x}/{:02x}", sense.key.0, sense.asc, sense.ascq)),
             _ => None,
         },
-        waits_at: if status == Status::NoAnswer { unit.chip.at().map(|at| at.to_string()) } else { None },
+        waits_at: if status == ExecStatus::NoAnswer { unit.chip.at().map(|at| at.to_string()) } else { None },
         status,
         data: to_hex(&answer.data, ""),
         instructions,
         stack_high_water: recorder.borrow().stack_high_water,
-        registers: accesses.iter().map(Access::json).collect(),
+        registers: accesses.iter().map(TracedAccess::json).collect(),
     };
     if args.json {
         print::json(&report);
@@ -233,27 +233,27 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// Collects the accesses to registers, in order.
-struct Accesses(Sender<Access>);
+struct Accesses(Sender<TracedAccess>);
 
 impl Watch for Accesses {
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, _pc: u32) {
         // Skip the flash buffer, the NVMe queues and the SRAM window: they hold data.
         if at.page == XdataPage::Main && matches!(at.addr, 0x9000..=0x9FFF | 0xB200..=0xEFFF) {
             // The chip does not care whether anybody listens.
-            let _ = self.0.send(Access { kind, addr: at.addr, value });
+            let _ = self.0.send(TracedAccess { kind, addr: at.addr, value });
         }
     }
 }
 
 /// Observes each instruction of the command.
-struct Recorder {
+struct CommandObserver {
     /// Number of instructions before the command.
     begun: u64,
     trace: Trace,
     stack_high_water: u8,
 }
 
-impl Observer for Recorder {
+impl Observer for CommandObserver {
     fn before(&mut self, step: &Step<'_>) {
         self.stack_high_water = self.stack_high_water.max(step.cpu.sp());
         self.trace.before(&Step { number: step.number - self.begun, ..*step });
@@ -261,14 +261,14 @@ impl Observer for Recorder {
 }
 
 /// The result of a command.
-struct Executed {
-    status: Status,
+struct ExecutedCommand {
+    status: ExecStatus,
     answer: Answer,
     instructions: u64,
 }
 
 impl Args {
-    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<Executed, AnyFailure> {
+    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<ExecutedCommand, AnyFailure> {
         let path = || self.file.clone();
         let (len, direction) = self.moves(cdb);
         let out = self.data_out.as_ref().map(|path| input::read(path, MAX_DATA_OUT)).transpose()?;
@@ -291,11 +291,11 @@ impl Args {
                     answer.ending = Ending::Check(unit.request_sense().ok().flatten());
                 }
                 let status = match answer.ending {
-                    Ending::Good if unit.settle() == Outcome::Reset => Status::GoodThenReset,
-                    Ending::Good if !unit.chip.is_on_bus() => Status::GoodThenOffBus,
-                    Ending::Good => Status::Good,
-                    Ending::Check(_) => Status::CheckCondition,
-                    Ending::Other(_) => Status::Other,
+                    Ending::Good if unit.settle() == Outcome::Reset => ExecStatus::GoodThenReset,
+                    Ending::Good if !unit.chip.is_on_bus() => ExecStatus::GoodThenOffBus,
+                    Ending::Good => ExecStatus::Good,
+                    Ending::Check(_) => ExecStatus::CheckCondition,
+                    Ending::Other(_) => ExecStatus::Other,
                 };
                 (status, answer)
             }
@@ -303,21 +303,21 @@ impl Args {
                 if direction == Direction::Out && len > 0 && out.is_none() {
                     return Err(ExecError::NoDataOut { expected: len }.into());
                 }
-                (Status::NoAnswer, Answer { data: Vec::new(), ending: Ending::Other(Vec::new()) })
+                (ExecStatus::NoAnswer, Answer { data: Vec::new(), ending: Ending::Other(Vec::new()) })
             }
             Err(Unanswered::Silent(Outcome::Budget)) => {
                 let at = super::run::place(unit.chip.pc());
                 return Err(ExecError::Budget { path: path(), budget: self.budget, at }.into());
             }
-            Err(why) => return Err(ExecError::Stopped { path: path(), fault: Fault::of(why, &unit.chip) }.into()),
+            Err(why) => return Err(ExecError::Stopped { path: path(), fault: BootFault::of(why, &unit.chip) }.into()),
         };
-        Ok(Executed { status, answer, instructions })
+        Ok(ExecutedCommand { status, answer, instructions })
     }
 
     /// Returns how many bytes the host expects to move, and in which direction.
     fn moves(&self, cdb: &Cdb) -> (u32, Direction) {
         let data = DataLength::of(cdb).unwrap_or(DataLength::None);
-        let host_length = self.host_length.filter(|_| self.transport == Transport::Bot);
+        let host_length = self.host_length.filter(|_| self.transport == ExecTransport::Bot);
         (host_length.unwrap_or(data.bytes()), data.direction())
     }
 }

@@ -37,7 +37,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct InfoJson<'a> {
     /// The image.
     file: String,
     /// Bytes.
@@ -59,7 +59,7 @@ pub(super) struct Json<'a> {
     map: Vec<AreaJson>,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for InfoJson<'_> {}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -107,7 +107,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let patches = identified.as_ref().map(|Identified { base, original, patches }| {
             patches.iter().map(|patch| PatchJson::new(patch, base, original, &input.image)).collect()
         });
-        let json = Json {
+        let json = InfoJson {
             file: args.file.display().to_string(),
             size: input.len,
             sha256: input.sha256,

@@ -67,7 +67,7 @@ pub struct Args {
 /// One unit of the list.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Row {
+pub(super) struct ListedUnit {
     #[serde(flatten)]
     unit: UnitInfo,
     /// What is sold under its USB ID; nothing if only the user has named the ID.
@@ -86,7 +86,7 @@ pub(super) struct Row {
     notes: Vec<String>,
 }
 
-impl print::Document for Row {}
+impl print::Document for ListedUnit {}
 
 impl print::Document for &KnownDevice {}
 
@@ -122,7 +122,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     })
 }
 
-fn rows(args: &Args) -> Result<Vec<Row>, AnyFailure> {
+fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
@@ -151,12 +151,12 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn at(&self, unit: UnitInfo) -> Row {
+    fn at(&self, unit: UnitInfo) -> ListedUnit {
         let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
         let mut notes: Vec<String> = slow_link(&unit, &reset).into_iter().collect();
         let known_as = self.known.get(unit.id);
         let known_as = known_as.map(|known| KnownAs { product: known.product.clone(), maker: known.maker.clone() });
-        let mut row = Row {
+        let mut row = ListedUnit {
             known_as,
             firmware: None,
             open_build: None,
@@ -230,7 +230,7 @@ fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
-fn note_shared_serials(rows: &mut [Row], suffix: &str) {
+fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
     let serials: Vec<(String, String)> =
         rows.iter().map(|row| (row.unit.location.to_string(), row.unit.serial.clone().unwrap_or_default())).collect();
     let shared = shared_serials(serials.iter().map(|(device, serial)| (device.as_str(), serial.as_str())));
@@ -249,7 +249,7 @@ fn note_shared_serials(rows: &mut [Row], suffix: &str) {
 }
 
 /// Prints a unit in a few lines: a table with everything would be wider than a terminal.
-fn show(row: &Row) {
+fn show(row: &ListedUnit) {
     let unit = &row.unit;
     let known_as = row.known_as.as_ref();
     let known_as =
@@ -292,7 +292,7 @@ mod tests {
     use crate::bridge::Location;
     use crate::firmware::{BridgeState, UsbId};
 
-    fn row(folder: &str, serial: &str) -> Row {
+    fn row(folder: &str, serial: &str) -> ListedUnit {
         let unit = UnitInfo {
             location: Location::Virtual(folder.into()),
             id: UsbId::PATCHED,
@@ -303,7 +303,7 @@ mod tests {
             speed: Speed::Super,
             driver: None,
         };
-        Row {
+        ListedUnit {
             unit,
             known_as: None,
             firmware: None,

@@ -55,12 +55,12 @@ pub struct LogError {
 
 /// A run's log. Dropping it reports missing lines.
 pub struct Log {
-    queue: Arc<Queue>,
+    queue: Arc<LineQueue>,
     path: Option<PathBuf>,
 }
 
 /// The queue of the log on stderr, if there is one. Printed text waits for its lines.
-static ON_STDERR: OnceLock<Arc<Queue>> = OnceLock::new();
+static ON_STDERR: OnceLock<Arc<LineQueue>> = OnceLock::new();
 
 impl LogArgs {
     /// Starts the log if one is requested.
@@ -76,19 +76,20 @@ impl LogArgs {
         let sink = match &self.log_file {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
-                Sink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
+                LogSink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
             }
-            None => Sink::Stderr,
+            None => LogSink::Stderr,
         };
-        let queue = Arc::new(Queue::default());
-        let has_times = matches!(sink, Sink::File(_));
+        let queue = Arc::new(LineQueue::default());
+        let has_times = matches!(sink, LogSink::File(_));
         if !has_times {
             let _ = ON_STDERR.set(Arc::clone(&queue));
         }
         let writer = Arc::clone(&queue);
         // If the thread can't be started, there is no log, and the work goes on.
         if thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(sink)).is_ok() {
-            let _ = tracing::subscriber::set_global_default(Lines { queue: Arc::clone(&queue), level, has_times });
+            let _ =
+                tracing::subscriber::set_global_default(LineSubscriber { queue: Arc::clone(&queue), level, has_times });
         }
         Ok(Some(Log { queue, path: self.log_file.clone() }))
     }
@@ -123,12 +124,12 @@ pub fn settle() {
 }
 
 /// Where lines go.
-enum Sink {
+enum LogSink {
     Stderr,
     File(File),
 }
 
-impl Sink {
+impl LogSink {
     fn write(&mut self, line: &str) -> io::Result<()> {
         match self {
             Self::Stderr => print::log(line),
@@ -139,8 +140,8 @@ impl Sink {
 
 /// The lines that wait for the writing thread.
 #[derive(Default)]
-struct Queue {
-    state: Mutex<State>,
+struct LineQueue {
+    state: Mutex<QueuedLines>,
     /// Signals a line to write, or the end of the run.
     filled: Condvar,
     /// Signals that a line was written or lost.
@@ -148,7 +149,7 @@ struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct QueuedLines {
     lines: VecDeque<String>,
     /// Number of bytes in the waiting lines.
     waiting: usize,
@@ -162,8 +163,8 @@ struct State {
     is_stuck: bool,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl LineQueue {
+    fn lock(&self) -> MutexGuard<'_, QueuedLines> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -181,7 +182,7 @@ impl Queue {
     }
 
     /// Writes lines until the run is over or the sink fails.
-    fn write(&self, mut sink: Sink) {
+    fn write(&self, mut sink: LogSink) {
         loop {
             let waited = self.filled.wait_while(self.lock(), |state| state.lines.is_empty() && !state.is_over);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
@@ -226,13 +227,13 @@ impl Queue {
 }
 
 /// Turns events into lines.
-struct Lines {
-    queue: Arc<Queue>,
+struct LineSubscriber {
+    queue: Arc<LineQueue>,
     level: LevelFilter,
     has_times: bool,
 }
 
-impl Subscriber for Lines {
+impl Subscriber for LineSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= self.level && metadata.target().starts_with(OURS)
     }
@@ -254,7 +255,7 @@ impl Subscriber for Lines {
                 let _ = write!(line, "{}: ", unit.shown());
             }
         });
-        let mut message = Message(String::new());
+        let mut message = MessageField(String::new());
         event.record(&mut message);
         let _ = writeln!(line, "{}", message.0.shown());
         self.queue.push(line);
@@ -275,9 +276,9 @@ impl Subscriber for Lines {
 }
 
 /// An event's message. The events have no other fields.
-struct Message(String);
+struct MessageField(String);
 
-impl Visit for Message {
+impl Visit for MessageField {
     fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
         let _ = write!(self.0, "{value:?}");
     }
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_sink_that_takes_nothing_costs_lines_and_holds_up_nobody() {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(LineQueue::default());
         // Nobody writes here: lines that do not fit are lost and counted.
         for _ in 0..20 {
             queue.push("x".repeat(1 << 20));
@@ -301,8 +302,8 @@ mod tests {
 
     #[test]
     fn text_from_outside_forges_no_line_and_other_crates_have_none() {
-        let queue = Arc::new(Queue::default());
-        let lines = Lines { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
+        let queue = Arc::new(LineQueue::default());
+        let lines = LineSubscriber { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
         tracing::subscriber::with_default(lines, || {
             about(Some(&"virtual:a\nb".to_owned()));
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
@@ -316,11 +317,11 @@ mod tests {
     #[test]
     fn a_full_disk_ends_the_log_and_says_so() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(LineQueue::default());
         let writer = Arc::clone(&queue);
         let (ended, has_ended) = std::sync::mpsc::channel();
         thread::spawn(move || {
-            writer.write(Sink::File(full));
+            writer.write(LogSink::File(full));
             ended.send(())
         });
         queue.push("one\n".to_owned());

@@ -1,7 +1,7 @@
 //! The command line: turns arguments into calls, and results into text.
 //!
 //! One file per subcommand. To add one: a file with `Args` (its doc comment is the help) and
-//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `Command`, a line in `dispatch`.
+//! `run(Args, &Context) -> Result<Exit, AnyFailure>`, a variant in `CliCommand`, a line in `dispatch`.
 
 #[macro_use]
 mod print;
@@ -92,7 +92,7 @@ pub struct Cli {
     config_file: ConfigFile,
 
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
@@ -100,7 +100,7 @@ const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 b
 
 /// The subcommands, in the order in which you use them.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     Download(download::Args),
     Info(info::Args),
     Patch(patch::Args),
@@ -127,32 +127,32 @@ enum Command {
     Completions(completions::Args),
 }
 
-fn dispatch(command: Command, context: &Context) -> Result<Exit, AnyFailure> {
+fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> {
     match command {
-        Command::Download(args) => download::run(&args, context),
-        Command::Info(args) => info::run(&args, context),
-        Command::Patch(args) => patch::run(&args, context),
-        Command::Unpatch(args) => unpatch::run(&args, context),
-        Command::Verify(args) => verify::run(&args, context),
-        Command::List(args) => list::run(&args, context),
-        Command::Backup(args) => backup::run(&args, context),
-        Command::Flash(args) => flash::run(&args, context),
-        Command::Restore(args) => restore::run(&args, context),
-        Command::Config(args) => config::run(&args, context),
-        Command::Doctor(args) => doctor::run(&args, context),
-        Command::Reset(args) => reset::run(&args, context),
-        Command::Pcie(args) => pcie::run(&args, context),
-        Command::Bench(args) => bench::run(&args, context),
-        Command::Wrap(args) => wrap::run(&args, context),
-        Command::Run(args) => run::run(&args, context),
-        Command::Exec(args) => exec::run(&args, context),
-        Command::Disasm(args) => disasm::run(&args, context),
-        Command::Export(args) => export::run(&args, context),
-        Command::Bridge(args) => bridge::run(&args, context),
-        Command::Demo(args) => demo::run(&args, context),
-        Command::Udev(args) => udev::run(&args, context),
-        Command::Man(args) => man::run(&args, context),
-        Command::Completions(args) => completions::run(&args, context),
+        CliCommand::Download(args) => download::run(&args, context),
+        CliCommand::Info(args) => info::run(&args, context),
+        CliCommand::Patch(args) => patch::run(&args, context),
+        CliCommand::Unpatch(args) => unpatch::run(&args, context),
+        CliCommand::Verify(args) => verify::run(&args, context),
+        CliCommand::List(args) => list::run(&args, context),
+        CliCommand::Backup(args) => backup::run(&args, context),
+        CliCommand::Flash(args) => flash::run(&args, context),
+        CliCommand::Restore(args) => restore::run(&args, context),
+        CliCommand::Config(args) => config::run(&args, context),
+        CliCommand::Doctor(args) => doctor::run(&args, context),
+        CliCommand::Reset(args) => reset::run(&args, context),
+        CliCommand::Pcie(args) => pcie::run(&args, context),
+        CliCommand::Bench(args) => bench::run(&args, context),
+        CliCommand::Wrap(args) => wrap::run(&args, context),
+        CliCommand::Run(args) => run::run(&args, context),
+        CliCommand::Exec(args) => exec::run(&args, context),
+        CliCommand::Disasm(args) => disasm::run(&args, context),
+        CliCommand::Export(args) => export::run(&args, context),
+        CliCommand::Bridge(args) => bridge::run(&args, context),
+        CliCommand::Demo(args) => demo::run(&args, context),
+        CliCommand::Udev(args) => udev::run(&args, context),
+        CliCommand::Man(args) => man::run(&args, context),
+        CliCommand::Completions(args) => completions::run(&args, context),
     }
 }
 

@@ -37,7 +37,7 @@ impl fmt::Display for SymbolsReport {
 
 /// The names in an image's code.
 #[derive(Debug, Default)]
-pub(in crate::cli) struct Names {
+pub(in crate::cli) struct LoadedSymbols {
     pub(in crate::cli) names: Symbols,
     /// The files that the names come from.
     pub(in crate::cli) files: Vec<SymbolsReport>,
@@ -45,7 +45,7 @@ pub(in crate::cli) struct Names {
     pub(in crate::cli) folder: String,
 }
 
-impl Names {
+impl LoadedSymbols {
     /// Reads symbol files. If two name the same address, the first wins. Both take precedence over the image's known
     /// routines.
     pub(in crate::cli) fn read(files: &[PathBuf], image: &Image) -> Result<Self, AnyFailure> {

@@ -68,7 +68,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct PatchedJson<'a> {
     /// The image, in words.
     image: String,
     /// The image before.
@@ -83,7 +83,7 @@ pub(super) struct Json<'a> {
     written: Vec<String>,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for PatchedJson<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -112,7 +112,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         _ => Vec::new(),
     };
     if args.json {
-        let json = Json {
+        let json = PatchedJson {
             image: library.image_name(&set.digest()),
             input: &patched.receipt.input,
             output: &patched.receipt.output,
@@ -134,7 +134,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// A known patch, as `--list --json` prints it.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct KnownJson<'a> {
+pub(super) struct KnownPatchJson<'a> {
     /// Its id, as `--patch` takes it.
     id: &'a str,
     /// What it does, on one line.
@@ -149,12 +149,12 @@ pub(super) struct KnownJson<'a> {
     config: &'a ConfigEdits,
 }
 
-impl print::Document for KnownJson<'_> {}
+impl print::Document for KnownPatchJson<'_> {}
 
 fn list(library: &Library, json: bool) {
-    let known: Vec<KnownJson<'_>> = library
+    let known: Vec<KnownPatchJson<'_>> = library
         .iter()
-        .map(|patch| KnownJson {
+        .map(|patch| KnownPatchJson {
             id: patch.id(),
             title: patch.title(),
             purpose: patch.purpose(),

@@ -76,7 +76,7 @@ impl Seen {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json {
+pub(super) struct ResetJson {
     /// The unit's port now: after the link is retrained, the unit may be on the connector's other port.
     device: String,
     /// The unit before.
@@ -85,7 +85,7 @@ pub(super) struct Json {
     after: Seen,
 }
 
-impl print::Document for Json {}
+impl print::Document for ResetJson {}
 
 /// Runs the subcommand.
 ///
@@ -100,7 +100,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.device();
     if args.json {
-        print::json(&Json { device, before, after });
+        print::json(&ResetJson { device, before, after });
         return Ok(Exit::Done);
     }
     outln!("{device}: back as {} ({}) at {}, was {}", after.usb_id, after.state, after.speed, before.speed);

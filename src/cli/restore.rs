@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::Context;
-use super::flash::{Choice, Job, Session, WritingArgs};
+use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::Origin;
+use crate::cli::flash::recovery::InvokedCommand;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -40,9 +40,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
-    let session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
+    let session = WritingSession::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = &backup.unit;
-    let job = Job {
+    let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::of(&image),
@@ -57,7 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             unit.state.shown(),
             unit.serial.shown()
         ),
-        origin: Origin::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
+        origin: InvokedCommand::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
     };
     session.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }

@@ -12,15 +12,15 @@ use std::str::FromStr;
 use clap::ValueEnum;
 
 use self::author::AuthorArgs;
-use self::events::{Events, Recorder};
+use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{CommandReport, FunctionReport, RequestReport, show, unknown};
-use super::exec::{TRACE_KEPT, Transport};
+use super::exec::{ExecTransport, TRACE_KEPT};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{Context, print};
 use crate::chip::boot::{self, Enumerated};
-use crate::chip::{Chip, Data, Driver, MemoryFunction, Outcome, Place, Speed, Unanswered};
+use crate::chip::{Bdf, Chip, Data, Driver, MemoryFunction, Outcome, Speed, Unanswered};
 use crate::cli::errors::Exit;
 use crate::digest::to_hex;
 use crate::failure::AnyFailure;
@@ -60,8 +60,8 @@ pub struct Args {
     data_in: u32,
 
     /// The transport of --cdb.
-    #[arg(long, value_enum, default_value_t = Transport::Bot)]
-    transport: Transport,
+    #[arg(long, value_enum, default_value_t = ExecTransport::Bot)]
+    transport: ExecTransport,
 
     /// The speed of the link.
     #[arg(long, value_enum, default_value_t = SpeedArg::Super)]
@@ -77,7 +77,7 @@ pub struct Args {
 
     /// What to show as it happens, on stderr: usb, registers, uart, calls.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
-    events: Vec<Kind>,
+    events: Vec<EventKind>,
 
     /// Stop when the instruction at this address has been executed, such as c:0x2814; may be given more than once.
     #[arg(long = "until", value_name = "ADDRESS")]
@@ -112,7 +112,7 @@ enum SpeedArg {
 
 /// A kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Kind {
+pub(super) enum EventKind {
     /// Packets and control transfers.
     Usb,
     /// Reads and writes of registers, by name.
@@ -137,20 +137,20 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut driver = boot::powered_on(&file.image, speed);
     if args.gpu {
         let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-        driver.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+        driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
     }
     let recording = args.pcap.start()?;
     let wire = recording.capture().map(|capture| capture.bus().attach());
-    let recorder = Recorder {
+    let recorder = InstructionObserver {
         trace: Trace::last(if args.trace { TRACE_KEPT } else { 0 }),
-        calls: args.events.contains(&Kind::Calls).then_some(0),
+        calls: args.events.contains(&EventKind::Calls).then_some(0),
         until: args.until.clone(),
         hit: None,
         observers: args.author.observers(&symbols),
         symbols,
     };
     let timeline = recorder.observers.timeline.as_ref().map(Timeline::watch);
-    if wire.is_some() || timeline.is_some() || args.events.iter().any(|kind| *kind != Kind::Calls) {
+    if wire.is_some() || timeline.is_some() || args.events.iter().any(|kind| *kind != EventKind::Calls) {
         driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire, timeline))));
     }
     let is_observed = recorder.is_needed();
@@ -175,7 +175,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let (state, product) = did.enumerated.unzip();
     let chip = &mut driver.chip;
     let mut eyes = eyes.borrow_mut();
-    let Recorder { symbols, observers, .. } = &mut *eyes;
+    let InstructionObserver { symbols, observers, .. } = &mut *eyes;
     let wrote = args.author.write(symbols, observers)?;
     let here = CodeAddress::fetched((chip.pc() >> 16) as u8, chip.pc() as u16);
     let report = RunReport {
@@ -245,7 +245,7 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
     driver.enumerate()?;
     let Enumerated { state, product, .. } = boot::described(driver)?;
     did.enumerated = Some((state, product));
-    if args.transport == Transport::Uas && !args.cdb.is_empty() {
+    if args.transport == ExecTransport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }
     if args.suspend {
@@ -287,19 +287,19 @@ fn command(
     cdb: &[u8],
 ) -> Result<(String, Vec<u8>), Unanswered> {
     match args.transport {
-        Transport::Bot => {
+        ExecTransport::Bot => {
             let data = if args.data_in == 0 { Data::None } else { Data::In(args.data_in as usize) };
             let reply = driver.bulk_only(cdb, data)?;
             Ok((format!("CSW status {}, residue {}", reply.status, reply.residue), reply.data))
         }
-        Transport::Uas => {
+        ExecTransport::Uas => {
             let reply = driver.uas(tag.clamp(1, 31), cdb, &[])?;
             Ok((format!("unit {}", hex(&reply.status)), reply.data))
         }
     }
 }
 
-impl Observer for Recorder {
+impl Observer for InstructionObserver {
     fn before(&mut self, step: &Step<'_>) {
         self.trace.before(step);
         self.call(step);

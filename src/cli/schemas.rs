@@ -145,27 +145,27 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
         };
     }
     one!("error", context::FailureJson, "What any command prints with --json where it fails before it has a result.");
-    one!("backup", backup::Json, "asmpatch backup --json");
-    one!("bench", bench::Json<'_>, "asmpatch bench --json");
-    one!("config", config::get::Json<'_>, "asmpatch config get --json");
+    one!("backup", backup::BackupJson, "asmpatch backup --json");
+    one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
+    one!("config", config::get::ConfigJson<'_>, "asmpatch config get --json");
     each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
-    one!("doctor", doctor::Json<'_>, "asmpatch doctor --json");
+    one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
     one!("exec", exec::ExecReport, "asmpatch exec --json");
     each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
-    each!("images", download::KnownJson<'_>, "asmpatch download --list --json: an element an image");
-    one!("info", info::Json<'_>, "asmpatch info --json");
-    each!("list", list::Row, "asmpatch list --json: an element a unit");
-    one!("patch", patch::Json<'_>, "asmpatch patch --json");
-    each!("patches", patch::KnownJson<'_>, "asmpatch patch --list --json: an element a patch");
-    one!("pcie", pcie::show::Json<'_>, "asmpatch pcie and pcie reset --json");
+    each!("images", download::KnownImageJson<'_>, "asmpatch download --list --json: an element an image");
+    one!("info", info::InfoJson<'_>, "asmpatch info --json");
+    each!("list", list::ListedUnit, "asmpatch list --json: an element a unit");
+    one!("patch", patch::PatchedJson<'_>, "asmpatch patch --json");
+    each!("patches", patch::KnownPatchJson<'_>, "asmpatch patch --list --json: an element a patch");
+    one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
-    one!("reset", reset::Json, "asmpatch reset --json");
+    one!("reset", reset::ResetJson, "asmpatch reset --json");
     one!("run", run::RunReport, "asmpatch run --json");
-    one!("unpatch", unpatch::Json<'_>, "asmpatch unpatch --json");
-    each!("verify", verify::Json<'_>, "asmpatch verify --json: an element a file");
-    one!("wrap", wrap::Json, "asmpatch wrap --json");
+    one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");
+    each!("verify", verify::VerifyJson<'_>, "asmpatch verify --json: an element a file");
+    one!("wrap", wrap::WrapJson, "asmpatch wrap --json");
     let report = crate::doctor::REPORT_SCHEMA;
     check(
         document::<crate::doctor::DoctorReport<doctor::diagnose::Diagnosis>>(

@@ -43,7 +43,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct UnpatchJson<'a> {
     /// The known image, in words.
     image: &'a str,
     /// The patched image's SHA-256.
@@ -56,7 +56,7 @@ pub(super) struct Json<'a> {
     written: String,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for UnpatchJson<'_> {}
 
 /// Runs the subcommand.
 ///
@@ -74,7 +74,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id()).collect();
     let written = args.output.display().to_string();
     if args.json {
-        let json = Json { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
+        let json =
+            UnpatchJson { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };
         print::json(&json);
     } else {
         outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());

@@ -89,7 +89,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct VerifyJson<'a> {
     /// The file.
     file: String,
     /// Whether every requested check passes.
@@ -111,16 +111,16 @@ pub(super) struct Json<'a> {
     differences: Vec<DifferenceJson>,
     /// With --execute: its answers to a list of commands.
     #[serde(skip_serializing_if = "Option::is_none")]
-    executed: Option<execution::Json>,
+    executed: Option<execution::Executed>,
     /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
-    booted: Option<booting::Json>,
+    booted: Option<booting::Booted>,
     /// With --device: whether the unit's flash holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unit: Option<unit::Json>,
+    unit: Option<unit::FlashComparison>,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for VerifyJson<'_> {}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -156,7 +156,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = args.patches.load(&manifests)?;
     let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
-    let originals = Originals::read(&args.original, &manifests, context)?;
+    let originals = AvailableOriginals::read(&args.original, &manifests, context)?;
     let find = |sha256: &Sha256Digest| originals.find(sha256);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
     let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
@@ -246,13 +246,13 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
 }
 
 /// The unpatched images that are available.
-struct Originals<'a> {
+struct AvailableOriginals<'a> {
     named: Vec<(Sha256Digest, Image)>,
     manifests: &'a Manifests,
     context: &'a Context,
 }
 
-impl<'a> Originals<'a> {
+impl<'a> AvailableOriginals<'a> {
     fn read(paths: &[PathBuf], manifests: &'a Manifests, context: &'a Context) -> Result<Self, AnyFailure> {
         let mut named = Vec::new();
         for path in paths {
@@ -340,7 +340,7 @@ fn json<'a>(
     open: Option<&OpenImage>,
     execution: Option<&Execution>,
     booting: Option<&Booting>,
-) -> Json<'a> {
+) -> VerifyJson<'a> {
     let finding = |finding: &patch::Finding| FindingJson {
         code: finding.code().map_or_else(String::new, |code| code.to_string()),
         message: finding.to_string(),
@@ -358,7 +358,7 @@ fn json<'a>(
         }
         _ => Vec::new(),
     };
-    Json {
+    VerifyJson {
         file: path.display().to_string(),
         ok: (verification.holds() || open.is_some())
             && execution.is_none_or(Execution::holds)

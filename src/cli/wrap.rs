@@ -45,7 +45,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json {
+pub(super) struct WrapJson {
     /// The image that was written.
     file: String,
     /// The format of the code file.
@@ -58,7 +58,7 @@ pub(super) struct Json {
     sha256: Sha256Digest,
 }
 
-impl print::Document for Json {}
+impl print::Document for WrapJson {}
 
 /// Runs the subcommand.
 ///
@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();
     if args.json {
-        print::json(&Json { file: args.output.display().to_string(), format, size: file.len(), parts, sha256 });
+        print::json(&WrapJson { file: args.output.display().to_string(), format, size: file.len(), parts, sha256 });
         return Ok(Exit::Done);
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());

@@ -11,14 +11,14 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serves one file, one client after another, until it is dropped.
-pub struct Mirror {
+pub struct MirrorServer {
     address: SocketAddr,
     path: String,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Mirror {
+impl MirrorServer {
     /// Starts serving `bytes` under `/name`, on a port that the system chooses.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Mirror {
     }
 }
 
-impl Drop for Mirror {
+impl Drop for MirrorServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // This connection wakes the thread that waits for a client.

@@ -31,7 +31,7 @@ use crate::pcie::{Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu
 use crate::practice;
 use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use crate::virtual_bridge::{Counts, VirtualPort};
-use mirror::Mirror;
+use mirror::MirrorServer;
 
 /// The practice image's id in the demo's manifest.
 pub const IMAGE_ID: &str = "practice";
@@ -78,7 +78,7 @@ pub struct Downloaded {
 
 /// The result of verifying.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifyResult {
     /// The ids of the patches that were found in the file.
     pub patches: Vec<String>,
     /// Why a copy with one changed bit is refused.
@@ -128,7 +128,7 @@ impl<'a> Demo<'a> {
         let sha256 = Sha256Digest::of(&file);
         let zip = zip(&file).map_err(setup("zip the practice image"))?;
         let zip_len = zip.len();
-        let mirror = Mirror::start("practice.zip", zip).map_err(setup("start a local server"))?;
+        let mirror = MirrorServer::start("practice.zip", zip).map_err(setup("start a local server"))?;
         let manifests = self.folder.join("manifests");
         file::make_folder(&manifests).map_err(setup("make the demo's folder"))?;
         let manifest = format!(
@@ -178,7 +178,7 @@ impl<'a> Demo<'a> {
     ///
     /// # Errors
     /// [`DemoError`] if the file is refused or the changed copy is not.
-    pub fn verify(&self, library: &Library, stock: &Downloaded, patched: &Patched) -> Result<Verified, AnyFailure> {
+    pub fn verify(&self, library: &Library, stock: &Downloaded, patched: &Patched) -> Result<VerifyResult, AnyFailure> {
         let read = |source| DemoError::Setup { doing: "read the patched image", source };
         let mut file = fs::read(self.folder.join("patched.bin")).map_err(read)?;
         let expect = Expectations { receipt: Some(&patched.receipt), image: Some(stock.sha256), originals: None };
@@ -192,7 +192,7 @@ impl<'a> Demo<'a> {
             Some(finding) => finding.to_string(),
             None => return Err(DemoError::Check("a changed bit in the image went unnoticed".to_owned()).into()),
         };
-        Ok(Verified { patches, refused_because })
+        Ok(VerifyResult { patches, refused_because })
     }
 
     /// Creates a virtual bridge as its maker sells it, with a GPU behind it.

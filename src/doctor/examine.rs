@@ -10,7 +10,7 @@ use crate::bridge::open::Supply;
 use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, UnitInfo};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
-use crate::flash::firmware_kind::Runs;
+use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::UnitBlocks;
 use crate::interrupt::Interrupt;
@@ -103,7 +103,7 @@ pub struct Examination {
     /// Whether the unit could be opened and answers.
     pub opened: Result<(), Problem>,
     /// The firmware that it runs.
-    pub runs: Option<Result<Runs, Problem>>,
+    pub runs: Option<Result<RunningFirmware, Problem>>,
     /// State of its bulk pipes.
     pub pipes: PipeState,
     /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
@@ -230,7 +230,7 @@ fn open(
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
     let state = BridgeState::OpenFirmware;
-    seen.runs = Some(Ok(Runs::Other(state)));
+    seen.runs = Some(Ok(RunningFirmware::Other(state)));
     let mut bridge = match port.open_control() {
         Ok(bridge) => bridge,
         Err(failure) => {

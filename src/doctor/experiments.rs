@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::bridge::open::SECTOR_LEN;
 use crate::bridge::{Bridge, CommandError, Transport};
 use crate::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
 use crate::scsi::XdataAddress;
 
 /// Time limit for data that may never arrive.
 const TIMEOUT: Duration = Duration::from_secs(2);
-const SECTOR: usize = 512;
 const PAGE: usize = 0x1000;
 /// XDATA 0xC8D9, bits 2:0: the page of the SRAM that the window shows. Source: c:0x4013.
 const WINDOW_PAGE: u16 = 0xC8D9;
@@ -189,7 +189,7 @@ impl Experiment {
     }
 }
 
-type Seen = (Answer, String);
+type ExperimentAnswer = (Answer, String);
 
 /// Whether the unit answers nothing any more after an error.
 fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) -> bool {
@@ -205,7 +205,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at ^ ((at >> 8) * 29) ^ 0xA5) as u8).collect()
 }
 
-fn slots_after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+fn slots_after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<ExperimentAnswer, CommandError> {
     ready(bridge)?;
     bridge.free_slots(PAGE)?;
     let before = after_write(bridge)?;
@@ -232,7 +232,7 @@ fn after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Vec<Vec<u8>>, Com
     AFTER_WRITE.into_iter().map(read).collect()
 }
 
-fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<ExperimentAnswer, CommandError> {
     const LEN: usize = 64;
     ready(bridge)?;
     let data = pattern(2 * PAGE);
@@ -259,8 +259,8 @@ fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandErr
 fn dma<T: Transport>(
     bridge: &mut Bridge<T>,
     tell: impl FnOnce(&mut Bridge<T>, Entry) -> Result<(), SramReadError>,
-) -> Seen {
-    let mut data = [0; SECTOR];
+) -> ExperimentAnswer {
+    let mut data = [0; SECTOR_LEN];
     let mut window = [0; 64];
     // The window tells whether the data is the SRAM's. If it can't be read, only the bytes can tell.
     let is_known = bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut window).is_ok();
@@ -287,7 +287,7 @@ fn tlp_entry<T: Transport>(bridge: &mut Bridge<T>, entry: Entry) -> Result<(), S
     Ok(Pcie::new(&mut engine, &mut NoTime).memory_write(entry.to, &entry.bytes)?)
 }
 
-fn dma_drain<T: Transport>(bridge: &mut Bridge<T>) -> Result<Seen, CommandError> {
+fn dma_drain<T: Transport>(bridge: &mut Bridge<T>) -> Result<ExperimentAnswer, CommandError> {
     let before = bridge.xdata_byte(XdataAddress::main(DRAIN))?;
     bridge.xdata_write(XdataAddress::main(DRAIN), before | DRAIN_ON)?;
     let (answer, saw) = dma(bridge, tlp_entry);

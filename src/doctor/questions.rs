@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::examine::Problem;
 use crate::bridge::open::OpenCommand;
 use crate::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
-use crate::chip::{Chip, Data, Driver, MemoryFunction, Place, Speed};
+use crate::chip::{Bdf, Chip, Data, Driver, MemoryFunction, Speed};
 use crate::digest::to_hex;
 use crate::firmware::{BridgeState, ConfigBlock, Image};
 use crate::mcu::{CodeSpace, MemoryFlash};
@@ -148,7 +148,7 @@ pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[Con
     let chip = Chip::power_on(CodeSpace::new(image), crate::chip::boot::flash_with(blocks, image), Speed::Super);
     let mut driver = Driver::new(chip);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-    driver.chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+    driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
     let is_up = driver.enumerate().is_ok();
     for question in Question::of(state) {
         let words = question.to_string();

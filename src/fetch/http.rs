@@ -85,7 +85,7 @@ fn attempt(
         .map_err(|error: InvalidUri| HttpError::Request { url: url.to_owned(), reason: error.to_string() })?;
     let proxy = proxy_for(&uri, |name| std::env::var(name).ok())?;
     let events = request(uri, proxy, partial.resume(), limits);
-    let mut transfer = Transfer { events, deadline, url, limits, interrupt };
+    let mut transfer = HttpTransfer { events, deadline, url, limits, interrupt };
     let (final_url, total) = match transfer.next(partial.received(), None)? {
         Event::Head { url, status, headers } => {
             let total = begin(&url, status, &headers, partial)?;
@@ -172,7 +172,7 @@ fn content_range(text: &str) -> Option<(u64, Option<u64>)> {
     Some((first.parse().ok()?, total))
 }
 
-struct Transfer<'a> {
+struct HttpTransfer<'a> {
     events: Receiver<Event>,
     deadline: Instant,
     url: &'a str,
@@ -180,7 +180,7 @@ struct Transfer<'a> {
     interrupt: Interrupt<'a>,
 }
 
-impl Transfer<'_> {
+impl HttpTransfer<'_> {
     fn next(&mut self, received: u64, expected: Option<u64>) -> Result<Event, HttpError> {
         loop {
             self.interrupt.check()?;

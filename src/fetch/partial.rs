@@ -30,13 +30,13 @@ pub struct Partial {
     path: PathBuf,
     state_path: PathBuf,
     len: u64,
-    state: State,
+    state: PartialState,
 }
 
 /// The address of the bytes, and the server's validator for that version of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct State {
+struct PartialState {
     url: String,
     /// A strong ETag, or a Last-Modified date, as If-Range takes it (RFC 9110, 13.1.5).
     validator: Option<String>,
@@ -58,9 +58,9 @@ impl Partial {
         let file = open_locked(&path, interrupt)?;
         let state = file::read_regular_text(&state_path, MAX_STATE_LEN)
             .ok()
-            .and_then(|text| toml::from_str::<State>(&text).ok())
+            .and_then(|text| toml::from_str::<PartialState>(&text).ok())
             .filter(|state| state.url == url && state.validator.is_some())
-            .unwrap_or_else(|| State { url: url.to_owned(), validator: None });
+            .unwrap_or_else(|| PartialState { url: url.to_owned(), validator: None });
         let mut partial = Self { len: file.metadata()?.len(), file, path, state_path, state };
         if partial.state.validator.is_none() {
             partial.restart(None)?;

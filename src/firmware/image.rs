@@ -10,10 +10,12 @@ use super::version::FirmwareVersion;
 /// Magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
 /// The longest body that the two parts in flash can hold: 0xFF00 + 0x10000 bytes, less header and trailer.
-pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - HEADER_LEN - TRAILER_LEN;
+pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - CONTAINER_EXTRA;
 /// The longest image file: the two parts in flash hold 0xFF00 and 0x10000 bytes.
 pub const MAX_FILE_LEN: usize = 0x1FF00;
 const HEADER_LEN: usize = 4;
+/// Bytes of header and trailer around the body.
+pub(crate) const CONTAINER_EXTRA: usize = HEADER_LEN + TRAILER_LEN;
 /// The shortest body that is accepted: long enough to hold the version.
 pub(super) const MIN_BODY_LEN: usize = VERSION_AT + 6;
 /// Marks an image for the ASM2464. Source: cyrozap's notes; image 240417.
@@ -40,7 +42,7 @@ pub struct ZeroRun {
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ImageError {
     /// The file is empty.
-    #[error("the image is empty: expected a container of at least {} bytes", HEADER_LEN + TRAILER_LEN + 1)]
+    #[error("the image is empty: expected a container of at least {} bytes", CONTAINER_EXTRA + 1)]
     #[diagnostic(code(asmpatch::image::empty))]
     Empty,
     /// The length field disagrees with the file's length.
@@ -115,17 +117,17 @@ impl Image {
             return Err(if file.is_empty() {
                 ImageError::Empty
             } else {
-                ImageError::Length { field: 0, expected: (HEADER_LEN + TRAILER_LEN) as u64, found: file.len() }
+                ImageError::Length { field: 0, expected: CONTAINER_EXTRA as u64, found: file.len() }
             });
         };
         let field = u32::from_le_bytes(*header);
-        let expected = u64::from(field) + (HEADER_LEN + TRAILER_LEN) as u64;
+        let expected = u64::from(field) + CONTAINER_EXTRA as u64;
         if file.len() as u64 != expected {
             return Err(ImageError::Length { field, expected, found: file.len() });
         }
         let body = &file[HEADER_LEN..file.len() - TRAILER_LEN];
         if body.len() > MAX_BODY_LEN {
-            let max = MAX_BODY_LEN + HEADER_LEN + TRAILER_LEN;
+            let max = MAX_BODY_LEN + CONTAINER_EXTRA;
             return Err(ImageError::Oversized { found: file.len() as u64, max });
         }
         let trailer_at = (HEADER_LEN + body.len()) as u32;
@@ -154,8 +156,8 @@ impl Image {
             return Err(ImageError::ShortBody { found: body.len() });
         }
         if body.len() > MAX_BODY_LEN {
-            let max = MAX_BODY_LEN + HEADER_LEN + TRAILER_LEN;
-            return Err(ImageError::Oversized { found: (body.len() + HEADER_LEN + TRAILER_LEN) as u64, max });
+            let max = MAX_BODY_LEN + CONTAINER_EXTRA;
+            return Err(ImageError::Oversized { found: (body.len() + CONTAINER_EXTRA) as u64, max });
         }
         Ok(Self { body })
     }

@@ -28,6 +28,7 @@ pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
     is_runtime_product, open_build,
 };
+pub(crate) use image::CONTAINER_EXTRA;
 pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, ZeroRun};
 pub use map::{Area, AreaKind};
 pub use part::Part;

@@ -2,7 +2,7 @@
 
 use super::error::FlashError;
 use super::plan::{BlockBytes, UnitBlocks, is_readable};
-use super::registers::{SECTOR_LEN, Slot, SpiFlash};
+use super::registers::{RegisterFlash, SECTOR_LEN, Slot};
 use crate::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use crate::scsi::SenseKey;
@@ -36,7 +36,7 @@ impl FlashReader for Bridge<AnyTransport> {
     }
 }
 
-impl FlashReader for SpiFlash<OpenBridge> {
+impl FlashReader for RegisterFlash<OpenBridge> {
     fn block(&mut self, index: BlockIndex) -> Result<BlockBytes, FlashError> {
         let mut block = [0; CONFIG_BLOCK_LEN];
         let at = u32::from(index.number()) * CONFIG_BLOCK_LEN as u32;
@@ -54,7 +54,7 @@ pub enum Access {
     /// Vendor commands: E0 and E2 read, E1 and E3 write. The boot loader has only those that write.
     Commands(Bridge<AnyTransport>),
     /// The registers of the flash controller, which open firmware lets a host reach.
-    Registers(SpiFlash<OpenBridge>),
+    Registers(RegisterFlash<OpenBridge>),
 }
 
 impl Access {
@@ -66,7 +66,7 @@ impl Access {
         match port.attached().map_err(FlashError::port)?.state {
             BridgeState::OpenFirmware => {
                 let registers = port.open_control().map_err(FlashError::port)?;
-                Ok(Self::Registers(SpiFlash::new(registers)?))
+                Ok(Self::Registers(RegisterFlash::new(registers)?))
             }
             BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open().map_err(FlashError::port)?)),
         }
@@ -114,7 +114,7 @@ impl Access {
 }
 
 /// Reads any range, sector by sector.
-fn read(flash: &mut SpiFlash<OpenBridge>, from: FlashAddress, into: &mut [u8]) -> Result<(), FlashError> {
+fn read(flash: &mut RegisterFlash<OpenBridge>, from: FlashAddress, into: &mut [u8]) -> Result<(), FlashError> {
     let mut done = 0;
     while done < into.len() {
         let at = from.0 as usize + done;
@@ -131,7 +131,7 @@ fn read(flash: &mut SpiFlash<OpenBridge>, from: FlashAddress, into: &mut [u8]) -
 ///
 /// # Errors
 /// [`FlashError::Registers`].
-pub(super) fn read_slot(flash: &mut SpiFlash<OpenBridge>) -> Result<Slot, FlashError> {
+pub(super) fn read_slot(flash: &mut RegisterFlash<OpenBridge>) -> Result<Slot, FlashError> {
     let mut slot = Slot::erased();
     for at in Slot::sectors() {
         slot.set_sector(at, &*flash.read_sector(at)?);

@@ -5,7 +5,9 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, Image, ImageError, Part};
+use crate::firmware::{
+    BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
+};
 
 /// Backup of the first slot of a unit's flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,11 +97,8 @@ pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
 
 /// Length of an image file, from its first field.
 pub fn container_len(field: [u8; 4]) -> Option<usize> {
-    usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA).ok()
+    usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
 }
-
-/// Length of header and trailer around the body. Source: the container's layout in the reference.
-const CONTAINER_EXTRA: u64 = 10;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -44,7 +44,7 @@ struct BackupManifest {
 
 /// Fields that the manifests of every format have.
 #[derive(Deserialize)]
-struct Head {
+struct ManifestHead {
     format: u32,
 }
 
@@ -233,7 +233,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         source: io::Error::new(io::ErrorKind::InvalidData, error),
     })?;
     // Another format may have keys that this version does not know.
-    if let Ok(Head { format }) = toml::from_str(&text)
+    if let Ok(ManifestHead { format }) = toml::from_str(&text)
         && format != FORMAT
     {
         return Err(BackupFolderError::Format { path, found: format });

@@ -130,7 +130,7 @@ impl Rewritable {
 
 /// The firmware that runs on a unit, by its interface, its flash and its answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Runs {
+pub enum RunningFirmware {
     /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
     /// Another firmware than this one in the flash, which was written since the unit started.
@@ -141,7 +141,7 @@ pub enum Runs {
     Other(BridgeState),
 }
 
-impl fmt::Display for Runs {
+impl fmt::Display for RunningFirmware {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flashed(firmware) => firmware.fmt(f),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
-use super::firmware_kind::{Firmware, Runs};
+use super::firmware_kind::{Firmware, RunningFirmware};
 use super::plan::{UnitBlocks, is_readable};
 use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
 use crate::failure::AnyFailure;
@@ -88,15 +88,15 @@ impl Running {
     }
 
     /// The firmware that runs on the unit, if it can be determined.
-    pub fn runs(&self, library: &Library) -> Runs {
+    pub fn runs(&self, library: &Library) -> RunningFirmware {
         if self.state != BridgeState::Vendor {
-            return Runs::Other(self.state);
+            return RunningFirmware::Other(self.state);
         }
-        let Some(image) = self.image() else { return Runs::Vendor(self.version) };
+        let Some(image) = self.image() else { return RunningFirmware::Vendor(self.version) };
         let firmware = Firmware::of(&image, library);
         match self.contradicts(&firmware) {
-            true => Runs::OtherThanFlashed(firmware),
-            false => Runs::Flashed(firmware),
+            true => RunningFirmware::OtherThanFlashed(firmware),
+            false => RunningFirmware::Flashed(firmware),
         }
     }
 }

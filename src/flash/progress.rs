@@ -104,12 +104,12 @@ pub struct StepReport {
 }
 
 /// Records every step for the report, and passes on every event.
-pub(super) struct Recorder<'a> {
+pub(super) struct StepRecorder<'a> {
     observer: &'a mut FlashProgress<'a>,
     pub(super) steps: Vec<StepReport>,
 }
 
-impl<'a> Recorder<'a> {
+impl<'a> StepRecorder<'a> {
     pub(super) fn new(observer: &'a mut FlashProgress<'a>) -> Self {
         Self { observer, steps: Vec::new() }
     }

@@ -15,7 +15,7 @@ use super::backup_folder;
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
-use super::progress::{FlashEvent, FlashProgress, FlashStep, Recorder, StepReport};
+use super::progress::{FlashEvent, FlashProgress, FlashStep, StepRecorder, StepReport};
 use super::proof::{Behaviour, Runs};
 use super::read;
 use super::registers::{SLOT_LEN, Slot};
@@ -104,7 +104,7 @@ pub fn run(
         backup: None,
         steps: Vec::new(),
     };
-    let recorder = Recorder::new(observer);
+    let recorder = StepRecorder::new(observer);
     let mut run =
         Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
     // A panic fails only this unit, and its state is still reported.
@@ -121,7 +121,7 @@ struct Run<'a> {
     plan: &'a FlashPlan,
     options: &'a FlashOptions,
     interrupt: Interrupt<'a>,
-    recorder: Recorder<'a>,
+    recorder: StepRecorder<'a>,
     report: FlashReport,
     left: Left,
     during: FlashStep,

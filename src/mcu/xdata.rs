@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::scsi::XdataPage;
 
-const PAGE: usize = 0x1_0000;
+/// Bytes of a page.
+pub(crate) const XDATA_PAGE_LEN: usize = 0x1_0000;
 
 /// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,7 +19,7 @@ pub enum AccessKind {
 /// The bytes of both pages. Access through this type reaches no registers.
 #[derive(Clone)]
 pub struct XdataMemory {
-    bytes: Box<[u8; 2 * PAGE]>,
+    bytes: Box<[u8; 2 * XDATA_PAGE_LEN]>,
 }
 
 impl Default for XdataMemory {
@@ -36,44 +37,44 @@ impl fmt::Debug for XdataMemory {
 impl XdataMemory {
     /// Creates both pages, filled with zeros.
     pub fn new() -> Self {
-        Self { bytes: Box::new([0; 2 * PAGE]) }
+        Self { bytes: Box::new([0; 2 * XDATA_PAGE_LEN]) }
     }
 
     /// Returns the main page.
     pub fn main(&self) -> &[u8] {
-        &self.bytes[..PAGE]
+        &self.bytes[..XDATA_PAGE_LEN]
     }
 
     /// Returns the main page for changing it.
     pub fn main_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[..PAGE]
+        &mut self.bytes[..XDATA_PAGE_LEN]
     }
 
     /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
         match page {
-            XdataPage::Main => &self.bytes[..PAGE],
-            XdataPage::Other => &self.bytes[PAGE..],
+            XdataPage::Main => &self.bytes[..XDATA_PAGE_LEN],
+            XdataPage::Other => &self.bytes[XDATA_PAGE_LEN..],
         }
     }
 
     /// Returns one page for changing it.
     pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
         match page {
-            XdataPage::Main => &mut self.bytes[..PAGE],
-            XdataPage::Other => &mut self.bytes[PAGE..],
+            XdataPage::Main => &mut self.bytes[..XDATA_PAGE_LEN],
+            XdataPage::Other => &mut self.bytes[XDATA_PAGE_LEN..],
         }
     }
 
     /// Returns the byte at an index into both pages, the main one first.
     #[inline(always)]
     pub(crate) fn at(&self, index: usize) -> u8 {
-        self.bytes[index & (2 * PAGE - 1)]
+        self.bytes[index & (2 * XDATA_PAGE_LEN - 1)]
     }
 
     /// Sets the byte at an index into both pages.
     #[inline(always)]
     pub(crate) fn set(&mut self, index: usize, value: u8) {
-        self.bytes[index & (2 * PAGE - 1)] = value;
+        self.bytes[index & (2 * XDATA_PAGE_LEN - 1)] = value;
     }
 }

@@ -41,7 +41,7 @@ pub enum ReceiptError {
 
 /// The keys that receipts of every format have. In another format, the other keys would be unknown.
 #[derive(Deserialize)]
-struct Head {
+struct ReceiptHead {
     format: i64,
     #[serde(default)]
     tool: String,
@@ -121,7 +121,7 @@ impl Receipt {
     /// Fails if the receipt has another format, an unknown key, a missing key or a bad value. Errors show the place.
     pub fn parse(origin: &str, text: &str) -> Result<Self, ReceiptError> {
         match toml::from_str(text) {
-            Ok(Head { format, tool }) if format != i64::from(FORMAT) => {
+            Ok(ReceiptHead { format, tool }) if format != i64::from(FORMAT) => {
                 Err(ReceiptError::Format { origin: origin.to_owned(), found: format, tool })
             }
             _ => Ok(toml_file::parse(origin, text)?),

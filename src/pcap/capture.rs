@@ -70,7 +70,7 @@ pub struct Capture(Arc<Owner>);
 
 #[derive(Debug)]
 struct Owner {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCapture>,
 }
 
 impl Drop for Owner {
@@ -80,8 +80,8 @@ impl Drop for Owner {
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedCapture {
+    state: Mutex<CaptureState>,
     /// Signals something to write, or the end of the capture.
     filled: Condvar,
     /// Signals that the file is complete.
@@ -91,7 +91,7 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct CaptureState {
     /// Whole blocks that wait for the disk.
     blocks: Vec<u8>,
     /// How many packets are in the blocks.
@@ -104,12 +104,12 @@ struct State {
 }
 
 /// The destination of the blocks.
-trait Sink: Write + Send + 'static {
+trait BlockSink: Write + Send + 'static {
     /// Cuts the file to its first `len` bytes.
     fn cut(&mut self, len: u64);
 }
 
-impl Sink for File {
+impl BlockSink for File {
     fn cut(&mut self, len: u64) {
         // If the file can't be cut, leave it: readers accept the blocks before the torn one.
         let _ = self.set_len(len);
@@ -141,11 +141,11 @@ impl Capture {
         Self::to(file).map_err(failed)
     }
 
-    fn to(sink: impl Sink) -> io::Result<Self> {
-        let mut state = State::default();
+    fn to(sink: impl BlockSink) -> io::Result<Self> {
+        let mut state = CaptureState::default();
         pcapng::section_header(&mut state.blocks, concat!("asmpatch ", env!("CARGO_PKG_VERSION")));
         pcapng::interface_description(&mut state.blocks, pcapng::USB_LINUX_MMAPPED);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedCapture {
             state: Mutex::new(state),
             filled: Condvar::new(),
             ended: Condvar::new(),
@@ -220,13 +220,13 @@ impl Owner {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedCapture {
+    fn lock(&self) -> MutexGuard<'_, CaptureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes blocks until the capture is over, or the sink fails.
-    fn write(&self, mut sink: impl Sink) {
+    fn write(&self, mut sink: impl BlockSink) {
         let (mut blocks, mut whole) = (Vec::new(), 0);
         let mut is_last = false;
         while !is_last {
@@ -267,7 +267,7 @@ impl Shared {
 }
 
 /// Works like [`Write::write_all`], and also tells how much was written before it failed.
-fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+fn write_all(sink: &mut impl BlockSink, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match sink.write(&bytes[*written..]) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

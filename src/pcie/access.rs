@@ -4,13 +4,10 @@ use serde::Serialize;
 
 use super::engine::TlpEngine;
 use super::error::PcieError;
-use super::place::Bdf;
-use crate::bridge::open::{Completion, CompletionStatus, Tlp};
+use crate::bridge::open::{Completion, CompletionStatus, LINK_STATE, LINK_UP, Tlp};
+use crate::chip::Bdf;
 use crate::scsi::XdataAddress;
 
-/// Register of the LTSSM's state, and its value while the link is up. Source: open firmware; owners of units.
-const LTSSM: XdataAddress = XdataAddress::main(0xB450);
-const LINK_UP: u8 = 0x78;
 /// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;
 /// Bytes of the SRAM that the CPU, and so E4 and E5, see without turning pages.
@@ -83,7 +80,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// [`PcieError::Engine`].
     pub fn link(&mut self) -> Result<Link, PcieError> {
         let mut state = [0];
-        self.engine.xdata_read(LTSSM, &mut state)?;
+        self.engine.xdata_read(LINK_STATE, &mut state)?;
         Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
     }
 

@@ -4,8 +4,8 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::engine::EngineError;
-use super::place::Bdf;
 use crate::bridge::open::CompletionStatus;
+use crate::chip::Bdf;
 
 /// Reasons a request to the PCIe side failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]

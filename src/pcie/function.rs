@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::bar::Bar;
 use super::capability::Capabilities;
-use super::place::Bdf;
+use crate::chip::Bdf;
 
 /// COMMAND: the function answers or forwards I/O and memory requests, and may send requests itself.
 pub(super) const COMMAND_IO: u16 = 0x01;

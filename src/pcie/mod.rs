@@ -26,6 +26,7 @@ mod tests;
 mod tiny_gpu;
 mod vendor;
 
+pub use crate::chip::Bdf;
 pub use access::{Link, NoTime, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
 pub use bar::{Bar, BarKind};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
@@ -35,7 +36,6 @@ pub use function::{Buses, Function, Header, Window};
 pub use layout::{Layout, NoRoom};
 pub use names::{Names, class_name, vendor_name};
 pub use note::{Change, Note};
-pub use place::Bdf;
 pub use sram_reads::SramReadError;
 pub use survey::{Scope, Survey};
 pub use tiny_gpu::{DmaWrite, Entry, Job, TinyGpu, TinyGpuError};

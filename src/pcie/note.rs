@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::capability::{CapabilityFault, LinkRate};
 use super::function::{Buses, Window};
-use super::place::Bdf;
 use super::survey::FUNCTIONS_MAX;
+use crate::chip::Bdf;
 
 /// A lasting change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

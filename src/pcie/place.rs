@@ -1,46 +1,14 @@
-//! The address of a function: bus, device and function number.
-
-use std::fmt;
+//! Configuration requests to a function, by its address.
 
 use crate::bridge::open::Tlp;
-
-/// Bus, device and function number, written as in `lspci`: `04:00.0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bdf {
-    /// Bus.
-    pub bus: u8,
-    /// Device, 0 to 31.
-    pub device: u8,
-    /// Function, 0 to 7.
-    pub function: u8,
-}
+use crate::chip::Bdf;
 
 impl Bdf {
-    /// The bridge's own root port.
-    pub const ROOT: Self = Self::new(0, 0, 0);
-
-    /// Creates an address. Drops invalid bits of `device` and `function`.
-    pub const fn new(bus: u8, device: u8, function: u8) -> Self {
-        Self { bus, device: device & 0x1F, function: function & 0x07 }
-    }
-
     pub(super) const fn read(self, offset: u16) -> Tlp {
         Tlp::config_read(self.bus, self.device, self.function, offset)
     }
 
     pub(super) const fn write(self, offset: u16, value: u32) -> Tlp {
         Tlp::config_write(self.bus, self.device, self.function, offset, value)
-    }
-}
-
-impl fmt::Display for Bdf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02x}:{:02x}.{}", self.bus, self.device, self.function)
-    }
-}
-
-impl serde::Serialize for Bdf {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }

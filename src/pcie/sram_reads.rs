@@ -13,18 +13,15 @@ use thiserror::Error;
 
 use super::error::PcieError;
 use super::tiny_gpu::{Entry, TinyGpuError};
-use crate::bridge::open::SramTransfer;
+use crate::bridge::open::{SECTOR_LEN, SLOT_LEN, SramTransfer};
 use crate::bridge::{
     Bridge, CommandError, ControlError, DataPhase, OpenBridge, Transport, TransportError, TransportErrorKind,
     TransportKind,
 };
+use crate::chip::SRAM_LEN;
 use crate::scsi::runtime::{COUNTERS, freeing};
-use crate::scsi::{Command, ScsiStatus, XdataAddress};
+use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 
-/// Bytes of a sector, of a slot of the SRAM, and of the whole SRAM.
-const SECTOR: usize = 512;
-const SLOT: usize = 0x4000;
-const SRAM: usize = 0x8_0000;
 /// Maximum number of bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
 const READ_MAX: usize = 0x1_0000;
 
@@ -203,7 +200,7 @@ impl<T: Transport> Bridge<T> {
         // A device that waits for the command must not take an old one for it.
         self.write_all([(COMMANDS + offset, 0)].into_iter())?;
         tell(self, queues.entry([0; 2], Some(COMMANDS_ADDRESS + u64::from(offset)))).map_err(Into::into)?;
-        let command = Command::Read16 { lba: 0, blocks: (buffer.len() / SECTOR) as u32 };
+        let command = Command::Read16 { lba: 0, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         let expected = buffer.len();
         match self.execute(command, DataPhase::In(buffer), timeout) {
             Ok(ended) if ended.status != ScsiStatus::Good => {
@@ -228,13 +225,13 @@ impl<T: Transport> Bridge<T> {
         timeout: Duration,
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
-        let most = SRAM.saturating_sub(SLOT * usize::from(first_slot));
+        let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
         whole_sectors(DMA, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
         let stream = self.require_streams(DMA)?;
         let queues = self.queues()?;
-        let ([stream_high, stream_low], sectors) = (stream.to_be_bytes(), (buffer.len() / SECTOR) as u16);
+        let ([stream_high, stream_low], sectors) = (stream.to_be_bytes(), (buffer.len() / SECTOR_LEN) as u16);
         let [sectors_high, sectors_low] = sectors.to_be_bytes();
-        let end = first_slot + buffer.len().div_ceil(SLOT) as u8;
+        let end = first_slot + buffer.len().div_ceil(SLOT_LEN) as u8;
         let setup = [
             (0xC420, stream_high),
             (0xC421, stream_low),
@@ -305,9 +302,9 @@ impl OpenBridge {
         buffer: &mut [u8],
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
-        let most = SRAM.saturating_sub(SLOT * usize::from(first_slot));
+        let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
         whole_sectors(F2, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
-        let sectors = (buffer.len() / SECTOR) as u16;
+        let sectors = (buffer.len() / SECTOR_LEN) as u16;
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
         bytes[14] = 1;
@@ -317,7 +314,7 @@ impl OpenBridge {
 }
 
 const fn whole_sectors(way: &'static str, limit: &'static str, found: usize, most: usize) -> Result<(), SramReadError> {
-    if found == 0 || !found.is_multiple_of(SECTOR) || found > most {
+    if found == 0 || !found.is_multiple_of(SECTOR_LEN) || found > most {
         Err(SramReadError::Length { way, limit, found })
     } else {
         Ok(())

@@ -11,8 +11,8 @@ use super::function::{
     BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS,
 };
 use super::note::{Change, Note};
-use super::place::Bdf;
 use crate::bridge::open::{Completion, CompletionStatus, Tlp};
+use crate::chip::Bdf;
 
 /// Maximum number of functions. No tree behind a dock has more.
 pub(super) const FUNCTIONS_MAX: usize = 256;

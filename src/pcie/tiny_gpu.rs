@@ -9,8 +9,8 @@ use super::bar::Bar;
 use super::engine::TlpEngine;
 use super::error::PcieError;
 use super::function::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY};
-use super::place::Bdf;
 use super::survey::Survey;
+use crate::chip::Bdf;
 use crate::tiny_gpu::registers::{
     AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND,
     SEND_FROM, SENT, STATUS, VENDOR, WAITS,

@@ -52,12 +52,12 @@ const UNKNOWN: Held = [None; (DATA - FORMAT) as usize];
 
 /// The values read for one request.
 #[derive(Default, Clone, Copy)]
-struct Answer {
+struct RequestRegisters {
     status: [u8; 1],
     result: [u8; RESULT_LEN],
 }
 
-impl Answer {
+impl RequestRegisters {
     /// The request's completion; `None` if it has not ended.
     fn completion(&self) -> Option<Completion> {
         let [a, b, c, d, .., completion] = self.result;
@@ -92,8 +92,8 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 
     /// Sends requests in sequence, and returns the values read for each.
-    fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<Answer>, EngineError> {
-        let mut answers = vec![Answer::default(); tlps.len()];
+    fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<RequestRegisters>, EngineError> {
+        let mut answers = vec![RequestRegisters::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
         // If any of it fails, nobody knows how much was written.
         let mut held = std::mem::replace(&mut self.held, UNKNOWN);
@@ -127,7 +127,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     }
 
     /// Polls until the request has ended.
-    fn ended(&mut self, tlp: &Tlp, mut answer: Answer) -> Result<Option<Completion>, EngineError> {
+    fn ended(&mut self, tlp: &Tlp, mut answer: RequestRegisters) -> Result<Option<Completion>, EngineError> {
         let is_posted = tlp.kind.is_posted();
         for _ in 0..if is_posted { POSTED_POLLS } else { POLLS } {
             if is_posted && answer.status[0] & GONE != 0 {
@@ -168,7 +168,7 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
         while !rest.is_empty() {
             let (group, behind) = rest.split_at(at_once(rest));
             let answers = self.send(group)?;
-            let ended = |answer: &Answer| group[0].kind.is_posted() || answer.completion().is_some();
+            let ended = |answer: &RequestRegisters| group[0].kind.is_posted() || answer.completion().is_some();
             if group.len() == 1 || answers.iter().all(ended) {
                 for (tlp, answer) in group.iter().zip(answers) {
                     completions.push(self.ended(tlp, answer)?);

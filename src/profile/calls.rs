@@ -22,12 +22,12 @@ pub struct Frame {
 #[derive(Debug, Clone, Copy)]
 struct Before {
     sp: u8,
-    kind: Kind,
+    kind: StackEffect,
 }
 
 /// The effect of an instruction on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StackEffect {
     Call,
     Return,
     Jump,
@@ -36,7 +36,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl StackEffect {
     fn of(opcode: u8) -> Self {
         match opcode {
             0x12 => Self::Call,
@@ -87,7 +87,7 @@ impl CallStack {
     /// Returns how many frames stayed the whole time. The frames from that index on are new.
     pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
         let sp = step.cpu.sp();
-        let kind = Kind::of(step.opcode);
+        let kind = StackEffect::of(step.opcode);
         let Some(before) = self.before.replace(Before { sp, kind }) else {
             self.frames.push(Frame { entry: step.at, sp: 0, is_interrupt: false });
             return 0;
@@ -95,7 +95,7 @@ impl CallStack {
         let is_vector = matches!(step.at.addr(), 0x03 | 0x0B | 0x13 | 0x1B | 0x23);
         let is_interrupt = is_vector && sp == before.kind.sp_after(before.sp).wrapping_add(2);
         // Most instructions do not change the stack.
-        if !is_interrupt && sp == before.sp && before.kind == Kind::Other {
+        if !is_interrupt && sp == before.sp && before.kind == StackEffect::Other {
             return self.frames.len();
         }
         // An interrupt may come before a function's first instruction, whose address is then on the stack.
@@ -106,9 +106,9 @@ impl CallStack {
         let depth = self.frames.len();
         let mut lowest = self.leave(own_sp);
         match before.kind {
-            Kind::Call => lowest = lowest.min(self.enter(at, own_sp, false)),
-            Kind::Return if lowest == depth => lowest = lowest.min(self.enter(at, own_sp, false)),
-            Kind::Jump if is_entry(at) => {
+            StackEffect::Call => lowest = lowest.min(self.enter(at, own_sp, false)),
+            StackEffect::Return if lowest == depth => lowest = lowest.min(self.enter(at, own_sp, false)),
+            StackEffect::Jump if is_entry(at) => {
                 if let Some(top) = self.frames.last_mut().filter(|top| top.entry != at) {
                     top.entry = at;
                     lowest = lowest.min(self.frames.len() - 1);

@@ -14,7 +14,7 @@ const MOST_PATHS: usize = 1 << 16;
 
 /// A call path to a function.
 #[derive(Debug, Clone)]
-struct Path {
+struct CallPath {
     caller: Option<u32>,
     entry: CodeAddress,
     cycles: u64,
@@ -29,7 +29,7 @@ struct Path {
 pub struct Profile {
     symbols: Symbols,
     stack: CallStack,
-    paths: Vec<Path>,
+    paths: Vec<CallPath>,
     known: HashMap<(Option<u32>, CodeAddress), u32>,
     /// The path of each frame.
     at: Vec<u32>,
@@ -137,7 +137,7 @@ impl Profile {
             return caller.unwrap_or(0);
         }
         let path = self.paths.len() as u32;
-        self.paths.push(Path { caller, entry, cycles: 0, calls: 0 });
+        self.paths.push(CallPath { caller, entry, cycles: 0, calls: 0 });
         self.known.insert((caller, entry), path);
         path
     }

@@ -91,7 +91,7 @@ struct Open {
 }
 
 #[derive(Debug, Default)]
-struct Recording {
+struct TimelineRecording {
     events: Vec<TraceEvent>,
     dropped: u64,
     interrupt: Option<u64>,
@@ -102,7 +102,7 @@ struct Recording {
     last_dma: u64,
 }
 
-impl Recording {
+impl TimelineRecording {
     fn put(&mut self, event: TraceEvent) {
         if self.events.len() < MOST {
             self.events.push(event);
@@ -160,18 +160,18 @@ impl Recording {
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedTimeline {
     /// Simulated time, in clock cycles.
     now: AtomicU64,
-    recording: Mutex<Recording>,
+    recording: Mutex<TimelineRecording>,
 }
 
-impl Shared {
+impl SharedTimeline {
     fn now(&self) -> u64 {
         self.now.load(Ordering::Relaxed)
     }
 
-    fn recording(&self) -> MutexGuard<'_, Recording> {
+    fn recording(&self) -> MutexGuard<'_, TimelineRecording> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -180,7 +180,7 @@ impl Shared {
 /// blocks.
 #[derive(Debug, Default)]
 pub struct Timeline {
-    shared: Arc<Shared>,
+    shared: Arc<SharedTimeline>,
     stack: CallStack,
     depth: usize,
     cycles: u64,
@@ -256,7 +256,7 @@ impl Observer for Timeline {
 
 /// The timeline's side of a [`Watch`](crate::chip::Watch): call each method from the one with the same name.
 #[derive(Debug, Clone)]
-pub struct TimelineWatch(Arc<Shared>);
+pub struct TimelineWatch(Arc<SharedTimeline>);
 
 impl TimelineWatch {
     /// Records traffic on the wire.

@@ -10,8 +10,10 @@ use super::cdb::Cdb;
 pub const CBW_LEN: usize = 31;
 /// Bytes in a command status wrapper.
 pub const CSW_LEN: usize = 13;
-const CBW_SIGNATURE: [u8; 4] = *b"USBC";
-const CSW_SIGNATURE: [u8; 4] = *b"USBS";
+/// dCBWSignature.
+pub(crate) const CBW_SIGNATURE: [u8; 4] = *b"USBC";
+/// dCSWSignature.
+pub(crate) const CSW_SIGNATURE: [u8; 4] = *b"USBS";
 
 /// The direction of the data, seen from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

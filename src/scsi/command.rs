@@ -142,8 +142,8 @@ pub enum Command {
     Reset(ResetMode),
 }
 
-/// Bytes of a block.
-const BLOCK: u32 = 512;
+/// Bytes of a logical block of the bridge's data buffer and, for asmpatch, of an SSD.
+pub(crate) const BLOCK_LEN: usize = 512;
 
 /// How many bytes of data a command moves, and in which direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +162,7 @@ impl DataLength {
         let byte = cdb.padded();
         let double = |at: usize| u32::from(u16::from_be_bytes([byte[at], byte[at + 1]]));
         let long = |at: usize| u32::from_be_bytes([byte[at], byte[at + 1], byte[at + 2], byte[at + 3]]);
+        let blocks = |count: u32| count.saturating_mul(BLOCK_LEN as u32);
         Some(match cdb.opcode() {
             opcode::TEST_UNIT_READY
             | opcode::START_STOP_UNIT
@@ -172,10 +173,10 @@ impl DataLength {
             | opcode::RESET => Self::None,
             opcode::REQUEST_SENSE | opcode::INQUIRY | opcode::MODE_SENSE_6 => Self::In(byte[4].into()),
             opcode::READ_CAPACITY_10 => Self::In(8),
-            opcode::READ_10 => Self::In(double(7) * BLOCK),
-            opcode::WRITE_10 => Self::Out(double(7) * BLOCK),
-            opcode::READ_16 => Self::In(long(10).saturating_mul(BLOCK)),
-            opcode::WRITE_16 => Self::Out(long(10).saturating_mul(BLOCK)),
+            opcode::READ_10 => Self::In(blocks(double(7))),
+            opcode::WRITE_10 => Self::Out(blocks(double(7))),
+            opcode::READ_16 => Self::In(blocks(long(10))),
+            opcode::WRITE_16 => Self::Out(blocks(long(10))),
             opcode::CONFIG_READ => Self::In(128),
             opcode::CONFIG_WRITE => Self::Out(128),
             opcode::FLASH_READ => Self::In(long(2)),

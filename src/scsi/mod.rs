@@ -12,6 +12,8 @@ pub mod uas;
 
 pub use capacity::Capacity;
 pub use cdb::{Cdb, CdbError};
+pub(crate) use command::BLOCK_LEN;
 pub use command::{Command, DataLength, ResetMode, XdataAddress, XdataPage};
 pub use inquiry::{INQUIRY_LEN, Inquiry, InquiryError};
+pub(crate) use sense::SENSE_LEN;
 pub use sense::{ScsiStatus, Sense, SenseKey};

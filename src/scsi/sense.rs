@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// Bytes of fixed-format sense data.
+pub(crate) const SENSE_LEN: u8 = 18;
+
 /// The status byte that ends a command (SAM-5, 5.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ScsiStatus {
@@ -108,8 +111,8 @@ impl Sense {
     }
 
     /// Encodes the 18 bytes of fixed-format current sense.
-    pub const fn to_fixed(self) -> [u8; 18] {
-        let mut data = [0; 18];
+    pub const fn to_fixed(self) -> [u8; SENSE_LEN as usize] {
+        let mut data = [0; SENSE_LEN as usize];
         data[0] = 0x70;
         data[2] = self.key.0;
         data[7] = 10;

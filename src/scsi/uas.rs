@@ -16,12 +16,15 @@ pub const RESPONSE_IU_LEN: usize = 8;
 /// Bytes in a read-ready or write-ready IU.
 pub const READY_IU_LEN: usize = 4;
 
-const ID_COMMAND: u8 = 0x01;
-const ID_SENSE: u8 = 0x03;
-const ID_RESPONSE: u8 = 0x04;
+pub(crate) const ID_COMMAND: u8 = 0x01;
+pub(crate) const ID_SENSE: u8 = 0x03;
+pub(crate) const ID_RESPONSE: u8 = 0x04;
 const ID_TASK: u8 = 0x05;
-const ID_READ_READY: u8 = 0x06;
-const ID_WRITE_READY: u8 = 0x07;
+pub(crate) const ID_READ_READY: u8 = 0x06;
+pub(crate) const ID_WRITE_READY: u8 = 0x07;
+
+/// The response code of an IU that is none (UAS-3, table 20).
+pub(crate) const RESPONSE_INVALID_IU: u8 = 0x02;
 
 /// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -84,7 +84,7 @@ enum Extent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Function {
+struct FunctionSymbol {
     name: String,
     extent: Extent,
 }
@@ -103,7 +103,7 @@ pub struct SourceLine {
 /// Names of functions and source lines, by address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Symbols {
-    functions: BTreeMap<CodeAddress, Function>,
+    functions: BTreeMap<CodeAddress, FunctionSymbol>,
     lines: BTreeSet<SourceLine>,
     ignored: usize,
 }
@@ -228,7 +228,7 @@ impl Symbols {
             self.ignored += 1;
             return;
         }
-        let function = Function { name: name.to_owned(), extent };
+        let function = FunctionSymbol { name: name.to_owned(), extent };
         self.functions.entry(at).or_insert(function);
     }
 

@@ -3,7 +3,7 @@
 //! Source: adam-maj/tiny-gpu, `src/controller.sv`; dsandall/tiny-gpu, `src/pmem_controller.sv`, `src/pmem_cache.sv` and
 //! `src/dmem_cache.sv`.
 
-use super::memory::Request;
+use super::memory::MemoryRequest;
 
 /// Lines of a cache.
 const LINES: usize = 16;
@@ -12,13 +12,13 @@ const LINE_MAX: usize = 2;
 
 /// A direct-mapped, write-through cache: 16 lines of one or two words.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cache {
+pub(super) struct CacheLines {
     words_a_line: usize,
-    lines: [Line; LINES],
+    lines: [CacheLine; LINES],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Line {
+struct CacheLine {
     tag: usize,
     /// The words that it holds.
     words: [Option<u16>; LINE_MAX],
@@ -32,10 +32,10 @@ struct Spot {
     word: usize,
 }
 
-impl Cache {
+impl CacheLines {
     /// Creates an empty cache.
     pub(super) fn new(words_a_line: usize) -> Self {
-        Self { words_a_line: words_a_line.clamp(1, LINE_MAX), lines: [Line::default(); LINES] }
+        Self { words_a_line: words_a_line.clamp(1, LINE_MAX), lines: [CacheLine::default(); LINES] }
     }
 
     fn spot(&self, address: u8) -> Spot {
@@ -50,10 +50,10 @@ impl Cache {
     }
 
     /// Returns the line for a tag, cleared if it held another tag.
-    fn line(&mut self, spot: Spot) -> &mut Line {
+    fn line(&mut self, spot: Spot) -> &mut CacheLine {
         let line = &mut self.lines[spot.line];
         if line.tag != spot.tag {
-            *line = Line { tag: spot.tag, ..Line::default() };
+            *line = CacheLine { tag: spot.tag, ..CacheLine::default() };
         }
         line
     }
@@ -73,7 +73,7 @@ impl Cache {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ChannelState {
     Idle,
     /// The cache has the word.
     Hit(u16),
@@ -87,34 +87,34 @@ enum State {
 
 #[derive(Debug, Clone, Copy)]
 struct Channel {
-    state: State,
+    state: ChannelState,
     consumer: usize,
     /// The request that it serves.
-    request: Request,
+    request: MemoryRequest,
     /// Words of the line that have arrived.
     words: [u16; LINE_MAX],
     came: usize,
     /// Whether the arriving words may stay in the cache: nobody has written to the line meanwhile.
     fills: bool,
-    to_memory: Option<Request>,
+    to_memory: Option<MemoryRequest>,
 }
 
 /// A controller with its channels.
 #[derive(Debug)]
-pub(super) struct Controller {
+pub(super) struct MemoryController {
     channels: Vec<Channel>,
     /// Whether a channel serves each consumer.
     served: Vec<bool>,
     answers: Vec<Option<u16>>,
-    cache: Option<Cache>,
+    cache: Option<CacheLines>,
 }
 
-impl Controller {
-    pub(super) fn new(consumers: usize, channels: usize, cache: Option<Cache>) -> Self {
+impl MemoryController {
+    pub(super) fn new(consumers: usize, channels: usize, cache: Option<CacheLines>) -> Self {
         let idle = Channel {
-            state: State::Idle,
+            state: ChannelState::Idle,
             consumer: 0,
-            request: Request::Read(0),
+            request: MemoryRequest::Read(0),
             words: [0; LINE_MAX],
             came: 0,
             fills: true,
@@ -129,37 +129,37 @@ impl Controller {
     }
 
     /// Returns each channel's request to the memory.
-    pub(super) fn to_memory(&self) -> impl Iterator<Item = Option<Request>> {
+    pub(super) fn to_memory(&self) -> impl Iterator<Item = Option<MemoryRequest>> {
         self.channels.iter().map(|channel| channel.to_memory)
     }
 
     /// Advances by one clock edge, given the consumers' requests and the memory's answers.
-    pub(super) fn step(&mut self, requests: &[Option<Request>], memory: &[Option<u16>]) {
+    pub(super) fn step(&mut self, requests: &[Option<MemoryRequest>], memory: &[Option<u16>]) {
         // All channels see the cache as it was before the edge.
         let cache = self.cache;
         for (index, answer) in memory.iter().enumerate() {
             match self.channels[index].state {
-                State::Idle => self.take(index, requests, cache.as_ref()),
-                State::Hit(word) => self.answer(index, word),
-                State::Waiting => {
+                ChannelState::Idle => self.take(index, requests, cache.as_ref()),
+                ChannelState::Hit(word) => self.answer(index, word),
+                ChannelState::Waiting => {
                     if let Some(word) = *answer {
                         self.came(index, word);
                     }
                 }
-                State::NextWord => {
+                ChannelState::NextWord => {
                     let channel = &mut self.channels[index];
-                    if let Request::Read(address) = channel.request {
+                    if let MemoryRequest::Read(address) = channel.request {
                         let first = address - address % LINE_MAX as u8;
-                        channel.to_memory = Some(Request::Read(first + channel.came as u8));
+                        channel.to_memory = Some(MemoryRequest::Read(first + channel.came as u8));
                     }
-                    channel.state = State::Waiting;
+                    channel.state = ChannelState::Waiting;
                 }
-                State::Relaying => {
+                ChannelState::Relaying => {
                     let consumer = self.channels[index].consumer;
                     if requests[consumer].is_none() {
                         self.served[consumer] = false;
                         self.answers[consumer] = None;
-                        self.channels[index].state = State::Idle;
+                        self.channels[index].state = ChannelState::Idle;
                     }
                 }
             }
@@ -167,25 +167,27 @@ impl Controller {
     }
 
     /// Gives an idle channel the first request that nobody serves.
-    fn take(&mut self, index: usize, requests: &[Option<Request>], cache: Option<&Cache>) {
+    fn take(&mut self, index: usize, requests: &[Option<MemoryRequest>], cache: Option<&CacheLines>) {
         let waiting = requests.iter().enumerate().find(|(at, request)| request.is_some() && !self.served[*at]);
         let Some((consumer, Some(request))) = waiting else { return };
         self.served[consumer] = true;
         let held = match (*request, cache) {
-            (Request::Read(address), Some(cache)) => cache.get(address),
+            (MemoryRequest::Read(address), Some(cache)) => cache.get(address),
             _ => None,
         };
         let to_memory = match (*request, cache) {
             _ if held.is_some() => None,
             // A line is fetched from its first word on.
-            (Request::Read(address), Some(cache)) => Some(Request::Read(address - cache.spot(address).word as u8)),
+            (MemoryRequest::Read(address), Some(cache)) => {
+                Some(MemoryRequest::Read(address - cache.spot(address).word as u8))
+            }
             _ => Some(*request),
         };
-        if let Request::Write(address, value) = *request {
+        if let MemoryRequest::Write(address, value) = *request {
             self.write_through(address, value);
         }
         let channel = &mut self.channels[index];
-        let state = held.map_or(State::Waiting, State::Hit);
+        let state = held.map_or(ChannelState::Waiting, ChannelState::Hit);
         *channel = Channel { state, consumer, request: *request, came: 0, fills: true, to_memory, ..*channel };
     }
 
@@ -194,8 +196,8 @@ impl Controller {
         let Some(cache) = &mut self.cache else { return };
         cache.put(address, value);
         let line = |address: u8| Spot { word: 0, ..cache.spot(address) };
-        for other in self.channels.iter_mut().filter(|other| other.state != State::Idle) {
-            if let Request::Read(theirs) = other.request {
+        for other in self.channels.iter_mut().filter(|other| other.state != ChannelState::Idle) {
+            if let MemoryRequest::Read(theirs) = other.request {
                 other.fills &= line(theirs) != line(address);
             }
         }
@@ -205,13 +207,13 @@ impl Controller {
     fn came(&mut self, index: usize, word: u16) {
         let channel = &mut self.channels[index];
         channel.to_memory = None;
-        let (Request::Read(address), Some(cache)) = (channel.request, &mut self.cache) else {
+        let (MemoryRequest::Read(address), Some(cache)) = (channel.request, &mut self.cache) else {
             return self.answer(index, word);
         };
         channel.words[channel.came] = word;
         channel.came += 1;
         if channel.came < cache.words_a_line {
-            channel.state = State::NextWord;
+            channel.state = ChannelState::NextWord;
             return;
         }
         if channel.fills {
@@ -223,7 +225,7 @@ impl Controller {
 
     fn answer(&mut self, index: usize, word: u16) {
         let channel = &mut self.channels[index];
-        channel.state = State::Relaying;
+        channel.state = ChannelState::Relaying;
         self.answers[channel.consumer] = Some(word);
     }
 }
@@ -234,18 +236,18 @@ mod tests {
 
     #[test]
     fn a_line_that_is_written_while_it_comes_from_memory_is_not_kept() {
-        let mut controller = Controller::new(3, 3, Some(Cache::new(2)));
-        let read = Some(Request::Read(0));
+        let mut controller = MemoryController::new(3, 3, Some(CacheLines::new(2)));
+        let read = Some(MemoryRequest::Read(0));
         controller.step(&[read, None, None], &[None; 3]);
         controller.step(&[read, None, None], &[Some(10), None, None]);
         controller.step(&[read, None, None], &[None; 3]);
         // Word 1 changes, and another address takes the line, before the old word 1 arrives.
-        let writes = [read, Some(Request::Write(1, 99)), Some(Request::Write(33, 5))];
+        let writes = [read, Some(MemoryRequest::Write(1, 99)), Some(MemoryRequest::Write(33, 5))];
         controller.step(&writes, &[None; 3]);
         controller.step(&writes, &[Some(11), Some(0), Some(0)]);
         assert_eq!(controller.answers(), [Some(10), Some(0), Some(0)]);
         controller.step(&[None; 3], &[None; 3]);
-        controller.step(&[Some(Request::Read(1)), None, None], &[None; 3]);
-        assert_eq!(controller.to_memory().next(), Some(Some(Request::Read(0))), "word 1 is requested again");
+        controller.step(&[Some(MemoryRequest::Read(1)), None, None], &[None; 3]);
+        assert_eq!(controller.to_memory().next(), Some(Some(MemoryRequest::Read(0))), "word 1 is requested again");
     }
 }

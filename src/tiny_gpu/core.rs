@@ -4,7 +4,7 @@
 
 use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, THREAD_INDEX};
 use super::machine::Fault;
-use super::memory::Request;
+use super::memory::MemoryRequest;
 
 /// Threads per block, and so per core.
 pub const THREADS_A_BLOCK: usize = 4;
@@ -23,7 +23,7 @@ enum Stage {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fetcher {
+enum FetchState {
     Idle,
     Fetching(u8),
     Fetched,
@@ -34,7 +34,7 @@ enum Fetcher {
 enum Lsu {
     Idle,
     Requesting,
-    Waiting(Request),
+    Waiting(MemoryRequest),
     Done,
 }
 
@@ -88,8 +88,8 @@ impl Lane {
     fn lsu_step(&mut self, stage: Stage, is_load: bool, answer: Option<u8>) {
         self.lsu = match (self.lsu, answer) {
             (Lsu::Idle, _) if stage == Stage::Request => Lsu::Requesting,
-            (Lsu::Requesting, _) if is_load => Lsu::Waiting(Request::Read(self.rs)),
-            (Lsu::Requesting, _) => Lsu::Waiting(Request::Write(self.rs, u16::from(self.rt))),
+            (Lsu::Requesting, _) if is_load => Lsu::Waiting(MemoryRequest::Read(self.rs)),
+            (Lsu::Requesting, _) => Lsu::Waiting(MemoryRequest::Write(self.rs, u16::from(self.rt))),
             (Lsu::Waiting(_), Some(value)) => {
                 self.loaded = value;
                 Lsu::Done
@@ -111,7 +111,7 @@ pub(super) struct Core {
     lanes: Vec<Lane>,
     pc: usize,
     next_pc: usize,
-    fetcher: Fetcher,
+    fetcher: FetchState,
     instruction: Instruction,
 }
 
@@ -124,7 +124,7 @@ impl Core {
             lanes: (0..threads).map(|thread| Lane::new(block, thread)).collect(),
             pc: 0,
             next_pc: 0,
-            fetcher: Fetcher::Idle,
+            fetcher: FetchState::Idle,
             instruction: Instruction::Nop,
         }
     }
@@ -142,12 +142,12 @@ impl Core {
     }
 
     /// Returns the fetcher's request to program memory.
-    pub(super) fn fetch(&self) -> Option<Request> {
-        if let Fetcher::Fetching(address) = self.fetcher { Some(Request::Read(address)) } else { None }
+    pub(super) fn fetch(&self) -> Option<MemoryRequest> {
+        if let FetchState::Fetching(address) = self.fetcher { Some(MemoryRequest::Read(address)) } else { None }
     }
 
     /// Returns the request of a thread's LSU to data memory.
-    pub(super) fn access(&self, thread: usize) -> Option<Request> {
+    pub(super) fn access(&self, thread: usize) -> Option<MemoryRequest> {
         match self.lanes.get(thread)?.lsu {
             Lsu::Waiting(request) => Some(request),
             _ => None,
@@ -164,20 +164,20 @@ impl Core {
         answers: &[Option<u16>],
     ) -> Result<(), Fault> {
         let (stage, instruction) = (self.stage, self.instruction);
-        let has_fetched = self.fetcher == Fetcher::Fetched;
+        let has_fetched = self.fetcher == FetchState::Fetched;
         let waits = self.lanes.iter().any(Lane::is_waiting);
         let returns = instruction == Instruction::Return;
         match (self.fetcher, word) {
-            (Fetcher::Idle, _) if stage == Stage::Fetch => {
+            (FetchState::Idle, _) if stage == Stage::Fetch => {
                 let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
                 let left = Fault::LeftProgram { block: self.block, word: self.pc as u16, words: words as u16 };
-                self.fetcher = Fetcher::Fetching(address.ok_or(left)?);
+                self.fetcher = FetchState::Fetching(address.ok_or(left)?);
             }
-            (Fetcher::Fetching(_), Some(word)) => {
+            (FetchState::Fetching(_), Some(word)) => {
                 self.instruction = Instruction::from(word);
-                self.fetcher = Fetcher::Fetched;
+                self.fetcher = FetchState::Fetched;
             }
-            (Fetcher::Fetched, _) if stage == Stage::Decode => self.fetcher = Fetcher::Idle,
+            (FetchState::Fetched, _) if stage == Stage::Decode => self.fetcher = FetchState::Idle,
             _ => {}
         }
         self.stage = match stage {

@@ -4,9 +4,9 @@
 
 use thiserror::Error;
 
-use super::controller::{Cache, Controller};
+use super::controller::{CacheLines, MemoryController};
 use super::core::{Core, THREADS_A_BLOCK};
-use super::memory::{Channels, Request};
+use super::memory::{Channels, MemoryRequest};
 
 /// Words of program memory.
 pub const PROGRAM_LEN: usize = 256;
@@ -81,13 +81,13 @@ pub struct TinyGpuMachine {
     threads: u8,
     cores: Vec<Core>,
     has_block: [bool; CORES],
-    program_controller: Controller,
-    program_cache: Option<Controller>,
-    data_controller: Controller,
+    program_controller: MemoryController,
+    program_cache: Option<MemoryController>,
+    data_controller: MemoryController,
     program_memory: Channels,
     data_memory: Channels,
     /// The LSUs' requests and answers of the previous cycle, because registers delay both directions.
-    asked: Vec<Option<Request>>,
+    asked: Vec<Option<MemoryRequest>>,
     told: Vec<Option<u16>>,
 }
 
@@ -103,8 +103,9 @@ impl TinyGpuMachine {
         let mut memory = [0; DATA_LEN];
         memory.get_mut(..data.len()).ok_or(TooLong::Data(data.len()))?.copy_from_slice(data);
         let lsus = CORES * THREADS_A_BLOCK;
-        let data_cache = design.has_caches.then(|| Cache::new(2));
-        let program_cache = design.has_caches.then(|| Controller::new(1, PROGRAM_CHANNELS, Some(Cache::new(1))));
+        let data_cache = design.has_caches.then(|| CacheLines::new(2));
+        let program_cache =
+            design.has_caches.then(|| MemoryController::new(1, PROGRAM_CHANNELS, Some(CacheLines::new(1))));
         Ok(Self {
             design,
             program: program.to_vec(),
@@ -112,9 +113,9 @@ impl TinyGpuMachine {
             threads,
             cores: (0..CORES).map(|_| Core::new(0, 0)).collect(),
             has_block: [false; CORES],
-            program_controller: Controller::new(CORES, PROGRAM_CHANNELS, None),
+            program_controller: MemoryController::new(CORES, PROGRAM_CHANNELS, None),
             program_cache,
-            data_controller: Controller::new(lsus, DATA_CHANNELS, data_cache),
+            data_controller: MemoryController::new(lsus, DATA_CHANNELS, data_cache),
             program_memory: Channels::new(PROGRAM_CHANNELS, design.program_latency),
             data_memory: Channels::new(DATA_CHANNELS, design.data_latency),
             asked: vec![None; lsus],
@@ -170,14 +171,14 @@ impl TinyGpuMachine {
     fn step(&mut self) -> Result<(), Fault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {
-            Request::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),
-            Request::Write(..) => 0,
+            MemoryRequest::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),
+            MemoryRequest::Write(..) => 0,
         };
         let before_program = self.program_cache.as_ref().unwrap_or(&self.program_controller);
         let from_program = self.program_memory.step(before_program.to_memory(), fetched);
         let from_data = self.data_memory.step(self.data_controller.to_memory(), |request| match request {
-            Request::Read(address) => u16::from(data[usize::from(address)]),
-            Request::Write(address, value) => {
+            MemoryRequest::Read(address) => u16::from(data[usize::from(address)]),
+            MemoryRequest::Write(address, value) => {
                 data[usize::from(address)] = value as u8;
                 0
             }

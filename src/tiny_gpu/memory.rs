@@ -2,7 +2,7 @@
 
 /// A request to a memory, or to a controller in front of one. It is held until the answer arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Request {
+pub(super) enum MemoryRequest {
     /// Reads a word at an address.
     Read(u8),
     /// Writes a word to an address.
@@ -25,8 +25,8 @@ impl Channels {
     /// Advances by one cycle. Returns each channel's answer, which is 0 for a write. `access` executes a request.
     pub(super) fn step(
         &mut self,
-        requests: impl Iterator<Item = Option<Request>>,
-        mut access: impl FnMut(Request) -> u16,
+        requests: impl Iterator<Item = Option<MemoryRequest>>,
+        mut access: impl FnMut(MemoryRequest) -> u16,
     ) -> Vec<Option<u16>> {
         let answers = self.waited.iter_mut().zip(requests).map(|(waited, request)| {
             *waited = if request.is_some() { *waited + 1 } else { 0 };

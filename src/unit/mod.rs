@@ -80,9 +80,9 @@ pub struct OpenUnit {
 }
 
 /// A unit that is selected but not opened yet, because what it runs decides how to open it.
-pub struct Chosen(Place);
+pub struct Chosen(ChosenPort);
 
-enum Place {
+enum ChosenPort {
     Virtual(virtual_unit::ChosenUnit),
     Usb(Found),
 }
@@ -91,8 +91,8 @@ impl Chosen {
     /// Returns what the unit reports about itself.
     pub const fn info(&self) -> &UnitInfo {
         match &self.0 {
-            Place::Virtual(unit) => &unit.info,
-            Place::Usb(found) => &found.info,
+            ChosenPort::Virtual(unit) => &unit.info,
+            ChosenPort::Usb(found) => &found.info,
         }
     }
 
@@ -102,8 +102,8 @@ impl Chosen {
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
     pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
         let mut unit = match self.0 {
-            Place::Virtual(unit) => unit.open(choice),
-            Place::Usb(found) => open_found(found, choice),
+            ChosenPort::Virtual(unit) => unit.open(choice),
+            ChosenPort::Usb(found) => open_found(found, choice),
         }?;
         let (kind, depth) = (unit.transport_kind(), unit.bridge.transport_mut().max_depth());
         info!("{}: opened over {kind}, {depth} commands at once ({})", unit.info.location, unit.info.state);
@@ -116,8 +116,8 @@ impl Chosen {
     /// [`OpenError`]. Sends nothing to a unit that runs anything else.
     pub fn open_control(self) -> Result<OpenUnit, OpenError> {
         let unit = match self.0 {
-            Place::Virtual(unit) => unit.open_control()?,
-            Place::Usb(found) => {
+            ChosenPort::Virtual(unit) => unit.open_control()?,
+            ChosenPort::Usb(found) => {
                 let bridge = usb::control(&found)?;
                 OpenUnit { info: found.info, bridge }
             }
@@ -137,9 +137,9 @@ pub fn choose(
     capture: Option<&Capture>,
 ) -> Result<Chosen, OpenError> {
     Ok(Chosen(match selector {
-        Some(Selector::Virtual(dir)) => Place::Virtual(virtual_unit::choose(dir.clone(), capture)?),
+        Some(Selector::Virtual(dir)) => ChosenPort::Virtual(virtual_unit::choose(dir.clone(), capture)?),
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
-        _ => Place::Usb(chosen(usb::discover(known)?, selector)?),
+        _ => ChosenPort::Usb(chosen(usb::discover(known)?, selector)?),
     }))
 }
 

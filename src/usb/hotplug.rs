@@ -11,7 +11,7 @@ use super::error::UsbError;
 
 /// Reports when a device has arrived or left. On a system without such events it is a clock.
 #[derive(Debug)]
-pub struct Watch {
+pub struct HotplugWatch {
     context: Context,
     changed: Arc<AtomicBool>,
     events: Option<Registration<Context>>,
@@ -33,7 +33,7 @@ impl Hotplug<Context> for Bell {
     }
 }
 
-impl Watch {
+impl HotplugWatch {
     /// Starts to watch.
     ///
     /// # Errors

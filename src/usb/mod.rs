@@ -24,7 +24,7 @@ pub use device::Device;
 pub use discovery::{Found, discover};
 pub use disk_guard::{FreeDisk, MountedError, refuse_mounted};
 pub use error::UsbError;
-pub use hotplug::Watch;
+pub use hotplug::HotplugWatch;
 pub use port::UsbPort;
 pub use rules::{RULES_PATH, udev_rules};
 

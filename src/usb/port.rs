@@ -10,7 +10,7 @@ use super::device::Device;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
-use super::hotplug::Watch;
+use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
@@ -167,7 +167,7 @@ impl Port for UsbPort {
         interrupt: Interrupt<'_>,
     ) -> Result<Option<Attached>, AnyFailure> {
         self.has_come_back = true;
-        let watch = Watch::new()?;
+        let watch = HotplugWatch::new()?;
         let until = Instant::now() + deadline;
         // A retrained link may come up at the other speed. The unit is then on the connector's other port.
         let peer = Sysfs::system().peer(&self.port);

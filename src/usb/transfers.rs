@@ -6,7 +6,7 @@
 //! - A transfer's `libusb_transfer`, its buffer and its `Ticket` live in [`Transfers`] until the transfer is back. If
 //!   it never comes back, they are leaked, not freed.
 //! - libusb and the kernel touch a buffer only between `libusb_submit_transfer` and the callback. During that time
-//!   [`Transfer::is_out`] is set, and no reference to the buffer is given out.
+//!   [`LibusbTransfer::is_out`] is set, and no reference to the buffer is given out.
 //! - The device's handle is closed after all of that: [`Transfers`] owns it.
 //!
 //! Source: libusb 1.0.27's documentation of its asynchronous API, including "Considerations for object lifetime".
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use libusb1_sys as ffi;
 use libusb1_sys::constants as code;
-use memory::{Buffer, SharedPages};
+use memory::{SharedPages, TransferMemory};
 use rusb::UsbContext as _;
 
 use super::device::Device;
@@ -54,14 +54,14 @@ extern "system" fn on_back(transfer: *mut ffi::libusb_transfer) {
     ticket.back.lock().unwrap_or_else(PoisonError::into_inner).push_back(ticket.transfer);
 }
 
-struct Transfer {
+struct LibusbTransfer {
     raw: NonNull<ffi::libusb_transfer>,
     ticket: NonNull<Ticket>,
-    buffer: Buffer,
+    buffer: TransferMemory,
     is_out: bool,
 }
 
-impl Transfer {
+impl LibusbTransfer {
     /// Records a submission. `outcome` is the result of libusb_submit_transfer.
     fn submitted(&mut self, outcome: c_int) -> Result<(), PipeError> {
         if outcome != 0 {
@@ -74,7 +74,7 @@ impl Transfer {
 
 /// A device's bulk pipes. The module's text explains their safety.
 pub(super) struct Transfers {
-    transfers: Vec<Transfer>,
+    transfers: Vec<LibusbTransfer>,
     shared: Option<SharedPages>,
     back: Arc<Mutex<VecDeque<usize>>>,
     streams: u16,
@@ -217,8 +217,8 @@ impl Pipes for Transfers {
         let raw = NonNull::new(unsafe { ffi::libusb_alloc_transfer(0) })
             .ok_or_else(|| PipeError::Other("no memory for a transfer".to_owned()))?;
         let ticket = NonNull::from(Box::leak(Box::new(Ticket { transfer: at, back: self.back.clone() })));
-        let buffer = Buffer::new(self.raw_handle(), self.shared.as_mut(), capacity);
-        self.transfers.push(Transfer { raw, ticket, buffer, is_out: false });
+        let buffer = TransferMemory::new(self.raw_handle(), self.shared.as_mut(), capacity);
+        self.transfers.push(LibusbTransfer { raw, ticket, buffer, is_out: false });
         self.back.lock().unwrap_or_else(PoisonError::into_inner).reserve(self.transfers.len());
         Ok(TransferId(at))
     }
@@ -230,7 +230,8 @@ impl Pipes for Transfers {
             return Err(PipeError::Other("the transfer is in flight".to_owned()));
         }
         if transfer.buffer.len() < capacity {
-            let old = std::mem::replace(&mut transfer.buffer, Buffer::new(handle, self.shared.as_mut(), capacity));
+            let old =
+                std::mem::replace(&mut transfer.buffer, TransferMemory::new(handle, self.shared.as_mut(), capacity));
             // SAFETY: the transfer is not out, the handle is the one that made it, and nothing else has it.
             unsafe { old.free(handle) };
         }

@@ -8,12 +8,12 @@ use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
 use super::responder::Responder;
 use super::scenario::FaultPlan;
-use super::wire::{Protocol, Wire};
+use super::wire::{AttachmentWire, Protocol};
 use crate::bridge::Endpoint;
-use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed, Work};
+use crate::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed, Work};
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
-use crate::scsi::bot::CBW_LEN;
+use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.
@@ -51,7 +51,7 @@ pub struct Counts {
 /// A chip on a host's wire.
 pub(super) struct ChipUnit {
     chip: Chip<NorFlash>,
-    wire: Wire,
+    wire: AttachmentWire,
     speed: LinkSpeed,
     /// The firmware's answers at enumeration; `None` if it gave none.
     descriptors: Option<Descriptors>,
@@ -85,7 +85,7 @@ impl ChipUnit {
         *chip.fabric_mut() = fabric;
         let mut unit = Self {
             chip,
-            wire: Wire::new(command_time),
+            wire: AttachmentWire::new(command_time),
             speed,
             descriptors: None,
             alternate: 0,
@@ -347,7 +347,7 @@ impl Responder for ChipUnit {
             let packet = &data[moved..data.len().min(moved + most)];
             match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
                 PacketOut::Accepted => {
-                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(b"USBC");
+                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(&CBW_SIGNATURE);
                     self.commands += u64::from(endpoint == Endpoint::Command || is_cbw);
                     moved += packet.len();
                     news = 0..NEWS_AT_MOST;

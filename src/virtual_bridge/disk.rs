@@ -5,9 +5,7 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::chip::{BlockStore, StoreFailed};
-
-/// Bytes in a logical block.
-const BLOCK_LEN: u64 = 512;
+use crate::scsi::BLOCK_LEN;
 
 #[derive(Debug)]
 enum Store {
@@ -15,14 +13,14 @@ enum Store {
     Memory(Cursor<Box<[u8]>>),
 }
 
-trait Bytes: Read + Write + Seek {}
+trait ReadWriteSeek: Read + Write + Seek {}
 
-impl<T: Read + Write + Seek> Bytes for T {}
+impl<T: Read + Write + Seek> ReadWriteSeek for T {}
 
 impl Store {
     /// The store from this offset on.
-    fn at(&mut self, offset: u64) -> io::Result<&mut dyn Bytes> {
-        let bytes: &mut dyn Bytes = match self {
+    fn at(&mut self, offset: u64) -> io::Result<&mut dyn ReadWriteSeek> {
+        let bytes: &mut dyn ReadWriteSeek = match self {
             Self::File(file) => file,
             Self::Memory(bytes) => bytes,
         };
@@ -71,15 +69,15 @@ impl Disk {
 
 impl BlockStore for Disk {
     fn blocks(&self) -> u64 {
-        self.bytes / BLOCK_LEN
+        self.bytes / BLOCK_LEN as u64
     }
 
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
-        self.store().at(first * BLOCK_LEN).and_then(|bytes| bytes.read_exact(into)).map_err(|_| StoreFailed)
+        self.store().at(first * BLOCK_LEN as u64).and_then(|bytes| bytes.read_exact(into)).map_err(|_| StoreFailed)
     }
 
     fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
-        self.store().at(first * BLOCK_LEN).and_then(|bytes| bytes.write_all(data)).map_err(|_| StoreFailed)
+        self.store().at(first * BLOCK_LEN as u64).and_then(|bytes| bytes.write_all(data)).map_err(|_| StoreFailed)
     }
 
     fn flush(&mut self) -> Result<(), StoreFailed> {

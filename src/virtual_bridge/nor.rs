@@ -76,10 +76,10 @@ pub struct NorFlash {
     timing: FlashTiming,
     busy: Duration,
     /// Changes since `take_busy` was last called, each with the delay after which it ends.
-    underway: Vec<(Duration, Change)>,
+    underway: Vec<(Duration, EarlierCells)>,
     /// Changes with the time at which they end. The cells change at once, because nobody sees them while the unit is
     /// busy. A power loss before that time undoes the change.
-    unfinished: Vec<(Instant, Change)>,
+    unfinished: Vec<(Instant, EarlierCells)>,
     /// Number of bytes that can still be programmed before the power fails.
     power_left: Option<u64>,
     faults: FlashFaults,
@@ -91,7 +91,7 @@ pub struct NorFlash {
 
 /// Earlier contents of erased or programmed cells.
 #[derive(Debug)]
-struct Change {
+struct EarlierCells {
     start: usize,
     before: Vec<u8>,
 }
@@ -146,9 +146,10 @@ impl NorFlash {
         let unfinished = std::mem::take(&mut self.unfinished).into_iter();
         let unfinished = unfinished.filter(|(ends, _)| *ends > now).map(|(_, change)| change);
         // If the scenario's byte count has run out, it determines what is finished, not the clock.
-        let changes: Vec<Change> = if self.power_is_lost() { Vec::new() } else { unfinished.chain(underway).collect() };
+        let changes: Vec<EarlierCells> =
+            if self.power_is_lost() { Vec::new() } else { unfinished.chain(underway).collect() };
         let mut outcome = Ok(());
-        for Change { start, before } in changes.into_iter().rev() {
+        for EarlierCells { start, before } in changes.into_iter().rev() {
             self.cells[start..start + before.len()].copy_from_slice(&before);
             outcome = outcome.and(self.store(start, before.len()));
         }
@@ -159,7 +160,7 @@ impl NorFlash {
     fn remember(&mut self, start: usize, len: usize, takes: Duration) {
         if !takes.is_zero() {
             self.busy += takes;
-            self.underway.push((self.busy, Change { start, before: self.cells[start..start + len].to_vec() }));
+            self.underway.push((self.busy, EarlierCells { start, before: self.cells[start..start + len].to_vec() }));
         }
     }
 

@@ -28,7 +28,7 @@ pub struct VirtualPipes {
     attachment: Attachment,
     alternate: u8,
     streams: u16,
-    transfers: Vec<Transfer>,
+    transfers: Vec<VirtualTransfer>,
     /// Submitted transfers, oldest first. On one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
@@ -54,21 +54,21 @@ impl Attachment {
 }
 
 #[derive(Debug, Default)]
-struct Transfer {
+struct VirtualTransfer {
     buffer: Vec<u8>,
-    flight: Option<Flight>,
+    flight: Option<Submission>,
 }
 
 /// Target of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum TransferTarget {
     Bulk(Endpoint, u16),
     Control,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Flight {
-    way: Way,
+struct Submission {
+    way: TransferTarget,
     /// The unit has a control request that it has not answered.
     is_begun: bool,
     len: usize,
@@ -155,13 +155,13 @@ impl VirtualPipes {
                 continue;
             };
             let end = match flight.way {
-                Way::Bulk(endpoint, stream) => {
+                TransferTarget::Bulk(endpoint, stream) => {
                     let before = flight.moved;
                     let end = bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight);
                     has_moved |= flight.moved > before;
                     end
                 }
-                Way::Control => control(&mut unit, &mut transfer.buffer, flight),
+                TransferTarget::Control => control(&mut unit, &mut transfer.buffer, flight),
             };
             match end {
                 Some(end) => {
@@ -188,7 +188,7 @@ impl Pipes for VirtualPipes {
     }
 
     fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
-        self.transfers.push(Transfer { buffer: vec![0; capacity], flight: None });
+        self.transfers.push(VirtualTransfer { buffer: vec![0; capacity], flight: None });
         self.submitted.reserve(self.transfers.len());
         self.back.reserve(self.transfers.len());
         Ok(TransferId(self.transfers.len() - 1))
@@ -216,7 +216,8 @@ impl Pipes for VirtualPipes {
             let (address, data) = (endpoint.address(), &slot.buffer[..len]);
             device.submit_bulk(address, len, if address & 0x80 == 0 { data } else { &[] })
         });
-        slot.flight = Some(Flight { way: Way::Bulk(endpoint, stream), is_begun: false, len, moved: 0, urb });
+        slot.flight =
+            Some(Submission { way: TransferTarget::Bulk(endpoint, stream), is_begun: false, len, moved: 0, urb });
         self.submitted.push_back(transfer);
         Ok(())
     }
@@ -257,7 +258,7 @@ impl Pipes for VirtualPipes {
             .transfers
             .iter()
             .filter_map(|transfer| transfer.flight)
-            .any(|flight| matches!(flight.way, Way::Bulk(used, _) if used == endpoint))
+            .any(|flight| matches!(flight.way, TransferTarget::Bulk(used, _) if used == endpoint))
         {
             return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
         }
@@ -305,7 +306,7 @@ impl ControlPipes for VirtualPipes {
         };
         let out = if is_read(setup) { &[][..] } else { &data[..len] };
         let urb = self.recorder.as_ref().map(|device| device.submit_control(*setup, out));
-        slot.flight = Some(Flight { way: Way::Control, is_begun: false, len, moved: 0, urb });
+        slot.flight = Some(Submission { way: TransferTarget::Control, is_begun: false, len, moved: 0, urb });
         self.submitted.push_back(transfer);
         Ok(())
     }
@@ -322,7 +323,7 @@ fn bulk(
     endpoint: Endpoint,
     stream: u16,
     buffer: &mut [u8],
-    flight: &mut Flight,
+    flight: &mut Submission,
 ) -> Option<TransferEnd> {
     let rest = &mut buffer[flight.moved..flight.len];
     match endpoint {
@@ -356,7 +357,7 @@ fn bulk(
 }
 
 /// Sends a control request to the unit, or asks for its answer. Returns how it ended, if it did.
-fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> Option<TransferEnd> {
+fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Submission) -> Option<TransferEnd> {
     let (setup, data) = buffer.split_first_chunk_mut::<SETUP_LEN>()?;
     let data = &mut data[..flight.len];
     let answer = if flight.is_begun {
@@ -384,8 +385,8 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Flight) -> 
 }
 
 /// Records the end of a transfer with this buffer.
-fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], end: &TransferEnd) {
-    let (Some(device), Some(Flight { way, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
+fn record_end(recorder: Option<&Device>, flight: Option<Submission>, buffer: &[u8], end: &TransferEnd) {
+    let (Some(device), Some(Submission { way, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
     let end = match end {
         TransferEnd::Completed => End::Done,
         TransferEnd::Cancelled => End::Cancelled,
@@ -394,9 +395,9 @@ fn record_end(recorder: Option<&Device>, flight: Option<Flight>, buffer: &[u8], 
         TransferEnd::Failed(_) => End::Disconnected,
     };
     let came = match way {
-        Way::Bulk(endpoint, _) if endpoint.address() & 0x80 == 0 => &[],
-        Way::Bulk(..) => &buffer[..moved],
-        Way::Control => match buffer.split_first_chunk::<SETUP_LEN>() {
+        TransferTarget::Bulk(endpoint, _) if endpoint.address() & 0x80 == 0 => &[],
+        TransferTarget::Bulk(..) => &buffer[..moved],
+        TransferTarget::Control => match buffer.split_first_chunk::<SETUP_LEN>() {
             Some((setup, data)) if is_read(setup) => &data[..moved],
             _ => &[],
         },

@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
 use super::nor::{FlashFaults, FlashTiming, Protection};
-use crate::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, Place, TreeError};
+use crate::chip::{Bdf, DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
 use crate::firmware::FlashAddress;
+use crate::scsi::BLOCK_LEN;
 use crate::tiny_gpu::registers;
 use crate::toml_file;
 
@@ -237,7 +238,7 @@ impl Scenario {
         let scenario: Self =
             toml::from_str(text).map_err(|error| ScenarioError::Toml(toml_file::reason(text, &error)))?;
         if let Behind::Ssd { bytes } = scenario.behind
-            && (bytes == 0 || bytes % 512 != 0 || bytes > 1 << 50)
+            && (bytes == 0 || bytes % BLOCK_LEN as u64 != 0 || bytes > 1 << 50)
         {
             return Err(ScenarioError::SsdSize(bytes));
         }
@@ -266,7 +267,7 @@ impl Scenario {
 }
 
 /// Place of the GPU of `behind = "gpu"`: on bus 1, where it answers regardless of the root port's registers.
-const GPU_AT: Place = Place { bus: 1, device: 0, function: 0 };
+const GPU_AT: Bdf = Bdf::new(1, 0, 0);
 const GPU_VENDOR: u16 = 0x1002;
 const GPU_DEVICE: u16 = 0x744C;
 const GPU_CLASS: u32 = 0x03_00_00;
@@ -295,7 +296,7 @@ impl Scenario {
             vendor: registers::VENDOR,
             device: 0x4E56,
             class: SSD_CLASS,
-            engine: Engine::Nvme(DriveSpec { blocks: bytes / 512, ..DriveSpec::default() }),
+            engine: Engine::Nvme(DriveSpec { blocks: bytes / BLOCK_LEN as u64, ..DriveSpec::default() }),
             ..DeviceSpec::default()
         };
         let devices = match self.behind {

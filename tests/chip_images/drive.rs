@@ -1,7 +1,7 @@
 //! A unit with a drive, and checks that hold for every firmware that drives it.
 
 use asmpatch::chip::{
-    COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, InReply, OutReply, Outcome,
+    COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, Outcome, PacketIn, PacketOut,
     STATUS_IN, Speed,
 };
 use asmpatch::firmware::Image;
@@ -125,7 +125,7 @@ fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: us
             iu.resize(16, 0);
             iu.extend(transfer(opcode, next.lba, next.blocks));
             iu.resize(32, 0);
-            if unit.chip.bulk_out(COMMAND_OUT, 0, &iu) == OutReply::Accepted {
+            if unit.chip.bulk_out(COMMAND_OUT, 0, &iu) == PacketOut::Accepted {
                 under_way.extend(waiting.pop());
                 moved = true;
             }
@@ -136,16 +136,16 @@ fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: us
                 && command.sent < data.len()
             {
                 let packet = &data[command.sent..data.len().min(command.sent + packet_len)];
-                if unit.chip.bulk_out(DATA_OUT, command.tag, packet) == OutReply::Accepted {
+                if unit.chip.bulk_out(DATA_OUT, command.tag, packet) == PacketOut::Accepted {
                     command.sent += packet.len();
                     moved = true;
                 }
             }
-            if let InReply::Packet(packet) = unit.chip.bulk_in(DATA_IN, command.tag) {
+            if let PacketIn::Packet(packet) = unit.chip.bulk_in(DATA_IN, command.tag) {
                 command.came.extend(packet);
                 moved = true;
             }
-            if let InReply::Packet(status) = unit.chip.bulk_in(STATUS_IN, command.tag) {
+            if let PacketIn::Packet(status) = unit.chip.bulk_in(STATUS_IN, command.tag) {
                 assert_eq!((status[0], status[6]), (3, 0), "{:04x} {status:02X?}", command.tag);
                 ended = Some(index);
                 break;

@@ -119,8 +119,8 @@ fn an_invalid_cbw_halts_both_pipes_until_a_bulk_only_reset() {
         unit.send(DATA_OUT, 0, &cbw).unwrap();
         unit.settle();
         for _ in 0..2 {
-            assert_eq!(unit.chip.bulk_in(DATA_IN, 0), InReply::Stall, "{cbw:02X?}");
-            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &good(6, 0)), OutReply::Stall);
+            assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Stall, "{cbw:02X?}");
+            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &good(6, 0)), PacketOut::Stall);
             unit.clear_halt(DATA_IN).unwrap();
             unit.clear_halt(DATA_OUT).unwrap();
         }

@@ -135,8 +135,8 @@ fn an_endpoint_is_halted_and_freed_by_the_hosts_requests() {
         unit.control([0x02, 3, 0, 0, endpoint, 0, 0, 0], &[]).unwrap();
         assert_eq!(unit.control(status, &[]).unwrap(), [1, 0]);
         match endpoint & 0x80 {
-            0 => assert_eq!(unit.chip.bulk_out(endpoint, 1, &[0; 32]), OutReply::Stall),
-            _ => assert_eq!(unit.chip.bulk_in(endpoint, 1), InReply::Stall),
+            0 => assert_eq!(unit.chip.bulk_out(endpoint, 1, &[0; 32]), PacketOut::Stall),
+            _ => assert_eq!(unit.chip.bulk_in(endpoint, 1), PacketIn::Stall),
         }
         unit.clear_halt(endpoint).unwrap();
         assert_eq!(unit.control(status, &[]).unwrap(), [0, 0]);

@@ -19,7 +19,7 @@ mod vendor_commands;
 use std::collections::HashSet;
 
 use asmpatch::chip::{
-    BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, InReply, OutReply, Outcome, STATUS_IN, Speed,
+    BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed,
     UasReply, Unanswered,
 };
 use asmpatch::firmware::{BodyOffset, Image, known_blocks};

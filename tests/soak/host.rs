@@ -1,7 +1,7 @@
 //! A host that lives a life with its unit, then does everything that a host can to recover it.
 
 use asmpatch::chip::{
-    COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, OutReply, Outcome, Place, STATUS_IN, Speed,
+    Bdf, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketOut, STATUS_IN, Speed,
     Unanswered, image_in,
 };
 use asmpatch::firmware::{CodeAddress, Image};
@@ -55,7 +55,7 @@ impl<'a> Host<'a> {
     fn plug(&mut self, mut chip: Chip<MemoryFlash>) {
         if self.gpu {
             let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-            chip.fabric_mut().attach(Place { bus: 1, device: 0, function: 0 }, Box::new(gpu));
+            chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
         }
         self.driver = Some(Driver::new(chip));
         self.is_uas = false;
@@ -163,7 +163,7 @@ impl<'a> Host<'a> {
                 let packet = vec![*fill; usize::from(*len)];
                 let _ = self
                     .driver()
-                    .until(|chip| (chip.bulk_out(*endpoint, *stream, &packet) != OutReply::Nak).then_some(()));
+                    .until(|chip| (chip.bulk_out(*endpoint, *stream, &packet) != PacketOut::Nak).then_some(()));
             }
             Step::Read { endpoint, stream, packets } => {
                 self.driver().set_budget(20_000);

@@ -132,7 +132,7 @@ pub fn usbredir(data: &[u8]) {
 /// # Panics
 /// If the chip stores more than its limits allow, or runs longer than its budget.
 pub fn chip(data: &[u8]) {
-    use asmpatch::chip::{Chip, MemoryFunction, Outcome, Place, Speed};
+    use asmpatch::chip::{Bdf, Chip, MemoryFunction, Outcome, Speed};
     use asmpatch::mcu::{CodeSpace, MemoryFlash};
 
     const STRETCH: u64 = 5_000;
@@ -140,7 +140,7 @@ pub fn chip(data: &[u8]) {
     let code = CodeSpace::from_body(code);
     let mut host = host.iter().copied();
     let mut chip = Chip::power_on(code.clone(), MemoryFlash::erased(), Speed::Super);
-    let place = Place { bus: 1, device: 0, function: 0 };
+    let place = Bdf::new(1, 0, 0);
     chip.fabric_mut().attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
     for _ in 0..200 {
         let before = chip.instructions();

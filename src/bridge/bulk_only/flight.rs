@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BulkOnly, Deadline, Move};
+use super::{BulkOnly, CommandDeadline, Move};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use crate::scsi::bot::{CBW_LEN, CSW_LEN};
 
@@ -11,7 +11,7 @@ const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Purpose of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TransferPurpose {
     Wrapper,
     Data,
     /// The data of the engine's own REQUEST SENSE.
@@ -19,70 +19,70 @@ pub(super) enum Part {
     Status,
 }
 
-impl Part {
+impl TransferPurpose {
     pub const COUNT: usize = 4;
     const ALL: [Self; Self::COUNT] = [Self::Wrapper, Self::Data, Self::Sense, Self::Status];
 }
 
 /// A transfer and its state.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct TransferLane {
     transfer: TransferId,
-    state: State,
+    state: LaneState,
     /// Bytes moved when the transfer was last in flight, however it ended.
     moved: usize,
 }
 
 #[derive(Debug)]
-enum State {
+enum LaneState {
     Idle,
     InFlight,
     Back(TransferEnd),
 }
 
-impl Lane {
+impl TransferLane {
     pub const fn new(transfer: TransferId) -> Self {
-        Self { transfer, state: State::Idle, moved: 0 }
+        Self { transfer, state: LaneState::Idle, moved: 0 }
     }
 
     const fn is_in_flight(&self) -> bool {
-        matches!(self.state, State::InFlight)
+        matches!(self.state, LaneState::InFlight)
     }
 }
 
 impl<P: Pipes> BulkOnly<P> {
-    const fn lane(&mut self, part: Part) -> &mut Lane {
+    const fn lane(&mut self, part: TransferPurpose) -> &mut TransferLane {
         &mut self.lanes[part as usize]
     }
 
-    pub(super) const fn transfer(&self, part: Part) -> TransferId {
+    pub(super) const fn transfer(&self, part: TransferPurpose) -> TransferId {
         self.lanes[part as usize].transfer
     }
 
     /// Buffer of a part's transfer; empty while it is in flight.
-    pub(super) fn buffer(&mut self, part: Part) -> &mut [u8] {
+    pub(super) fn buffer(&mut self, part: TransferPurpose) -> &mut [u8] {
         let transfer = self.transfer(part);
         self.pipes.buffer(transfer)
     }
 
-    pub(super) const fn moved(&self, part: Part) -> usize {
+    pub(super) const fn moved(&self, part: TransferPurpose) -> usize {
         self.lanes[part as usize].moved
     }
 
-    fn submit(&mut self, part: Part, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {
+    fn submit(&mut self, part: TransferPurpose, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {
         let transfer = self.transfer(part);
         self.pipes.submit(transfer, endpoint, 0, len)?;
-        self.lane(part).state = State::InFlight;
+        self.lane(part).state = LaneState::InFlight;
         Ok(())
     }
 
     pub(super) fn submit_status(&mut self) -> Result<(), PipeError> {
-        self.submit(Part::Status, Endpoint::DataIn, CSW_LEN)
+        self.submit(TransferPurpose::Status, Endpoint::DataIn, CSW_LEN)
     }
 
     /// Submits the whole command, in the order in which its pipes move it.
     pub(super) fn submit_all(&mut self, data: Option<Move>) -> Result<(), PipeError> {
-        self.submit(Part::Wrapper, Endpoint::DataOut, CBW_LEN)?;
+        self.submit(TransferPurpose::Wrapper, Endpoint::DataOut, CBW_LEN)?;
         if let Some(Move { part, endpoint, len }) = data {
             self.submit(part, endpoint, len)?;
         }
@@ -91,14 +91,14 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Transfers that are
     /// back when the deadline passes count: a process that was suspended for a while finds its answers there.
-    pub(super) fn wait(&mut self, part: Part, deadline: &Deadline) -> Result<usize, PipeError> {
+    pub(super) fn wait(&mut self, part: TransferPurpose, deadline: &CommandDeadline) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
             if !lane.is_in_flight() {
-                return match std::mem::replace(&mut lane.state, State::Idle) {
-                    State::Back(TransferEnd::Completed) => Ok(lane.moved),
-                    State::Back(TransferEnd::Failed(error)) => Err(error),
-                    State::Back(TransferEnd::Cancelled) | State::Idle | State::InFlight => {
+                return match std::mem::replace(&mut lane.state, LaneState::Idle) {
+                    LaneState::Back(TransferEnd::Completed) => Ok(lane.moved),
+                    LaneState::Back(TransferEnd::Failed(error)) => Err(error),
+                    LaneState::Back(TransferEnd::Cancelled) | LaneState::Idle | LaneState::InFlight => {
                         Err(PipeError::Other("the transfer was taken back".to_owned()))
                     }
                 };
@@ -107,7 +107,7 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    fn reap_one(&mut self, deadline: &Deadline) -> Result<(), PipeError> {
+    fn reap_one(&mut self, deadline: &CommandDeadline) -> Result<(), PipeError> {
         let left = deadline.left();
         match self.pipes.reap(left)? {
             Some(reaped) => self.note(reaped),
@@ -119,17 +119,17 @@ impl<P: Pipes> BulkOnly<P> {
 
     fn note(&mut self, Reaped { transfer, moved, end }: Reaped) {
         if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.transfer == transfer) {
-            (lane.state, lane.moved) = (State::Back(end), moved);
+            (lane.state, lane.moved) = (LaneState::Back(end), moved);
         }
     }
 
     /// Cancels the status transfer. Returns whether it has brought a status after all, which is then kept.
     pub(super) fn withdraw_status(&mut self) -> Result<bool, PipeError> {
         self.withdraw()?;
-        let lane = self.lane(Part::Status);
-        let is_here = lane.moved > 0 && matches!(lane.state, State::Back(TransferEnd::Completed));
+        let lane = self.lane(TransferPurpose::Status);
+        let is_here = lane.moved > 0 && matches!(lane.state, LaneState::Back(TransferEnd::Completed));
         if !is_here {
-            lane.state = State::Idle;
+            lane.state = LaneState::Idle;
         }
         Ok(is_here)
     }
@@ -137,8 +137,8 @@ impl<P: Pipes> BulkOnly<P> {
     /// Cancels all transfers and drops what they brought.
     pub(super) fn withdraw_all(&mut self) -> Result<(), PipeError> {
         self.withdraw()?;
-        for part in Part::ALL {
-            self.lane(part).state = State::Idle;
+        for part in TransferPurpose::ALL {
+            self.lane(part).state = LaneState::Idle;
         }
         Ok(())
     }
@@ -151,8 +151,8 @@ impl<P: Pipes> BulkOnly<P> {
         for lane in self.lanes.iter().rev().filter(|lane| lane.is_in_flight()) {
             self.pipes.cancel(lane.transfer);
         }
-        let deadline = Deadline::after(WITHDRAW_TIMEOUT);
-        while self.lanes.iter().any(Lane::is_in_flight) {
+        let deadline = CommandDeadline::after(WITHDRAW_TIMEOUT);
+        while self.lanes.iter().any(TransferLane::is_in_flight) {
             self.reap_one(&deadline)?;
         }
         Ok(())

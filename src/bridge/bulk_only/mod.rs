@@ -21,11 +21,10 @@ use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
 use crate::chip::Simulated;
 use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
-use flight::{Lane, Part};
+use crate::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
+use flight::{TransferLane, TransferPurpose};
 
 /// Fixed-format sense data (SPC-4, 4.5.3).
-const SENSE_LEN: u8 = 18;
 /// Time limit of REQUEST SENSE. It follows the command, whose own deadline may be used up.
 const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,12 +39,12 @@ const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct BulkOnly<P> {
     pipes: P,
     tag: u32,
-    /// The transfers, indexed by [`Part`].
-    lanes: [Lane; Part::COUNT],
+    /// The transfers, indexed by [`TransferPurpose`].
+    lanes: [TransferLane; TransferPurpose::COUNT],
 }
 
 /// Answer to one command wrapper.
-struct Answer {
+struct EndedWrapper {
     transferred: usize,
     status: CswStatus,
 }
@@ -53,7 +52,7 @@ struct Answer {
 /// The data of one command wrapper: its transfer, its endpoint and its length.
 #[derive(Debug, Clone, Copy)]
 struct Move {
-    part: Part,
+    part: TransferPurpose,
     endpoint: Endpoint,
     len: usize,
 }
@@ -64,8 +63,8 @@ impl<P: Pipes> BulkOnly<P> {
     /// # Errors
     /// [`PipeError`] if the transfers can't be allocated.
     pub fn new(mut pipes: P) -> Result<Self, PipeError> {
-        let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(Lane::new);
-        // In the order of `Part`.
+        let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(TransferLane::new);
+        // In the order of `TransferPurpose`.
         let lanes = [lane(CBW_LEN)?, lane(0)?, lane(SENSE_LEN.into())?, lane(CSW_LEN)?];
         Ok(Self { pipes, tag: 0, lanes })
     }
@@ -77,7 +76,7 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Runs one command with its data. Fetches sense data if it failed.
     fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<Completion, TransportError> {
-        let data = data.transfer().map(|(endpoint, len)| Move { part: Part::Data, endpoint, len });
+        let data = data.transfer().map(|(endpoint, len)| Move { part: TransferPurpose::Data, endpoint, len });
         let answer = self.transaction(cdb, data, timeout)?;
         let (status, sense) = match answer.status {
             CswStatus::Passed => (ScsiStatus::Good, None),
@@ -91,8 +90,13 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Runs command wrapper, data and status wrapper: BOT figure 1.
-    fn transaction(&mut self, cdb: &Cdb, data: Option<Move>, timeout: Duration) -> Result<Answer, TransportError> {
-        let deadline = Deadline::after(timeout);
+    fn transaction(
+        &mut self,
+        cdb: &Cdb,
+        data: Option<Move>,
+        timeout: Duration,
+    ) -> Result<EndedWrapper, TransportError> {
+        let deadline = CommandDeadline::after(timeout);
         let expected = data.map_or(0, |data| data.len);
         let transfer_length = u32::try_from(expected).map_err(|_| {
             let what = format!("{expected} bytes do not fit a command wrapper's 32-bit length");
@@ -103,7 +107,7 @@ impl<P: Pipes> BulkOnly<P> {
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
         let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
-        let transfer = self.transfer(Part::Wrapper);
+        let transfer = self.transfer(TransferPurpose::Wrapper);
         self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| TransportErrorKind::from(error).during(cdb))?;
 
         self.send_wrapper(cdb, data, &deadline)?;
@@ -120,18 +124,23 @@ impl<P: Pipes> BulkOnly<P> {
 
         // Bytes that the device reports as moved but the pipe has not seen did not move.
         let transferred = moved.min(expected.saturating_sub(csw.residue as usize));
-        Ok(Answer { transferred, status: csw.status })
+        Ok(EndedWrapper { transferred, status: csw.status })
     }
 
     /// Submits all three transfers, and waits until the device has taken the first.
     ///
     /// A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so one
     /// reset recovery and one retry are safe.
-    fn send_wrapper(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<(), TransportError> {
-        let mut outcome = self.submit_all(data).and_then(|()| self.wait(Part::Wrapper, deadline));
+    fn send_wrapper(
+        &mut self,
+        cdb: &Cdb,
+        data: Option<Move>,
+        deadline: &CommandDeadline,
+    ) -> Result<(), TransportError> {
+        let mut outcome = self.submit_all(data).and_then(|()| self.wait(TransferPurpose::Wrapper, deadline));
         if outcome == Err(PipeError::Stall) {
             self.reset_recovery(cdb)?;
-            outcome = self.submit_all(data).and_then(|()| self.wait(Part::Wrapper, deadline));
+            outcome = self.submit_all(data).and_then(|()| self.wait(TransferPurpose::Wrapper, deadline));
         }
         match outcome {
             Ok(CBW_LEN) => Ok(()),
@@ -141,7 +150,12 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Waits for the data. Returns the bytes moved, all of them or those up to a stall.
-    fn move_data(&mut self, cdb: &Cdb, data: Option<Move>, deadline: &Deadline) -> Result<usize, TransportError> {
+    fn move_data(
+        &mut self,
+        cdb: &Cdb,
+        data: Option<Move>,
+        deadline: &CommandDeadline,
+    ) -> Result<usize, TransportError> {
         let Some(Move { part, endpoint, .. }) = data else { return Ok(0) };
         match self.wait(part, deadline) {
             Ok(moved) => Ok(moved),
@@ -176,11 +190,11 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Reads the status: BOT figure 2. Clears a stall in its place, and reads it once more.
-    fn read_status(&mut self, cdb: &Cdb, deadline: &Deadline) -> Result<CommandStatusWrapper, TransportError> {
+    fn read_status(&mut self, cdb: &Cdb, deadline: &CommandDeadline) -> Result<CommandStatusWrapper, TransportError> {
         let mut stalled = false;
         let mut empty = false;
         let received = loop {
-            let again = match self.wait(Part::Status, deadline) {
+            let again = match self.wait(TransferPurpose::Status, deadline) {
                 // A device may end data that fills whole packets with an empty packet, which then arrives here.
                 Ok(0) if !empty => {
                     empty = true;
@@ -195,7 +209,7 @@ impl<P: Pipes> BulkOnly<P> {
             };
             again.map_err(|error| self.failed(cdb, error, deadline))?;
         };
-        match CommandStatusWrapper::parse(&self.buffer(Part::Status)[..received]) {
+        match CommandStatusWrapper::parse(&self.buffer(TransferPurpose::Status)[..received]) {
             Ok(csw) => Ok(csw),
             Err(error) => {
                 self.reset_recovery(cdb)?;
@@ -227,10 +241,10 @@ impl<P: Pipes> BulkOnly<P> {
     fn request_sense(&mut self, failed: &Cdb) -> Result<Option<Sense>, TransportError> {
         let command = Command::RequestSense { len: SENSE_LEN };
         // Use a separate transfer: the command's data is still in the other.
-        let data = Move { part: Part::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
+        let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
         let answer = self.transaction(&command.cdb(), Some(data), SENSE_TIMEOUT)?;
         match answer.status {
-            CswStatus::Passed => Ok(Sense::parse(&self.buffer(Part::Sense)[..answer.transferred])),
+            CswStatus::Passed => Ok(Sense::parse(&self.buffer(TransferPurpose::Sense)[..answer.transferred])),
             CswStatus::Failed => Ok(None),
             CswStatus::PhaseError => {
                 self.reset_recovery(failed)?;
@@ -255,18 +269,18 @@ impl<P: Pipes> Transport for BulkOnly<P> {
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
         let len = workload.buffer_len();
-        let data = self.transfer(Part::Data);
+        let data = self.transfer(TransferPurpose::Data);
         self.pipes.reserve(data, len).map_err(|error| TransportErrorKind::from(error).during("preparing the queue"))?;
         let is_timed = workload.is_timed() || log::is_on();
-        while let Some(job) = workload.next(&mut self.buffer(Part::Data)[..len]) {
+        while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
             let job = job.clamped(len);
             let started = is_timed.then(Instant::now);
             let completion =
                 self.command(&job.cdb, job.data, timeout).inspect_err(|error| debug!("{}: {error}", job.cdb))?;
             let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
-            log::answered(&job, &completion, self.buffer(Part::Data), elapsed);
+            log::answered(&job, &completion, self.buffer(TransferPurpose::Data), elapsed);
             let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };
-            let data = &self.buffer(Part::Data)[..brought];
+            let data = &self.buffer(TransferPurpose::Data)[..brought];
             if !workload.complete(&job, &completion, data, elapsed) {
                 break;
             }
@@ -291,12 +305,12 @@ impl<P: Pipes> BulkOnly<P> {
 }
 
 /// Deadline of a command.
-struct Deadline {
+struct CommandDeadline {
     at: Instant,
     whole: Duration,
 }
 
-impl Deadline {
+impl CommandDeadline {
     fn after(whole: Duration) -> Self {
         Self { at: Instant::now() + whole, whole }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::{BulkOnly, Deadline};
+use super::{BulkOnly, CommandDeadline};
 use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes};
 use crate::scsi::{Cdb, Command};
@@ -41,7 +41,7 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Recovers from a pipe's error and returns the error to report. Does not recover a device that is gone, and
     /// reports one that leaves during recovery as gone.
-    pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &Deadline) -> TransportError {
+    pub(super) fn failed(&mut self, cdb: &Cdb, error: PipeError, deadline: &CommandDeadline) -> TransportError {
         if error == PipeError::Disconnected {
             // The transfers return by themselves. The pipes keep those that don't.
             let _ = self.withdraw_all();

@@ -20,8 +20,8 @@ pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 
 use tracing::info;
 
-use self::queue::Queue;
-use self::work::{Bulk, Reads, Tlps, Writes, WritesThenReads};
+use self::queue::TransferQueue;
+use self::work::{BulkWork, Tlps, Writes, WritesThenReads, XdataReads};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
 use crate::chip::Simulated;
@@ -29,10 +29,10 @@ use crate::scsi::XdataAddress;
 
 /// 0xC450: 0 when the SRAM DMA can be armed again, 2 while it is busy. Source: owners' measurements.
 const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
-/// 0xB450: the state of the PCIe link.
-const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
-/// Value of 0xB450 while the link is up. Source: open firmware; tinygrad's runtime.
-const LINK_UP: u8 = 0x78;
+/// 0xB450: the state of the PCIe link's LTSSM.
+pub(crate) const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
+/// Value of 0xB450 while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
+pub(crate) const LINK_UP: u8 = 0x78;
 /// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
 const BULK_LEN: usize = SLOT_LEN;
 /// Time limit of a request or a bulk transfer.
@@ -55,7 +55,7 @@ pub struct Supply {
 ///
 /// Every method has a deadline, and leaves nothing in flight.
 pub struct OpenBridge {
-    queue: Queue,
+    queue: TransferQueue,
     speed: Speed,
     timeout: Duration,
     depth: usize,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for OpenBridge {
 impl OpenBridge {
     /// Creates a connection to the unit behind these pipes, at this speed.
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: Speed) -> Self {
-        Self { queue: Queue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
+        Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
     }
 
     /// The unit's speed.
@@ -105,7 +105,7 @@ impl OpenBridge {
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), ControlError> {
         let most = self.xdata_read_max();
         within_page("E4", from, buffer.len())?;
-        self.run(&mut Reads::new(from, buffer, most))
+        self.run(&mut XdataReads::new(from, buffer, most))
     }
 
     /// E5: writes one byte of XDATA, registers included.
@@ -137,7 +137,7 @@ impl OpenBridge {
     ) -> Result<(), ControlError> {
         let most = self.xdata_read_max();
         within_page("E4", from, buffer.len())?;
-        self.run(&mut WritesThenReads { writes: Writes(writes.iter()), reads: Reads::new(from, buffer, most) })
+        self.run(&mut WritesThenReads { writes: Writes(writes.iter()), reads: XdataReads::new(from, buffer, most) })
     }
 
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
@@ -164,7 +164,7 @@ impl OpenBridge {
     /// [`ControlError`]. An address that no device decodes causes no error.
     pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
         let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
-        self.run(&mut Bulk::out(OpenCommand::StreamWrite { address, dwords }, data))
+        self.run(&mut BulkWork::out(OpenCommand::StreamWrite { address, dwords }, data))
     }
 
     /// F0, mode 2: reads memory on the PCIe side. Address and length are multiples of 4.
@@ -173,7 +173,7 @@ impl OpenBridge {
     /// [`ControlError`].
     pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
         let Some(dwords) = dwords("F0 (stream of memory reads)", address, buffer.len())? else { return Ok(()) };
-        self.run(&mut Bulk::input(OpenCommand::StreamRead { address, dwords }, buffer))
+        self.run(&mut BulkWork::input(OpenCommand::StreamRead { address, dwords }, buffer))
     }
 
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
@@ -207,7 +207,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn bulk_out(&mut self, data: &[u8]) -> Result<(), ControlError> {
-        self.run(&mut Bulk { command: None, buffer: work::Buffer::Out(data), asked: 0, moved: 0 })
+        self.run(&mut BulkWork { command: None, buffer: work::BulkBuffer::Out(data), asked: 0, moved: 0 })
     }
 
     /// Receives bulk data that an earlier request has armed. The data of [`OpenBridge::arm_sram`] arrives once a device
@@ -216,7 +216,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn bulk_in(&mut self, buffer: &mut [u8]) -> Result<(), ControlError> {
-        self.run(&mut Bulk { command: None, buffer: work::Buffer::In(buffer), asked: 0, moved: 0 })
+        self.run(&mut BulkWork { command: None, buffer: work::BulkBuffer::In(buffer), asked: 0, moved: 0 })
     }
 
     /// F3: switches the power of PCIe. This clears bus numbers and BARs.

@@ -143,7 +143,7 @@ impl fmt::Display for OpenRequest {
 }
 
 /// The queue of one unit's transfers.
-pub(super) struct Queue {
+pub(super) struct TransferQueue {
     pub(super) pipes: Box<dyn ControlPipes + Send>,
     /// Transfers that are not in flight.
     control: Vec<TransferId>,
@@ -154,7 +154,7 @@ pub(super) struct Queue {
     armed_by: Option<OpenCommand>,
 }
 
-impl Queue {
+impl TransferQueue {
     pub(super) fn new(pipes: Box<dyn ControlPipes + Send>) -> Self {
         Self { pipes, control: Vec::new(), bulk: Vec::new(), in_flight: VecDeque::new(), armed_by: None }
     }

@@ -27,7 +27,7 @@ impl OpenWorkload for One<'_> {
 }
 
 /// E4 over a range of XDATA.
-pub(super) struct Reads<'a> {
+pub(super) struct XdataReads<'a> {
     from: XdataAddress,
     buffer: &'a mut [u8],
     most: usize,
@@ -35,13 +35,13 @@ pub(super) struct Reads<'a> {
     found: usize,
 }
 
-impl<'a> Reads<'a> {
+impl<'a> XdataReads<'a> {
     pub(super) fn new(from: XdataAddress, buffer: &'a mut [u8], most: usize) -> Self {
         Self { from, buffer, most, asked: 0, found: 0 }
     }
 }
 
-impl OpenWorkload for Reads<'_> {
+impl OpenWorkload for XdataReads<'_> {
     fn next(&mut self) -> Option<OpenJob> {
         let len = (self.buffer.len() - self.asked).min(self.most);
         if len == 0 {
@@ -77,7 +77,7 @@ impl OpenWorkload for Writes<'_> {
 /// A sequence of E5, then E4 over a range of XDATA.
 pub(super) struct WritesThenReads<'a> {
     pub(super) writes: Writes<'a>,
-    pub(super) reads: Reads<'a>,
+    pub(super) reads: XdataReads<'a>,
 }
 
 impl OpenWorkload for WritesThenReads<'_> {
@@ -135,37 +135,37 @@ impl OpenWorkload for Tlps<'_> {
 }
 
 /// Source or destination of bulk data.
-pub(super) enum Buffer<'a> {
+pub(super) enum BulkBuffer<'a> {
     Out(&'a [u8]),
     In(&'a mut [u8]),
 }
 
 /// Bulk data, after the request that arms it if that is not sent yet.
-pub(super) struct Bulk<'a> {
+pub(super) struct BulkWork<'a> {
     pub(super) command: Option<OpenCommand>,
-    pub(super) buffer: Buffer<'a>,
+    pub(super) buffer: BulkBuffer<'a>,
     pub(super) asked: usize,
     pub(super) moved: usize,
 }
 
-impl<'a> Bulk<'a> {
+impl<'a> BulkWork<'a> {
     pub(super) fn out(command: OpenCommand, data: &'a [u8]) -> Self {
-        Self { command: Some(command), buffer: Buffer::Out(data), asked: 0, moved: 0 }
+        Self { command: Some(command), buffer: BulkBuffer::Out(data), asked: 0, moved: 0 }
     }
 
     pub(super) fn input(command: OpenCommand, buffer: &'a mut [u8]) -> Self {
-        Self { command: Some(command), buffer: Buffer::In(buffer), asked: 0, moved: 0 }
+        Self { command: Some(command), buffer: BulkBuffer::In(buffer), asked: 0, moved: 0 }
     }
 
     fn len(&self) -> usize {
         match &self.buffer {
-            Buffer::Out(data) => data.len(),
-            Buffer::In(buffer) => buffer.len(),
+            BulkBuffer::Out(data) => data.len(),
+            BulkBuffer::In(buffer) => buffer.len(),
         }
     }
 }
 
-impl OpenWorkload for Bulk<'_> {
+impl OpenWorkload for BulkWork<'_> {
     fn bulk_len(&self) -> usize {
         self.len().min(BULK_LEN)
     }
@@ -180,13 +180,13 @@ impl OpenWorkload for Bulk<'_> {
         }
         self.asked += len;
         Some(match self.buffer {
-            Buffer::Out(_) => OpenJob::BulkOut(len),
-            Buffer::In(_) => OpenJob::BulkIn(len),
+            BulkBuffer::Out(_) => OpenJob::BulkOut(len),
+            BulkBuffer::In(_) => OpenJob::BulkIn(len),
         })
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
-        if let Buffer::Out(data) = self.buffer
+        if let BulkBuffer::Out(data) = self.buffer
             && let Some(piece) = data.get(self.moved..self.moved + buffer.len())
         {
             buffer.copy_from_slice(piece);
@@ -195,7 +195,7 @@ impl OpenWorkload for Bulk<'_> {
     }
 
     fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        if let (OpenJob::BulkIn(_), Buffer::In(buffer)) = (job, &mut self.buffer) {
+        if let (OpenJob::BulkIn(_), BulkBuffer::In(buffer)) = (job, &mut self.buffer) {
             put(buffer, self.moved, data, job)?;
             self.moved += data.len();
         }

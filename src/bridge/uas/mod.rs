@@ -22,7 +22,7 @@ use super::workload::{Job, Workload};
 use crate::chip::Simulated;
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{ScsiStatus, Sense};
-use slot::{Busy, Pending, Slot};
+use slot::{Busy, Pending, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
@@ -41,7 +41,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Uas<P> {
     pipes: P,
     /// Slot n has tag n + 1.
-    slots: Vec<Slot>,
+    slots: Vec<UasSlot>,
     /// Purpose of each transfer, by its number.
     roles: Vec<Role>,
     /// Without streams: the one transfer that receives every tag's status.
@@ -91,7 +91,7 @@ impl<P: Pipes> Uas<P> {
         };
         let mut slots = Vec::with_capacity(depth);
         for slot in 0..depth {
-            slots.push(Slot {
+            slots.push(UasSlot {
                 command: add(&mut pipes, Role::Command(slot), COMMAND_IU_LEN)?,
                 // Without streams a command has no status transfer of its own.
                 status: if streams == 0 { None } else { Some(add(&mut pipes, Role::Status(slot), STATUS_LEN)?) },

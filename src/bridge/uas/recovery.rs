@@ -105,7 +105,7 @@ impl<P: Pipes> Uas<P> {
     }
 
     fn is_anything_out(&self) -> bool {
-        let is_busy = |slot: &super::Slot| slot.busy.as_ref().is_some_and(|busy| !busy.pending.is_none());
+        let is_busy = |slot: &super::UasSlot| slot.busy.as_ref().is_some_and(|busy| !busy.pending.is_none());
         self.shared_status.as_ref().is_some_and(|shared| shared.is_out) || self.slots.iter().any(is_busy)
     }
 

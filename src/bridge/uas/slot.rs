@@ -11,7 +11,7 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A tag's transfers.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct UasSlot {
     pub command: TransferId,
     /// Transfer of the status; `None` without streams.
     pub status: Option<TransferId>,
@@ -19,7 +19,7 @@ pub(super) struct Slot {
     pub busy: Option<Busy>,
 }
 
-impl Slot {
+impl UasSlot {
     /// Records that one of the transfers is back. Returns its command in flight, if there is one.
     pub fn take_pending(&mut self, which: Pending) -> Option<&mut Busy> {
         let busy = self.busy.as_mut()?;

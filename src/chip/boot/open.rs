@@ -1,7 +1,7 @@
 //! Checks of open firmware: its control requests, and a flash write through the chip's registers. A unit with open
 //! firmware gets other firmware through those registers.
 
-use super::{Failed, Fault, Unit, expect, same};
+use super::{BootFault, BootedUnit, Failed, expect, same};
 use crate::firmware::{FlashAddress, is_runtime_product};
 use crate::mcu::SpiFlash as _;
 
@@ -22,12 +22,12 @@ const ERASE_SECTOR: u8 = 0x20;
 
 /// Direction of a flash command's data: 0xC8AD.
 #[derive(Debug, Clone, Copy)]
-enum Data {
+enum FlashDirection {
     In = 0,
     Out = 1,
 }
 
-impl Unit<'_> {
+impl BootedUnit<'_> {
     pub(super) fn open_firmware(&mut self) -> Result<(), Failed> {
         let product = self.enumerated.product.clone();
         let named = is_runtime_product(&product);
@@ -57,24 +57,30 @@ impl Unit<'_> {
     }
 
     /// Erases the sector and programs its first bytes. Source: openpilot's flasher, register by register.
-    fn program(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+    fn program(&mut self, bytes: &[u8]) -> Result<(), BootFault> {
         let ca81 = self.xdata_read(0xCA81)?;
         for (at, value) in [(0xCC33, 4), (0xCA81, ca81 | 1), (0xC805, 2), (0xC8A6, 4)] {
             self.xdata_write(at, value)?;
         }
-        self.flash_command(WRITE_ENABLE, Data::Out, None, 0)?;
-        self.flash_command(ERASE_SECTOR, Data::Out, Some(SECTOR), 0)?;
+        self.flash_command(WRITE_ENABLE, FlashDirection::Out, None, 0)?;
+        self.flash_command(ERASE_SECTOR, FlashDirection::Out, Some(SECTOR), 0)?;
         self.await_flash()?;
         for (offset, byte) in bytes.iter().enumerate() {
             self.xdata_write(FLASH_BUFFER + offset as u16, *byte)?;
         }
         // This command must not change the buffer.
-        self.flash_command(WRITE_ENABLE, Data::Out, None, 0)?;
-        self.flash_command(PROGRAM, Data::Out, Some(SECTOR), bytes.len() as u16)?;
+        self.flash_command(WRITE_ENABLE, FlashDirection::Out, None, 0)?;
+        self.flash_command(PROGRAM, FlashDirection::Out, Some(SECTOR), bytes.len() as u16)?;
         self.await_flash()
     }
 
-    fn flash_command(&mut self, command: u8, data: Data, at: Option<FlashAddress>, len: u16) -> Result<(), Fault> {
+    fn flash_command(
+        &mut self,
+        command: u8,
+        data: FlashDirection,
+        at: Option<FlashAddress>,
+        len: u16,
+    ) -> Result<(), BootFault> {
         let frame = if at.is_some() { 7 } else { 4 };
         let [low, middle, high, _] = at.unwrap_or(FlashAddress(0)).0.to_le_bytes();
         let [len_high, len_low] = len.to_be_bytes();
@@ -98,34 +104,34 @@ impl Unit<'_> {
     }
 
     /// Waits until the flash is no longer busy: bit 0 of its status.
-    fn await_flash(&mut self) -> Result<(), Fault> {
-        self.await_clear(FLASH_BUFFER, |unit| unit.flash_command(READ_STATUS, Data::In, None, 1))
+    fn await_flash(&mut self) -> Result<(), BootFault> {
+        self.await_clear(FLASH_BUFFER, |unit| unit.flash_command(READ_STATUS, FlashDirection::In, None, 1))
     }
 
-    fn await_clear(&mut self, at: u16, ask: impl Fn(&mut Self) -> Result<(), Fault>) -> Result<(), Fault> {
+    fn await_clear(&mut self, at: u16, ask: impl Fn(&mut Self) -> Result<(), BootFault>) -> Result<(), BootFault> {
         for _ in 0..LOOKS {
             ask(self)?;
             if self.xdata_read(at)? & 1 == 0 {
                 return Ok(());
             }
         }
-        Err(Fault::Wrong(format!("bit 0 of {at:#06x} stays 1")))
+        Err(BootFault::Wrong(format!("bit 0 of {at:#06x} stays 1")))
     }
 
-    fn xdata_write(&mut self, at: u16, value: u8) -> Result<(), Fault> {
+    fn xdata_write(&mut self, at: u16, value: u8) -> Result<(), BootFault> {
         let [low, high] = at.to_le_bytes();
         self.control([0x40, 0xE5, low, high, value, 0, 0, 0], &[]).map(drop)
     }
 
-    fn xdata_read(&mut self, at: u16) -> Result<u8, Fault> {
+    fn xdata_read(&mut self, at: u16) -> Result<u8, BootFault> {
         let [low, high] = at.to_le_bytes();
         match *self.control([0xC0, 0xE4, low, high, 0, 0, 1, 0], &[])? {
             [byte] => Ok(byte),
-            ref other => Err(Fault::Wrong(format!("{} bytes, expected 1", other.len()))),
+            ref other => Err(BootFault::Wrong(format!("{} bytes, expected 1", other.len()))),
         }
     }
 
-    fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, Fault> {
+    fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, BootFault> {
         self.driver.control(setup, data).map_err(|why| self.fault(why))
     }
 }

@@ -7,8 +7,8 @@ use super::config::{
     BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, ConfigSpace,
     MEMORY_WINDOW, PREFETCHABLE_WINDOW,
 };
-use super::nvme::{self, Controller, DriveSpec};
-use super::{Completion, HostMemory, Nowhere, merged};
+use super::nvme::{self, DriveSpec, NvmeController};
+use super::{HostMemory, Nowhere, TlpCompletion, merged};
 use crate::tiny_gpu::registers::{MEMORY_LEN, REGISTERS_LEN};
 
 /// Bytes of a BAR that hold what is written; the rest reads as zeros.
@@ -30,7 +30,7 @@ pub struct DeviceSpec {
     pub class: u32,
     /// The BARs, from the first register on.
     #[serde(default, rename = "bar")]
-    pub bars: Vec<Bar>,
+    pub bars: Vec<BarSpec>,
     /// The device's engine, which brings BARs of its own.
     #[serde(default)]
     pub engine: Engine,
@@ -60,16 +60,16 @@ pub enum Engine {
 
 impl Engine {
     /// The BARs of a device with the tiny-gpu engine.
-    const TINY_GPU_BARS: [Bar; 2] = [
-        Bar { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
-        Bar { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
+    const TINY_GPU_BARS: [BarSpec; 2] = [
+        BarSpec { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
+        BarSpec { bytes: REGISTERS_LEN as u64, is_64: false, prefetchable: false },
     ];
-    const NVME_BARS: [Bar; 1] = [Bar { bytes: nvme::REGISTERS_LEN, is_64: true, prefetchable: false }];
+    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: nvme::REGISTERS_LEN, is_64: true, prefetchable: false }];
 }
 
 impl DeviceSpec {
     /// The device's BARs, or its engine's.
-    pub(super) fn all_bars(&self) -> &[Bar] {
+    pub(super) fn all_bars(&self) -> &[BarSpec] {
         match self.engine {
             Engine::None => &self.bars,
             Engine::TinyGpu => &Engine::TINY_GPU_BARS,
@@ -81,7 +81,7 @@ impl DeviceSpec {
 /// A memory BAR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Bar {
+pub struct BarSpec {
     /// Size in bytes: a power of two of at least 16, or 0 for a register that holds nothing.
     pub bytes: u64,
     /// 64-bit: takes two registers.
@@ -92,7 +92,7 @@ pub struct Bar {
     pub prefetchable: bool,
 }
 
-impl Bar {
+impl BarSpec {
     /// Number of registers that the BAR takes.
     pub(super) const fn registers(self) -> usize {
         if self.is_64 { 2 } else { 1 }
@@ -142,14 +142,14 @@ pub enum Answers {
 
 /// The role of a device in the fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DeviceRole {
     Endpoint,
     Root,
     Upstream,
     Downstream,
 }
 
-impl Kind {
+impl DeviceRole {
     /// Device/port type of the PCI Express capability.
     const fn code(self) -> u16 {
         match self {
@@ -177,12 +177,12 @@ const ERROR_REPORTING: usize = 0x100;
 const SERIAL_NUMBER: usize = 0x150;
 
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct PcieDevice {
     initial: ConfigSpace,
     config: ConfigSpace,
     answers: Answers,
     /// The BARs, each with its first register and memory.
-    bars: Vec<(usize, Bar, Vec<u8>)>,
+    bars: Vec<(usize, BarSpec, Vec<u8>)>,
     /// The owner of the BARs.
     works: Works,
 }
@@ -192,12 +192,12 @@ pub(super) struct Device {
 enum Works {
     Memory,
     Card(Box<Card>),
-    Drive(Box<Controller>),
+    Drive(Box<NvmeController>),
 }
 
-impl Device {
+impl PcieDevice {
     /// Builds a device as after power-on. `link` is the link that its PCI Express capability reports.
-    pub(super) fn new(spec: &DeviceSpec, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Self {
+    pub(super) fn new(spec: &DeviceSpec, kind: DeviceRole, link: LinkSpec, is_multi_function: bool) -> Self {
         let mut config = ConfigSpace::new();
         config.put(0x00, &spec.vendor.to_le_bytes());
         config.put(0x02, &spec.device.to_le_bytes());
@@ -233,7 +233,7 @@ impl Device {
         let works = match spec.engine {
             Engine::None => Works::Memory,
             Engine::TinyGpu => Works::Card(Box::default()),
-            Engine::Nvme(drive) => Works::Drive(Box::new(Controller::new(drive))),
+            Engine::Nvme(drive) => Works::Drive(Box::new(NvmeController::new(drive))),
         };
         Self { initial: config.clone(), config, answers: spec.answers, bars, works }
     }
@@ -249,7 +249,7 @@ impl Device {
         }
     }
 
-    pub(super) fn drive(&mut self) -> Option<&mut Controller> {
+    pub(super) fn drive(&mut self) -> Option<&mut NvmeController> {
         match &mut self.works {
             Works::Drive(drive) => Some(drive),
             _ => None,
@@ -260,29 +260,29 @@ impl Device {
         &self.config
     }
 
-    pub(super) fn config_read(&mut self, at: usize) -> Completion {
+    pub(super) fn config_read(&mut self, at: usize) -> TlpCompletion {
         self.answer().unwrap_or_else(|| match self.answers {
-            Answers::Ones => Completion::Data(u32::MAX),
-            _ => Completion::Data(self.config.dword(at)),
+            Answers::Ones => TlpCompletion::Data(u32::MAX),
+            _ => TlpCompletion::Data(self.config.dword(at)),
         })
     }
 
-    pub(super) fn config_write(&mut self, at: usize, value: u32, enables: u8) -> Completion {
+    pub(super) fn config_write(&mut self, at: usize, value: u32, enables: u8) -> TlpCompletion {
         self.answer().unwrap_or_else(|| {
             if self.answers != Answers::Ones {
                 self.config.write(at, value, enables);
             }
-            Completion::Done
+            TlpCompletion::Done
         })
     }
 
     /// The completion that replaces a normal answer, if there is one.
-    fn answer(&mut self) -> Option<Completion> {
+    fn answer(&mut self) -> Option<TlpCompletion> {
         match &mut self.answers {
-            Answers::Never => Some(Completion::Never),
+            Answers::Never => Some(TlpCompletion::Never),
             Answers::Retry(left @ 1..) => {
                 *left -= 1;
-                Some(Completion::Retry)
+                Some(TlpCompletion::Retry)
             }
             _ => None,
         }
@@ -365,7 +365,7 @@ impl Device {
 }
 
 /// Adds power management, MSI and PCI Express, and in the extended space error reporting and a serial number.
-fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: Kind, link: LinkSpec) {
+fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: DeviceRole, link: LinkSpec) {
     config.put(CAPABILITIES, &[POWER_MANAGEMENT as u8]);
     // Version 3, PME from D0, D3hot and D3cold; state D0.
     config.put(POWER_MANAGEMENT, &[0x01, MSI as u8, 0x03, 0xC8]);

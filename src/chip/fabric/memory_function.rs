@@ -1,6 +1,6 @@
 //! A function at a fixed place: configuration space and one memory BAR, without a bridge in between.
 
-use super::{Function, merged};
+use super::{PcieFunction, merged};
 
 const BAR0: usize = 0x10;
 const CONFIG_LEN: usize = 0x1000;
@@ -53,7 +53,7 @@ impl MemoryFunction {
     }
 }
 
-impl Function for MemoryFunction {
+impl PcieFunction for MemoryFunction {
     fn config_read(&mut self, offset: u16) -> u32 {
         self.dword(usize::from(offset) & (CONFIG_LEN - 4))
     }

@@ -1,8 +1,9 @@
 //! The devices behind the bridge: the root port and everything below it.
 //!
 //! A tree of devices hangs on the root port. The ports' bus numbers and windows route requests to them. A
-//! [`Function`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
+//! [`PcieFunction`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
+mod bdf;
 mod card;
 mod config;
 mod device;
@@ -12,52 +13,38 @@ mod tree;
 
 use std::fmt;
 
-pub use device::{Answers, Bar, DeviceSpec, Engine, LinkSpec};
+pub use bdf::Bdf;
+pub use device::{Answers, BarSpec, DeviceSpec, Engine, LinkSpec};
 pub use memory_function::MemoryFunction;
 pub use nvme::{BlockStore, DriveSpec, StoreFailed};
 pub use tree::TreeError;
 
 use tree::Node;
 
-/// Address of a function: bus, device and function number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Bus.
-    pub bus: u8,
-    /// Device, 0 to 31.
-    pub device: u8,
-    /// Function, 0 to 7.
-    pub function: u8,
-}
-
 /// Target of a configuration request: a function and one dword of its configuration space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address {
+pub struct ConfigAddress {
     /// The function.
-    pub place: Place,
+    pub place: Bdf,
     /// Byte offset of the dword, 0 to 0xFFC.
     pub offset: u16,
 }
 
-impl Address {
+impl ConfigAddress {
     /// Decodes the address from bytes 8 to 11 of a configuration request.
     pub fn of_request(dword: u32) -> Self {
-        let place = Place {
-            bus: (dword >> 24) as u8,
-            device: (dword >> 19) as u8 & 0x1F,
-            function: (dword >> 16) as u8 & 0x07,
-        };
+        let place = Bdf::new((dword >> 24) as u8, (dword >> 19) as u8, (dword >> 16) as u8);
         Self { place, offset: (dword & 0xFFC) as u16 }
     }
 }
 
 /// A request of the TLP engine. Byte enables: bit n for byte n of the dword, little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
+pub enum TlpRequest {
     /// CfgRd0, CfgRd1.
-    ConfigRead(Address),
+    ConfigRead(ConfigAddress),
     /// CfgWr0, CfgWr1.
-    ConfigWrite(Address, u32, u8),
+    ConfigWrite(ConfigAddress, u32, u8),
     /// MRd of one dword.
     MemoryRead(u64),
     /// MWr of one dword, posted.
@@ -66,7 +53,7 @@ pub enum Request {
 
 /// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Completion {
+pub enum TlpCompletion {
     /// The request succeeded with data.
     Data(u32),
     /// The request succeeded without data.
@@ -80,7 +67,7 @@ pub enum Completion {
 }
 
 /// A PCIe function behind the bridge.
-pub trait Function: fmt::Debug + Send {
+pub trait PcieFunction: fmt::Debug + Send {
     /// Reads a dword of configuration space.
     fn config_read(&mut self, offset: u16) -> u32;
 
@@ -126,7 +113,7 @@ pub(super) fn merged(old: u32, value: u32, enables: u8) -> u32 {
 #[derive(Debug)]
 pub struct Fabric {
     root: Node,
-    functions: Vec<(Place, Box<dyn Function>)>,
+    functions: Vec<(Bdf, Box<dyn PcieFunction>)>,
     /// Number of requests until the link goes down; `None` if it stays up.
     link_lasts: Option<u64>,
     /// Number of completed requests.
@@ -150,7 +137,7 @@ impl Fabric {
 
     /// Attaches a function at a place where it answers regardless of the ports. Replaces a function that is already
     /// there.
-    pub fn attach(&mut self, place: Place, function: Box<dyn Function>) {
+    pub fn attach(&mut self, place: Bdf, function: Box<dyn PcieFunction>) {
         self.functions.retain(|(other, _)| *other != place);
         self.functions.push((place, function));
     }
@@ -178,38 +165,38 @@ impl Fabric {
     }
 
     /// Carries out a request; `None` for a posted write. Drops what a device sends because of it.
-    pub fn request(&mut self, request: Request) -> Option<Completion> {
+    pub fn request(&mut self, request: TlpRequest) -> Option<TlpCompletion> {
         self.carry(request, &mut Nowhere)
     }
 
     /// Carries out a request; `None` for a posted write. What a device sends because of it goes to `host`.
-    pub fn carry(&mut self, request: Request, host: &mut dyn HostMemory) -> Option<Completion> {
+    pub fn carry(&mut self, request: TlpRequest, host: &mut dyn HostMemory) -> Option<TlpCompletion> {
         let found = match request {
-            Request::ConfigRead(at) | Request::ConfigWrite(at, ..) if at.place == ROOT => {
+            TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) if at.place == Bdf::ROOT => {
                 Some(Self::configure(&mut self.root, at, request))
             }
             _ if self.link_lasts == Some(0) => None,
-            Request::ConfigRead(at) | Request::ConfigWrite(at, ..) => {
+            TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) => {
                 match self.functions.iter_mut().find(|(place, _)| *place == at.place) {
                     Some((_, function)) => Some(configure_function(&mut **function, at, request)),
                     None => self.root.find(at.place).map(|node| Self::configure(node, at, request)),
                 }
             }
-            Request::MemoryRead(addr) => {
+            TlpRequest::MemoryRead(addr) => {
                 let fixed = self.functions.iter_mut().find_map(|(_, function)| function.memory_read(addr));
-                fixed.or_else(|| self.root.memory_read(addr)).map(Completion::Data)
+                fixed.or_else(|| self.root.memory_read(addr)).map(TlpCompletion::Data)
             }
-            Request::MemoryWrite(addr, value, enables) => {
+            TlpRequest::MemoryWrite(addr, value, enables) => {
                 let mut fixed = self.functions.iter_mut();
                 let taken = fixed.any(|(_, function)| function.memory_write(addr, value, enables))
                     || self.root.memory_write(addr, value, enables, host);
-                taken.then_some(Completion::Done)
+                taken.then_some(TlpCompletion::Done)
             }
         };
         self.link_lasts = self.link_lasts.map(|left| left.saturating_sub(1));
-        let is_posted = matches!(request, Request::MemoryWrite(..));
+        let is_posted = matches!(request, TlpRequest::MemoryWrite(..));
         self.round_trips += u64::from(!is_posted);
-        (!is_posted).then(|| found.unwrap_or(Completion::UnsupportedRequest))
+        (!is_posted).then(|| found.unwrap_or(TlpCompletion::UnsupportedRequest))
     }
 
     /// Whether a device waits for a command in host memory.
@@ -224,23 +211,21 @@ impl Fabric {
         }
     }
 
-    fn configure(node: &mut Node, at: Address, request: Request) -> Completion {
+    fn configure(node: &mut Node, at: ConfigAddress, request: TlpRequest) -> TlpCompletion {
         match request {
-            Request::ConfigWrite(_, value, enables) => node.config_write(at, value, enables),
+            TlpRequest::ConfigWrite(_, value, enables) => node.config_write(at, value, enables),
             _ => node.config_read(at),
         }
     }
 }
 
-const ROOT: Place = Place { bus: 0, device: 0, function: 0 };
-
-fn configure_function(function: &mut dyn Function, at: Address, request: Request) -> Completion {
+fn configure_function(function: &mut dyn PcieFunction, at: ConfigAddress, request: TlpRequest) -> TlpCompletion {
     match request {
-        Request::ConfigWrite(_, value, enables) => {
+        TlpRequest::ConfigWrite(_, value, enables) => {
             function.config_write(at.offset, value, enables);
-            Completion::Done
+            TlpCompletion::Done
         }
-        _ => Completion::Data(function.config_read(at.offset)),
+        _ => TlpCompletion::Data(function.config_read(at.offset)),
     }
 }
 
@@ -251,29 +236,29 @@ mod tests {
     #[test]
     fn a_function_answers_at_its_place_and_nobody_elsewhere() {
         let mut fabric = Fabric::default();
-        let place = Place { bus: 1, device: 0, function: 0 };
+        let place = Bdf::new(1, 0, 0);
         fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1000)));
-        let read = |bus: u32, device: u32| Request::ConfigRead(Address::of_request(bus << 24 | device << 19));
-        assert_eq!(fabric.request(read(1, 0)), Some(Completion::Data(0x744C_1002)));
-        assert_eq!(fabric.request(read(0, 0)), Some(Completion::Data(0x2463_1B21)));
-        assert_eq!(fabric.request(read(1, 1)), Some(Completion::UnsupportedRequest));
-        assert_eq!(fabric.request(read(2, 0)), Some(Completion::UnsupportedRequest));
+        let read = |bus: u32, device: u32| TlpRequest::ConfigRead(ConfigAddress::of_request(bus << 24 | device << 19));
+        assert_eq!(fabric.request(read(1, 0)), Some(TlpCompletion::Data(0x744C_1002)));
+        assert_eq!(fabric.request(read(0, 0)), Some(TlpCompletion::Data(0x2463_1B21)));
+        assert_eq!(fabric.request(read(1, 1)), Some(TlpCompletion::UnsupportedRequest));
+        assert_eq!(fabric.request(read(2, 0)), Some(TlpCompletion::UnsupportedRequest));
     }
 
     #[test]
     fn a_bar_tells_its_size_and_decodes_where_it_was_put() {
         let mut fabric = Fabric::default();
-        let place = Place { bus: 1, device: 0, function: 0 };
+        let place = Bdf::new(1, 0, 0);
         fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x2000)));
-        let bar = Address { place, offset: 0x10 };
-        assert_eq!(fabric.request(Request::MemoryRead(0)), Some(Completion::UnsupportedRequest));
-        fabric.request(Request::ConfigWrite(bar, u32::MAX, 0x0F));
-        assert_eq!(fabric.request(Request::ConfigRead(bar)), Some(Completion::Data(0xFFFF_E00C)));
-        fabric.request(Request::ConfigWrite(bar, 0x1000_0000, 0x0F));
-        assert_eq!(fabric.request(Request::MemoryWrite(0x1000_0100, 0x1122_3344, 0x0F)), None);
-        fabric.request(Request::MemoryWrite(0x1000_0100, 0x0000_AA00, 0x02));
-        assert_eq!(fabric.request(Request::MemoryRead(0x1000_0100)), Some(Completion::Data(0x1122_AA44)));
-        assert_eq!(fabric.request(Request::MemoryRead(0x1000_2000)), Some(Completion::UnsupportedRequest));
+        let bar = ConfigAddress { place, offset: 0x10 };
+        assert_eq!(fabric.request(TlpRequest::MemoryRead(0)), Some(TlpCompletion::UnsupportedRequest));
+        fabric.request(TlpRequest::ConfigWrite(bar, u32::MAX, 0x0F));
+        assert_eq!(fabric.request(TlpRequest::ConfigRead(bar)), Some(TlpCompletion::Data(0xFFFF_E00C)));
+        fabric.request(TlpRequest::ConfigWrite(bar, 0x1000_0000, 0x0F));
+        assert_eq!(fabric.request(TlpRequest::MemoryWrite(0x1000_0100, 0x1122_3344, 0x0F)), None);
+        fabric.request(TlpRequest::MemoryWrite(0x1000_0100, 0x0000_AA00, 0x02));
+        assert_eq!(fabric.request(TlpRequest::MemoryRead(0x1000_0100)), Some(TlpCompletion::Data(0x1122_AA44)));
+        assert_eq!(fabric.request(TlpRequest::MemoryRead(0x1000_2000)), Some(TlpCompletion::UnsupportedRequest));
     }
 
     fn device(at: &str, id: u16) -> DeviceSpec {
@@ -283,23 +268,23 @@ mod tests {
     /// Builds two switches, and behind them a GPU of two functions on bus 4, as owners found it.
     fn two_switches() -> Vec<DeviceSpec> {
         let gpu = DeviceSpec {
-            bars: vec![Bar { bytes: 16 << 30, is_64: true, prefetchable: true }],
+            bars: vec![BarSpec { bytes: 16 << 30, is_64: true, prefetchable: true }],
             class: 0x03_00_00,
             ..device("0/0/0/0", 0x744C)
         };
         vec![gpu, device("0/0/0/0.1", 0xAB30), device("0/0/0", 0x1479), device("0/0", 0x1478), device("0", 0x2461)]
     }
 
-    fn place(bus: u8) -> Place {
-        Place { bus, device: 0, function: 0 }
+    fn place(bus: u8) -> Bdf {
+        Bdf::new(bus, 0, 0)
     }
 
-    fn read(fabric: &mut Fabric, place: Place, offset: u16) -> Completion {
-        fabric.request(Request::ConfigRead(Address { place, offset })).unwrap()
+    fn read(fabric: &mut Fabric, place: Bdf, offset: u16) -> TlpCompletion {
+        fabric.request(TlpRequest::ConfigRead(ConfigAddress { place, offset })).unwrap()
     }
 
-    fn write(fabric: &mut Fabric, place: Place, offset: u16, value: u32) {
-        fabric.request(Request::ConfigWrite(Address { place, offset }, value, 0x0F)).unwrap();
+    fn write(fabric: &mut Fabric, place: Bdf, offset: u16, value: u32) {
+        fabric.request(TlpRequest::ConfigWrite(ConfigAddress { place, offset }, value, 0x0F)).unwrap();
     }
 
     /// Gives the ports of buses 0 to 3 their bus numbers, and opens their windows from 0x8_0000_0000 on.
@@ -317,18 +302,18 @@ mod tests {
     fn behind_switches_a_device_answers_once_every_port_has_its_bus_numbers() {
         let mut fabric = Fabric::of_devices(&two_switches()).unwrap();
         for bus in 1..=4 {
-            assert_eq!(read(&mut fabric, place(bus), 0), Completion::UnsupportedRequest, "{bus}");
+            assert_eq!(read(&mut fabric, place(bus), 0), TlpCompletion::UnsupportedRequest, "{bus}");
         }
         open_way(&mut fabric);
         let ids = [(0, 0x2463_1B21), (1, 0x2461_1002), (2, 0x1478_1002), (3, 0x1479_1002), (4, 0x744C_1002)];
         for (bus, id) in ids {
-            assert_eq!(read(&mut fabric, place(bus), 0), Completion::Data(id), "{bus}");
+            assert_eq!(read(&mut fabric, place(bus), 0), TlpCompletion::Data(id), "{bus}");
             let header = if bus == 4 { 0x80_0000 } else { 0x01_0000 };
-            assert_eq!(read(&mut fabric, place(bus), 0x0C), Completion::Data(header), "{bus}");
+            assert_eq!(read(&mut fabric, place(bus), 0x0C), TlpCompletion::Data(header), "{bus}");
         }
-        let second = Place { function: 1, ..place(4) };
-        assert_eq!(read(&mut fabric, second, 0), Completion::Data(0xAB30_1002));
-        assert_eq!(read(&mut fabric, place(5), 0), Completion::UnsupportedRequest);
+        let second = Bdf { function: 1, ..place(4) };
+        assert_eq!(read(&mut fabric, second, 0), TlpCompletion::Data(0xAB30_1002));
+        assert_eq!(read(&mut fabric, place(5), 0), TlpCompletion::UnsupportedRequest);
     }
 
     #[test]
@@ -338,18 +323,26 @@ mod tests {
         let gpu = place(4);
         write(&mut fabric, gpu, 0x10, u32::MAX);
         write(&mut fabric, gpu, 0x14, u32::MAX);
-        assert_eq!(read(&mut fabric, gpu, 0x10), Completion::Data(0x0C), "16 GiB: no bit of the low register");
-        assert_eq!(read(&mut fabric, gpu, 0x14), Completion::Data(0xFFFF_FFFC));
+        assert_eq!(read(&mut fabric, gpu, 0x10), TlpCompletion::Data(0x0C), "16 GiB: no bit of the low register");
+        assert_eq!(read(&mut fabric, gpu, 0x14), TlpCompletion::Data(0xFFFF_FFFC));
         write(&mut fabric, gpu, 0x10, 0);
         write(&mut fabric, gpu, 0x14, 0x8);
         let at = 0x8_0000_0040;
-        assert_eq!(fabric.request(Request::MemoryRead(at)), Some(Completion::UnsupportedRequest), "not switched on");
+        assert_eq!(
+            fabric.request(TlpRequest::MemoryRead(at)),
+            Some(TlpCompletion::UnsupportedRequest),
+            "not switched on"
+        );
         write(&mut fabric, gpu, 0x04, 0x02);
-        assert_eq!(fabric.request(Request::MemoryWrite(at, 0xCAFE_F00D, 0x0F)), None);
-        assert_eq!(fabric.request(Request::MemoryRead(at)), Some(Completion::Data(0xCAFE_F00D)));
-        assert_eq!(fabric.request(Request::MemoryRead(at + (15 << 30))), Some(Completion::UnsupportedRequest));
+        assert_eq!(fabric.request(TlpRequest::MemoryWrite(at, 0xCAFE_F00D, 0x0F)), None);
+        assert_eq!(fabric.request(TlpRequest::MemoryRead(at)), Some(TlpCompletion::Data(0xCAFE_F00D)));
+        assert_eq!(fabric.request(TlpRequest::MemoryRead(at + (15 << 30))), Some(TlpCompletion::UnsupportedRequest));
         write(&mut fabric, place(2), 0x04, 0);
-        assert_eq!(fabric.request(Request::MemoryRead(at)), Some(Completion::UnsupportedRequest), "a port is closed");
+        assert_eq!(
+            fabric.request(TlpRequest::MemoryRead(at)),
+            Some(TlpCompletion::UnsupportedRequest),
+            "a port is closed"
+        );
     }
 
     #[test]
@@ -359,10 +352,10 @@ mod tests {
         write(&mut fabric, place(4), 0x04, 0x06);
         write(&mut fabric, place(0), 0x3C, 0x40 << 16);
         write(&mut fabric, place(0), 0x3C, 0);
-        assert_eq!(read(&mut fabric, place(1), 0x18), Completion::Data(0), "its bus numbers are gone");
-        assert_eq!(read(&mut fabric, place(4), 0), Completion::UnsupportedRequest);
+        assert_eq!(read(&mut fabric, place(1), 0x18), TlpCompletion::Data(0), "its bus numbers are gone");
+        assert_eq!(read(&mut fabric, place(4), 0), TlpCompletion::UnsupportedRequest);
         open_way(&mut fabric);
-        assert_eq!(read(&mut fabric, place(4), 0x04), Completion::Data(0x0010_0000));
+        assert_eq!(read(&mut fabric, place(4), 0x04), TlpCompletion::Data(0x0010_0000));
     }
 
     #[test]
@@ -372,8 +365,9 @@ mod tests {
         let mut fabric = Fabric::of_devices(&[retry]).unwrap();
         write(&mut fabric, place(0), 0x18, 0x01_01_00);
         let answers: Vec<_> = (0..3).map(|_| read(&mut fabric, place(1), 0)).collect();
-        assert_eq!(answers, [Completion::Retry, Completion::Retry, Completion::Data(0x0001_1002)]);
-        for (answers, completion) in [(Answers::Ones, Completion::Data(u32::MAX)), (Answers::Never, Completion::Never)]
+        assert_eq!(answers, [TlpCompletion::Retry, TlpCompletion::Retry, TlpCompletion::Data(0x0001_1002)]);
+        for (answers, completion) in
+            [(Answers::Ones, TlpCompletion::Data(u32::MAX)), (Answers::Never, TlpCompletion::Never)]
         {
             let mut fabric = Fabric::of_devices(&[DeviceSpec { answers, ..device("0", 1) }]).unwrap();
             write(&mut fabric, place(0), 0x18, 0x01_01_00);
@@ -387,9 +381,9 @@ mod tests {
         write(&mut fabric, place(0), 0x18, 0x01_01_00);
         fabric.lose_link_after(1);
         assert!(fabric.is_link_up());
-        assert_eq!(read(&mut fabric, place(1), 0), Completion::Data(0x0001_1002));
-        assert_eq!(read(&mut fabric, place(1), 0), Completion::UnsupportedRequest);
-        assert_eq!((read(&mut fabric, place(0), 0), fabric.is_link_up()), (Completion::Data(0x2463_1B21), false));
+        assert_eq!(read(&mut fabric, place(1), 0), TlpCompletion::Data(0x0001_1002));
+        assert_eq!(read(&mut fabric, place(1), 0), TlpCompletion::UnsupportedRequest);
+        assert_eq!((read(&mut fabric, place(0), 0), fabric.is_link_up()), (TlpCompletion::Data(0x2463_1B21), false));
         assert!(!Fabric::default().is_link_up(), "nothing is behind it");
     }
 
@@ -402,8 +396,8 @@ mod tests {
         assert_eq!(refused(&[device("0/0", 1)]), TreeError::NoPort("0/0".to_owned()));
         assert_eq!(refused(&[device("0", 1), device("0.0", 2)]), TreeError::Twice("0.0".to_owned()));
         assert_eq!(refused(&[device("1", 1)]), TreeError::NotOnLink("1".to_owned()));
-        let odd = Bar { bytes: 24, is_64: false, prefetchable: false };
-        let large = Bar { bytes: 4 << 30, ..odd };
+        let odd = BarSpec { bytes: 24, is_64: false, prefetchable: false };
+        let large = BarSpec { bytes: 4 << 30, ..odd };
         for bar in [odd, large] {
             assert_eq!(refused(&[DeviceSpec { bars: vec![bar], ..device("0", 1) }]), TreeError::Bars("0".to_owned()));
         }

@@ -5,9 +5,9 @@ use thiserror::Error;
 use super::config::{
     BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET,
 };
-use super::device::{Device, DeviceSpec, Engine, Kind, LinkSpec};
-use super::nvme::Controller;
-use super::{Address, Completion, HostMemory, Nowhere, Place};
+use super::device::{DeviceRole, DeviceSpec, Engine, LinkSpec, PcieDevice};
+use super::nvme::NvmeController;
+use super::{Bdf, ConfigAddress, HostMemory, Nowhere, TlpCompletion};
 
 /// Reasons descriptions don't make a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -40,8 +40,8 @@ pub enum TreeError {
 pub(super) struct Node {
     device: u8,
     function: u8,
-    kind: Kind,
-    itself: Device,
+    kind: DeviceRole,
+    itself: PcieDevice,
     behind: Vec<Node>,
 }
 
@@ -62,8 +62,8 @@ impl Node {
     /// Builds the bridge's root port with nothing behind it.
     pub(super) fn lone_root() -> Self {
         let spec = root_itself();
-        let itself = Device::new(&spec, Kind::Root, spec.link, false);
-        Self { device: 0, function: 0, kind: Kind::Root, itself, behind: Vec::new() }
+        let itself = PcieDevice::new(&spec, DeviceRole::Root, spec.link, false);
+        Self { device: 0, function: 0, kind: DeviceRole::Root, itself, behind: Vec::new() }
     }
 
     /// Builds the bridge's root port with these devices behind it.
@@ -78,10 +78,10 @@ impl Node {
         for (way, spec) in ways {
             root.add(&way, spec)?;
         }
-        Self::build(root, Kind::Root, itself.link, false)
+        Self::build(root, DeviceRole::Root, itself.link, false)
     }
 
-    fn build(draft: Draft<'_>, kind: Kind, link: LinkSpec, is_multi_function: bool) -> Result<Self, TreeError> {
+    fn build(draft: Draft<'_>, kind: DeviceRole, link: LinkSpec, is_multi_function: bool) -> Result<Self, TreeError> {
         let Draft { spec, at: (device, function), behind } = draft;
         let bars = spec.all_bars();
         let registers: usize = bars.iter().map(|bar| bar.registers()).sum();
@@ -101,15 +101,15 @@ impl Node {
             }
             let is_multi_function = numbers.iter().filter(|number| **number == below.at.0).count() > 1;
             let its_kind = match (below.behind.is_empty(), kind) {
-                (true, _) => Kind::Endpoint,
-                (false, Kind::Upstream) => Kind::Downstream,
-                (false, _) => Kind::Upstream,
+                (true, _) => DeviceRole::Endpoint,
+                (false, DeviceRole::Upstream) => DeviceRole::Downstream,
+                (false, _) => DeviceRole::Upstream,
             };
             let link = below.spec.link;
             Self::build(below, its_kind, link, is_multi_function)
         });
         let behind = below.collect::<Result<Vec<_>, TreeError>>()?;
-        Ok(Self { device, function, kind, itself: Device::new(spec, kind, link, is_multi_function), behind })
+        Ok(Self { device, function, kind, itself: PcieDevice::new(spec, kind, link, is_multi_function), behind })
     }
 
     /// Whether no device is behind it.
@@ -117,11 +117,11 @@ impl Node {
         self.behind.is_empty()
     }
 
-    pub(super) fn config_read(&mut self, at: Address) -> Completion {
+    pub(super) fn config_read(&mut self, at: ConfigAddress) -> TlpCompletion {
         self.itself.config_read(usize::from(at.offset))
     }
 
-    pub(super) fn config_write(&mut self, at: Address, value: u32, enables: u8) -> Completion {
+    pub(super) fn config_write(&mut self, at: ConfigAddress, value: u32, enables: u8) -> TlpCompletion {
         let resets = |node: &Self| node.itself.config().word(BRIDGE_CONTROL) & SECONDARY_BUS_RESET != 0;
         let was_reset = resets(self);
         let completion = self.itself.config_write(usize::from(at.offset), value, enables);
@@ -132,7 +132,7 @@ impl Node {
     }
 
     /// The first drive at or behind this device.
-    pub(super) fn first_drive(&mut self) -> Option<&mut Controller> {
+    pub(super) fn first_drive(&mut self) -> Option<&mut NvmeController> {
         let Self { itself, behind, .. } = self;
         itself.drive().or_else(|| behind.iter_mut().find_map(Self::first_drive))
     }
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// Finds the device behind this port that a request of type 1 reaches.
-    pub(super) fn find(&mut self, place: Place) -> Option<&mut Self> {
+    pub(super) fn find(&mut self, place: Bdf) -> Option<&mut Self> {
         let [_, secondary, subordinate, _] = self.itself.config().dword(BUS_NUMBERS).to_le_bytes();
         if !self.kind.is_port() || secondary == 0 || !(secondary..=subordinate).contains(&place.bus) {
             return None;

@@ -173,7 +173,7 @@ fn found_words(found: Option<f64>) -> String {
 /// The JSON of `--json`: the report and, with a baseline, what changed.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Json<'a> {
+pub(super) struct BenchJson<'a> {
     #[serde(flatten)]
     report: &'a BenchReport,
     /// With --baseline: each row that both runs measured.
@@ -181,7 +181,7 @@ pub(super) struct Json<'a> {
     changes: Option<&'a [Change]>,
 }
 
-impl print::Document for Json<'_> {
+impl print::Document for BenchJson<'_> {
     const VERSION: u32 = bench::SCHEMA;
 }
 
@@ -245,7 +245,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
     let changes = before.map(|before| baseline::compare(&before, &report));
     if args.json {
-        let json = Json { report: &report, changes: changes.as_deref() };
+        let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
     } else {
         out!("{}", table::render(&report, changes.as_deref()));

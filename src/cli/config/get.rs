@@ -42,7 +42,7 @@ fn parse_field(name: &str) -> Result<ConfigField, String> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct Json<'a> {
+pub(in crate::cli) struct ConfigJson<'a> {
     /// The unit's port, as `--device` takes it.
     device: String,
     /// VID:PID.
@@ -53,7 +53,7 @@ pub(in crate::cli) struct Json<'a> {
     fields: BTreeMap<&'a str, Value>,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for ConfigJson<'_> {}
 
 /// A field's value: numbers as numbers, unknown bytes as hexadecimal digits.
 #[derive(Serialize)]
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let value = |field: ConfigField| Value::of(&zero, field);
     if args.json {
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
-        print::json(&Json { device, usb_id: usb_id.to_string(), state, fields });
+        print::json(&ConfigJson { device, usb_id: usb_id.to_string(), state, fields });
     } else if let Some(field) = args.field {
         outln!("{}", value(field).words());
     } else {

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::{ConfigError, block};
 use crate::cli::Context;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::Origin;
-use crate::cli::flash::{Choice, Job, Outcome, PreparedUnit, Session, WritingArgs};
+use crate::cli::flash::recovery::InvokedCommand;
+use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
@@ -81,9 +81,9 @@ impl Edit {
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
-    let mut session = Session::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
+    let mut session = WritingSession::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
-        Some(PreparedUnit { outcome: Outcome::Refused(failure), .. }) => return Err(failure),
+        Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(OpenError::None.into()),
     };
@@ -91,7 +91,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some((_, plan)) => Image::parse(&plan.file)?,
         None => return Err(OpenError::None.into()),
     };
-    let job = Job {
+    let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::of(&image),
@@ -100,7 +100,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library,
         source: format!("the unit's own, SHA-256 {}", Sha256Digest::of(&image.to_file())),
-        origin: Origin::Config { edits: args.options(), backup: args.writing.backup_options() },
+        origin: InvokedCommand::Config { edits: args.options(), backup: args.writing.backup_options() },
     };
     session.carry_out(vec![unit], &job)
 }

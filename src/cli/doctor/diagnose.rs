@@ -10,7 +10,7 @@ use crate::cli::pcie;
 use crate::doctor::{Examination, PipeState, Problem};
 use crate::escape::Escape as _;
 use crate::firmware::{BridgeState, UsbId, is_runtime_product};
-use crate::flash::firmware_kind::Runs;
+use crate::flash::firmware_kind::RunningFirmware;
 use crate::pcie::{Function, class_name, vendor_name};
 use crate::shell;
 
@@ -55,8 +55,8 @@ impl Verdict {
 
 /// One line of the diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Line {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Line"))]
+pub struct TopicLine {
     /// The topic.
     pub topic: &'static str,
     /// The verdict.
@@ -73,7 +73,7 @@ pub struct Line {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Diagnosis {
     /// The lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TopicLine>,
     /// The runtime that can start; `None` if none can.
     pub runtime: Option<&'static str>,
 }
@@ -118,22 +118,22 @@ const BENCH: &str = "bench";
 
 struct Page {
     device: String,
-    lines: Vec<Line>,
+    lines: Vec<TopicLine>,
 }
 
 impl Page {
     fn line(&mut self, topic: &'static str, verdict: Verdict, found: impl Into<String>) {
-        self.lines.push(Line { topic, verdict, found: found.into(), advice: None });
+        self.lines.push(TopicLine { topic, verdict, found: found.into(), advice: None });
     }
 
     fn advise(&mut self, topic: &'static str, verdict: Verdict, found: impl Into<String>, advice: impl Into<String>) {
-        self.lines.push(Line { topic, verdict, found: found.into(), advice: Some(advice.into()) });
+        self.lines.push(TopicLine { topic, verdict, found: found.into(), advice: Some(advice.into()) });
     }
 
     fn problem(&mut self, topic: &'static str, verdict: Verdict, problem: &Problem) {
         let found = problem.message.shown().to_string();
         let advice = errors::help_by_code(&problem.code).map(str::to_owned);
-        self.lines.push(Line { topic, verdict, found, advice });
+        self.lines.push(TopicLine { topic, verdict, found, advice });
     }
 
     fn usb(&mut self, speed: Speed, state: BridgeState) {
@@ -191,18 +191,18 @@ impl Page {
                 self.advise(FIRMWARE, Verdict::Bad, found, advice);
                 None
             }
-            (Some(Ok(Runs::Flashed(firmware))), _) if firmware.answers_writes() && id == UsbId::PATCHED => {
+            (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() && id == UsbId::PATCHED => {
                 let advice = format!("for later releases: {} with an image of the open firmware", flash("OPEN.bin"));
                 self.advise(FIRMWARE, Verdict::Good, format!("{firmware}, under {id}: {PATCHED}"), advice);
                 Some(PATCHED)
             }
-            (Some(Ok(Runs::Flashed(firmware))), _) if firmware.answers_writes() => {
+            (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() => {
                 let found = format!("{firmware}, under {id}: tinygrad looks for {}", UsbId::PATCHED);
                 let advice = format!("patch the image with its identity, and {}", flash("PATCHED.bin"));
                 self.advise(FIRMWARE, Verdict::Bad, found, advice);
                 None
             }
-            (Some(Ok(runs @ (Runs::Flashed(_) | Runs::Vendor(_)))), _) => {
+            (Some(Ok(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_)))), _) => {
                 let advice = format!(
                     "{} for {OPEN}, {} for {PATCHED}; a USB4 host drives the GPU with it as it is",
                     flash("OPEN.bin"),
@@ -354,7 +354,7 @@ impl Page {
         // Put it first, so that it is the topic's verdict.
         let at = self.lines.iter().position(|line| line.topic == GPU).unwrap_or(self.lines.len());
         let found = gpus.join(", ");
-        self.lines.insert(at, Line { topic: GPU, verdict: Verdict::Good, found, advice: None });
+        self.lines.insert(at, TopicLine { topic: GPU, verdict: Verdict::Good, found, advice: None });
     }
 
     fn bench(&mut self, seen: &Examination) {

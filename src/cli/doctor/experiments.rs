@@ -9,7 +9,7 @@ use crate::cli::flash::ask;
 use crate::doctor::{Answer, Examination, Experiment, Finding};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::flash::firmware_kind::Runs;
+use crate::flash::firmware_kind::RunningFirmware;
 use crate::interrupt::Interrupt;
 use crate::pcap::Capture;
 use crate::unit::{self, TransportChoice};
@@ -76,11 +76,15 @@ pub(super) fn run(
 /// Returns why the experiments don't fit this unit; `None` if they do.
 fn unfit(seen: &Examination) -> Option<String> {
     match (&seen.runs, &seen.behind) {
-        (Some(Ok(Runs::Flashed(firmware))), _) if !firmware.answers_writes() => Some(format!("it runs {firmware}")),
-        (Some(Ok(Runs::Flashed(_))), Some(bridge::Behind::NoMedium)) => {
+        (Some(Ok(RunningFirmware::Flashed(firmware))), _) if !firmware.answers_writes() => {
+            Some(format!("it runs {firmware}"))
+        }
+        (Some(Ok(RunningFirmware::Flashed(_))), Some(bridge::Behind::NoMedium)) => {
             (seen.unit.speed < Speed::Super).then(|| format!("its link is at {}", seen.unit.speed))
         }
-        (Some(Ok(Runs::Flashed(_))), Some(behind)) => Some(format!("behind it: {}", behind.to_string().shown())),
+        (Some(Ok(RunningFirmware::Flashed(_))), Some(behind)) => {
+            Some(format!("behind it: {}", behind.to_string().shown()))
+        }
         (Some(Ok(runs)), _) => Some(format!("it runs {}", runs.to_string().shown())),
         _ => Some("it is not known what it runs".to_owned()),
     }

@@ -1,6 +1,6 @@
 //! `doctor --prometheus`: a diagnosis as metrics. docs/monitoring.md describes them.
 
-use super::diagnose::{Diagnosis, Line, Verdict};
+use super::diagnose::{Diagnosis, TopicLine, Verdict};
 use crate::doctor::Examination;
 use crate::prometheus::{Exposition, Sample};
 
@@ -52,7 +52,7 @@ pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis
 }
 
 /// Lists each topic once, with the worst verdict of its lines.
-fn checks(lines: &[Line]) -> Vec<(&'static str, Verdict)> {
+fn checks(lines: &[TopicLine]) -> Vec<(&'static str, Verdict)> {
     let mut checks: Vec<(&'static str, Verdict)> = Vec::new();
     for line in lines {
         match checks.iter_mut().find(|(topic, _)| *topic == line.topic) {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_topic_with_several_lines_counts_once_with_the_worst_of_them() {
-        let line = |topic, verdict| Line { topic, verdict, found: String::new(), advice: None };
+        let line = |topic, verdict| TopicLine { topic, verdict, found: String::new(), advice: None };
         let lines = [line("GPU", Verdict::Good), line("bench", Verdict::Good), line("bench", Verdict::Bad)];
         assert_eq!(checks(&lines), [("GPU", Verdict::Good), ("bench", Verdict::Bad)]);
         let lines = [line("GPU", Verdict::Unknown), line("GPU", Verdict::Note), line("GPU", Verdict::Good)];

@@ -1,6 +1,6 @@
 //! Diagnoses of units in memory.
 
-use super::diagnose::{Diagnosis, Line, Verdict, diagnose};
+use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
 use crate::bridge::Port as _;
 use crate::digest::Sha256Digest;
 use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, examine, hashed};
@@ -31,7 +31,7 @@ fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
     diagnose(&examined(scenario, image, options), "virtual:u")
 }
 
-fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a Line {
+fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
     page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 

@@ -1,9 +1,9 @@
 //! The table's entries for files, images, patches, downloads and asmpatch itself.
 
-use super::{Entry, Exit};
+use super::{ErrorEntry, Exit};
 
 /// Sorted by code.
-pub(super) const ENTRIES: &[Entry] = entries![
+pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::damaged", BadInput,
         "the archive is damaged or truncated; download it again, or try another mirror with `--from URL`";
     "asmpatch::archive::encrypted", BadInput,

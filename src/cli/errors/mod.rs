@@ -8,7 +8,7 @@ use miette::Diagnostic;
 /// Builds the entries, each written as `"code", Exit, "help";`.
 macro_rules! entries {
     ($($code:literal, $exit:ident, $help:literal;)*) => {
-        &[$(Entry { code: $code, exit: Exit::$exit, help: $help }),*]
+        &[$(ErrorEntry { code: $code, exit: Exit::$exit, help: $help }),*]
     };
 }
 
@@ -39,17 +39,17 @@ pub enum Exit {
 }
 
 /// One entry of the table.
-struct Entry {
+struct ErrorEntry {
     code: &'static str,
     exit: Exit,
     help: &'static str,
 }
 
-fn entry(code: &str) -> Option<&'static Entry> {
+fn entry(code: &str) -> Option<&'static ErrorEntry> {
     [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.code == code)
 }
 
-fn entry_of(error: &dyn Diagnostic) -> Option<&'static Entry> {
+fn entry_of(error: &dyn Diagnostic) -> Option<&'static ErrorEntry> {
     entry(&error.code()?.to_string())
 }
 

@@ -1,9 +1,9 @@
 //! The table's entries for units, the connection to them, and what is behind them.
 
-use super::{Entry, Exit};
+use super::{ErrorEntry, Exit};
 
 /// Sorted by code.
-pub(super) const ENTRIES: &[Entry] = entries![
+pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::digest", BadInput,
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
     "asmpatch::backup::exists", Refused,

@@ -14,7 +14,7 @@ pub(in crate::cli) struct ExecReport {
     /// The command: bytes in hexadecimal, with spaces between them.
     pub(super) cdb: String,
     /// How it ended.
-    pub(super) status: Status,
+    pub(super) status: ExecStatus,
     /// With `check-condition`: key, ASC and ASCQ in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sense: Option<String>,
@@ -28,7 +28,7 @@ pub(in crate::cli) struct ExecReport {
     /// The highest stack pointer during the command.
     pub(super) stack_high_water: u8,
     /// Each access to a register during the command, in order.
-    pub(super) registers: Vec<RegisterAccess>,
+    pub(super) registers: Vec<RegisterAccessJson>,
 }
 
 impl print::Document for ExecReport {
@@ -38,9 +38,8 @@ impl print::Document for ExecReport {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "ExecStatus"))]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Status {
+pub(super) enum ExecStatus {
     /// GOOD.
     Good,
     /// CHECK CONDITION.
@@ -56,8 +55,8 @@ pub(super) enum Status {
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct RegisterAccess {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RegisterAccess"))]
+pub(super) struct RegisterAccessJson {
     /// `read` or `write`.
     kind: &'static str,
     /// The XDATA address.
@@ -69,19 +68,19 @@ pub(super) struct RegisterAccess {
 impl ExecReport {
     fn status_words(&self) -> String {
         match (self.status, &self.sense, &self.waits_at) {
-            (Status::Good, ..) => "GOOD".to_owned(),
-            (Status::CheckCondition, Some(sense), _) => format!("CHECK CONDITION, sense {sense}"),
-            (Status::CheckCondition, None, _) => "CHECK CONDITION, no sense".to_owned(),
-            (Status::Other, ..) => "neither GOOD nor CHECK CONDITION".to_owned(),
-            (Status::GoodThenReset, ..) => "GOOD, then the CPU is reset".to_owned(),
-            (Status::GoodThenOffBus, ..) => "GOOD, then the unit leaves the bus".to_owned(),
-            (Status::NoAnswer, _, Some(at)) => format!("none: the firmware waits at {at}"),
-            (Status::NoAnswer, _, None) => "none: the firmware waits outside its code".to_owned(),
+            (ExecStatus::Good, ..) => "GOOD".to_owned(),
+            (ExecStatus::CheckCondition, Some(sense), _) => format!("CHECK CONDITION, sense {sense}"),
+            (ExecStatus::CheckCondition, None, _) => "CHECK CONDITION, no sense".to_owned(),
+            (ExecStatus::Other, ..) => "neither GOOD nor CHECK CONDITION".to_owned(),
+            (ExecStatus::GoodThenReset, ..) => "GOOD, then the CPU is reset".to_owned(),
+            (ExecStatus::GoodThenOffBus, ..) => "GOOD, then the unit leaves the bus".to_owned(),
+            (ExecStatus::NoAnswer, _, Some(at)) => format!("none: the firmware waits at {at}"),
+            (ExecStatus::NoAnswer, _, None) => "none: the firmware waits outside its code".to_owned(),
         }
     }
 }
 
-pub(super) fn print(report: &ExecReport, data: &[u8], accesses: &[Access]) {
+pub(super) fn print(report: &ExecReport, data: &[u8], accesses: &[TracedAccess]) {
     outln!("command       {}", report.cdb);
     outln!("status        {}", report.status_words());
     outln!("instructions  {} from the command's arrival to its status", report.instructions);
@@ -97,18 +96,18 @@ pub(super) fn print(report: &ExecReport, data: &[u8], accesses: &[Access]) {
 }
 
 /// One row per register, in the order of first access.
-fn register_table(accesses: &[Access]) -> comfy_table::Table {
-    struct Row {
+fn register_table(accesses: &[TracedAccess]) -> comfy_table::Table {
+    struct RegisterRow {
         addr: u16,
         reads: usize,
         writes: usize,
         last_write: Option<u8>,
     }
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<RegisterRow> = Vec::new();
     for access in accesses {
         let addr = access.addr;
         let index = rows.iter().position(|row| row.addr == addr).unwrap_or_else(|| {
-            rows.push(Row { addr, reads: 0, writes: 0, last_write: None });
+            rows.push(RegisterRow { addr, reads: 0, writes: 0, last_write: None });
             rows.len() - 1
         });
         match access.kind {
@@ -134,15 +133,15 @@ fn register_table(accesses: &[Access]) -> comfy_table::Table {
 }
 
 /// An access of the CPU to a register.
-pub(super) struct Access {
+pub(super) struct TracedAccess {
     pub(super) kind: AccessKind,
     pub(super) addr: u16,
     pub(super) value: u8,
 }
 
-impl Access {
-    pub(super) fn json(&self) -> RegisterAccess {
+impl TracedAccess {
+    pub(super) fn json(&self) -> RegisterAccessJson {
         let kind = if self.kind == AccessKind::Read { "read" } else { "write" };
-        RegisterAccess { kind, address: format!("0x{:04X}", self.addr), value: self.value }
+        RegisterAccessJson { kind, address: format!("0x{:04X}", self.addr), value: self.value }
     }
 }

@@ -24,9 +24,9 @@ use crate::flash::plan::FlashPlan;
 use crate::shell;
 use crate::unit::Selector;
 
-use recovery::Origin;
+use recovery::InvokedCommand;
 pub use screen::Screen;
-pub use session::{Choice, Job, Outcome, PreparedUnit, Session};
+pub use session::{Choice, PreparedUnit, UnitOutcome, WritingJob, WritingSession};
 pub use show::SSD_LOST;
 
 /// Write an image to a bridge, with a backup before and a readback after.
@@ -151,11 +151,11 @@ impl WritingArgs {
 /// # Errors
 /// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let source = source::Source::read(args)?;
+    let source = source::ImageToWrite::read(args)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     let choice = Choice { all: args.all, all_or_none: args.all_or_none };
-    let session = Session::open(&args.writing, choice, context)?;
-    let job = Job {
+    let session = WritingSession::open(&args.writing, choice, context)?;
+    let job = WritingJob {
         subject: Subject {
             firmware: source.firmware.clone(),
             rewritable: Rewritable::of(&source.image),
@@ -164,7 +164,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library: source.library.clone(),
         source: source.to_string(),
-        origin: Origin::Flash {
+        origin: InvokedCommand::Flash {
             file: args.file.clone(),
             options: args.options(),
             config_from: args.config_from.clone(),

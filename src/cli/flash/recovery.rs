@@ -20,7 +20,7 @@ use crate::shell;
 
 /// The command that was run, kept so that it can be printed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum InvokedCommand {
     /// `asmpatch flash FILE`.
     Flash {
         /// The image file.
@@ -70,7 +70,7 @@ const FLASH: Action =
 /// Returns the steps that recover a unit left in this state. `backup` is the one that the stopped run took.
 pub fn actions(
     left: Left,
-    origin: &Origin,
+    origin: &InvokedCommand,
     carried: &Carried,
     device: &str,
     backup: Option<&Path>,
@@ -93,7 +93,7 @@ pub fn actions(
         Left::Untouched => actions.push(again(false)),
         // Only the backup still has the unit's own firmware.
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
-            if matches!(origin, Origin::Config { .. }) =>
+            if matches!(origin, InvokedCommand::Config { .. }) =>
         {
             actions.push(back.map_or(FLASH, |back| Action { purpose: "go back to what it was", ..back }));
             actions.push(command("then set it again", self::again(origin, carried, device, None, false)));
@@ -121,10 +121,16 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 
 /// Returns the command that was run, changed so that it works in the unit's present state: the unit may be in its boot
 /// loader, which provides neither a backup nor the unit's own configuration blocks.
-fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> Vec<String> {
+fn again(
+    origin: &InvokedCommand,
+    carried: &Carried,
+    device: &str,
+    backup: Option<&Path>,
+    no_backup: bool,
+) -> Vec<String> {
     let mut words = Vec::new();
     let as_given = match origin {
-        Origin::Flash { file, options, config_from, backup: as_given } => {
+        InvokedCommand::Flash { file, options, config_from, backup: as_given } => {
             words.extend(["asmpatch flash".to_owned(), shell::path(file)]);
             words.extend(options.iter().map(shell::word));
             if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
@@ -132,11 +138,11 @@ fn again(origin: &Origin, carried: &Carried, device: &str, backup: Option<&Path>
             }
             as_given
         }
-        Origin::Restore { folder, backup: as_given } => {
+        InvokedCommand::Restore { folder, backup: as_given } => {
             words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
             as_given
         }
-        Origin::Config { edits, backup: as_given } => {
+        InvokedCommand::Config { edits, backup: as_given } => {
             words.push("asmpatch config set".to_owned());
             words.extend(edits.iter().map(shell::word));
             as_given
@@ -169,7 +175,7 @@ pub struct FlashFailure {
 
 impl FlashFailure {
     /// Describes the failure of a run that this command started.
-    pub fn new(stopped: Stopped, origin: &Origin, carried: &Carried) -> Self {
+    pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
         let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
@@ -272,11 +278,16 @@ impl FlashFailure {
 mod tests {
     use super::*;
 
-    fn flash() -> Origin {
-        Origin::Flash { file: "fw patched.bin".into(), options: Vec::new(), config_from: None, backup: Vec::new() }
+    fn flash() -> InvokedCommand {
+        InvokedCommand::Flash {
+            file: "fw patched.bin".into(),
+            options: Vec::new(),
+            config_from: None,
+            backup: Vec::new(),
+        }
     }
 
-    fn commands(left: Left, origin: &Origin, backup: Option<&str>) -> Vec<String> {
+    fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
         let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), true);
         actions.into_iter().filter_map(|a| a.command).collect()
@@ -324,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
-        let origin = Origin::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
+        let origin = InvokedCommand::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
         let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b")),
@@ -338,7 +349,7 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &Origin::Restore { folder: "b".into(), backup: Vec::new() }, None),
+            commands(Left::Untouched, &InvokedCommand::Restore { folder: "b".into(), backup: Vec::new() }, None),
             ["asmpatch restore b --device 1-2.3"]
         );
     }
@@ -346,7 +357,7 @@ mod tests {
     #[test]
     fn recovery_commands_repeat_the_backup_options() {
         for option in ["--no-backup", "--backup-dir=my backups"] {
-            let origin = Origin::Restore { folder: "b".into(), backup: vec![option.into()] };
+            let origin = InvokedCommand::Restore { folder: "b".into(), backup: vec![option.into()] };
             let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
             assert_eq!(commands(Left::Untouched, &origin, None), [again]);
             assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
@@ -375,7 +386,7 @@ mod tests {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt;
 
-        let origin = Origin::Flash {
+        let origin = InvokedCommand::Flash {
             file: "--all".into(),
             options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
             config_from: Some("-dir\nrm -r x".into()),

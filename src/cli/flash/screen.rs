@@ -21,7 +21,7 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
 /// What the other threads tell the printing thread about a unit.
-enum Message {
+enum ScreenMessage {
     /// Work on the unit begins. Later messages identify the unit by its number.
     Begin(String),
     /// How many bytes the work on the unit moves.
@@ -40,7 +40,7 @@ enum Message {
 
 /// The handle of the printing thread.
 pub struct Screen {
-    sender: Sender<(usize, Message)>,
+    sender: Sender<(usize, ScreenMessage)>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -63,7 +63,7 @@ impl Screen {
     /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize, device: String) -> UnitProgress {
         let progress = UnitProgress { unit, sender: self.sender.clone() };
-        progress.send(Message::Begin(device.shown().to_string()));
+        progress.send(ScreenMessage::Begin(device.shown().to_string()));
         progress
     }
 
@@ -103,11 +103,11 @@ impl Screen {
 /// One unit's reporter. It sends messages and never waits.
 pub struct UnitProgress {
     unit: usize,
-    sender: Sender<(usize, Message)>,
+    sender: Sender<(usize, ScreenMessage)>,
 }
 
 impl UnitProgress {
-    fn send(&self, message: Message) {
+    fn send(&self, message: ScreenMessage) {
         // If the thread is gone, nobody listens any more.
         let _ = self.sender.send((self.unit, message));
     }
@@ -116,18 +116,20 @@ impl UnitProgress {
 impl Progress<FlashEvent<'_>> for UnitProgress {
     fn event(&mut self, event: FlashEvent<'_>) {
         self.send(match event {
-            FlashEvent::Total(bytes) => Message::Total(bytes),
-            FlashEvent::Begin(step) => Message::Note(step.to_string()),
-            FlashEvent::Moved(bytes) => Message::Moved(bytes),
-            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) => Message::Result(format!("{step}: {text}")),
-            FlashEvent::Replug => Message::Ask("unplug it, wait five seconds, plug it in again".to_owned()),
+            FlashEvent::Total(bytes) => ScreenMessage::Total(bytes),
+            FlashEvent::Begin(step) => ScreenMessage::Note(step.to_string()),
+            FlashEvent::Moved(bytes) => ScreenMessage::Moved(bytes),
+            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) => {
+                ScreenMessage::Result(format!("{step}: {text}"))
+            }
+            FlashEvent::Replug => ScreenMessage::Ask("unplug it, wait five seconds, plug it in again".to_owned()),
         });
     }
 }
 
 impl Drop for UnitProgress {
     fn drop(&mut self) {
-        self.send(Message::End);
+        self.send(ScreenMessage::End);
     }
 }
 
@@ -140,31 +142,31 @@ struct Printer {
 }
 
 impl Printer {
-    fn run(mut self, messages: &Receiver<(usize, Message)>) {
+    fn run(mut self, messages: &Receiver<(usize, ScreenMessage)>) {
         while let Ok((unit, message)) = messages.recv() {
             self.show(unit, message);
         }
     }
 
-    fn show(&mut self, unit: usize, message: Message) {
+    fn show(&mut self, unit: usize, message: ScreenMessage) {
         match message {
-            Message::Begin(device) => self.begin(unit, device),
-            Message::Total(bytes) => self.on(unit, |_, bar| bar.set_length(bytes)),
-            Message::Note(text) => self.on(unit, |_, bar| {
+            ScreenMessage::Begin(device) => self.begin(unit, device),
+            ScreenMessage::Total(bytes) => self.on(unit, |_, bar| bar.set_length(bytes)),
+            ScreenMessage::Note(text) => self.on(unit, |_, bar| {
                 bar.set_message(text);
                 bar.enable_steady_tick(Duration::from_millis(200));
             }),
-            Message::Moved(bytes) => self.on(unit, |_, bar| bar.inc(bytes)),
-            Message::Result(text) if self.says_steps => self.on(unit, |device, _| {
+            ScreenMessage::Moved(bytes) => self.on(unit, |_, bar| bar.inc(bytes)),
+            ScreenMessage::Result(text) if self.says_steps => self.on(unit, |device, _| {
                 let text = if self.names_units { format!("{device}: {text}") } else { text };
                 outln!("{text}");
             }),
-            Message::Result(_) => {}
-            Message::Ask(text) => self.on(unit, |device, bar| {
+            ScreenMessage::Result(_) => {}
+            ScreenMessage::Ask(text) => self.on(unit, |device, bar| {
                 errln!("{device}: what was written starts with the unit's power: {text}");
                 bar.set_message(text);
             }),
-            Message::End => self.on(unit, |_, bar| bar.finish_and_clear()),
+            ScreenMessage::End => self.on(unit, |_, bar| bar.finish_and_clear()),
         }
     }
 

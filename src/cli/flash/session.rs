@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::recovery::{FlashFailure, Origin};
+use super::recovery::{FlashFailure, InvokedCommand};
 use super::screen::{Screen, UnitProgress};
 use super::{WritingArgs, ask, show};
 use crate::bridge::Port;
@@ -28,7 +28,7 @@ use crate::patch::Library;
 use crate::unit::{self, OpenError};
 
 /// What a command is going to write.
-pub struct Job {
+pub struct WritingJob {
     /// The image, and where it comes from.
     pub subject: Subject,
     /// The known patches and images.
@@ -36,7 +36,7 @@ pub struct Job {
     /// The image or the backup, in words.
     pub source: String,
     /// The command, for printing it again.
-    pub origin: Origin,
+    pub origin: InvokedCommand,
 }
 
 /// Which of the selected units to write.
@@ -49,10 +49,10 @@ pub struct Choice {
 }
 
 /// A unit as the user named it, and its port if it was found.
-type Found = (String, Result<Box<dyn Port>, AnyFailure>);
+type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
 
 /// The units of one run.
-pub struct Session<'a> {
+pub struct WritingSession<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
     interrupt: Interrupt<'static>,
@@ -61,7 +61,7 @@ pub struct Session<'a> {
     backup_into: Option<PathBuf>,
     choice: Choice,
     devices: Arc<Devices>,
-    ports: Vec<Found>,
+    ports: Vec<NamedPort>,
 }
 
 /// A unit that was examined, and what to do with it.
@@ -75,13 +75,13 @@ pub struct PreparedUnit {
     /// The conditions on which it is written.
     pub terms: Terms,
     /// The outcome so far.
-    pub outcome: Outcome,
+    pub outcome: UnitOutcome,
     /// What the recovery commands printed later need to repeat.
     pub carried: Carried,
 }
 
 /// The outcome for one unit.
-pub enum Outcome {
+pub enum UnitOutcome {
     /// It will be written.
     Write,
     /// It already holds everything in the plan.
@@ -96,11 +96,11 @@ pub enum Outcome {
 
 impl PreparedUnit {
     const fn is_to_be_written(&self) -> bool {
-        matches!(self.outcome, Outcome::Write)
+        matches!(self.outcome, UnitOutcome::Write)
     }
 }
 
-impl<'a> Session<'a> {
+impl<'a> WritingSession<'a> {
     /// Finds the units: the named one, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
             false => Some(args.backup_place.folder(context)?),
         };
         let there = |port: Box<dyn Port>| (port.device(), Ok(port));
-        let mut ports: Vec<Found> = match (args.device.as_slice(), choice.all) {
+        let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
             ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
             ([], false) => vec![there(unit::port(&devices, None, capture)?)],
@@ -144,19 +144,19 @@ impl<'a> Session<'a> {
     /// Fails if the answer is no. A unit that is refused or stops is reported here and decides the exit status.
     pub fn run(
         mut self,
-        job: &Job,
+        job: &WritingJob,
         make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
         let units = self.look(make);
         self.carry_out(units, job)
     }
 
-    /// Does the rest of [`Session::run`] with units that were examined already, for a job that depends on what they
+    /// Does the rest of [`WritingSession::run`] with units that were examined already, for a job that depends on what they
     /// hold.
     ///
     /// # Errors
-    /// As for [`Session::run`].
-    pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &Job) -> Result<Exit, AnyFailure> {
+    /// As for [`WritingSession::run`].
+    pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -202,14 +202,14 @@ impl<'a> Session<'a> {
                 Err(failure) => (None, Err(failure)),
             };
             let (seen, outcome) = match seen {
-                Ok(seen) => (Some(seen), Outcome::Nothing),
-                Err(failure) => (None, Outcome::Refused(failure)),
+                Ok(seen) => (Some(seen), UnitOutcome::Nothing),
+                Err(failure) => (None, UnitOutcome::Refused(failure)),
             };
             PreparedUnit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
         })
     }
 
-    fn decide(&self, units: &mut [PreparedUnit], job: &Job) {
+    fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let allowed = self.args.allowed();
         let connected: Vec<Neighbour> = unit::list(&self.devices)
             .unwrap_or_default()
@@ -229,34 +229,34 @@ impl<'a> Session<'a> {
             let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
             unit.outcome = match (decision, unlisted) {
                 (Decision::Write(_), Some(id)) => {
-                    Outcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
+                    UnitOutcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
                 }
                 (Decision::Write(terms), None) => {
                     unit.terms = terms;
-                    Outcome::Write
+                    UnitOutcome::Write
                 }
-                (Decision::Nothing, _) => Outcome::Nothing,
-                (Decision::Refused(refusal), _) => Outcome::Refused(refusal.into()),
+                (Decision::Nothing, _) => UnitOutcome::Nothing,
+                (Decision::Refused(refusal), _) => UnitOutcome::Refused(refusal.into()),
             };
         }
-        let refused = units.iter().filter(|unit| matches!(unit.outcome, Outcome::Refused(_)));
+        let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
         let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
         if self.choice.all_or_none && !because.is_empty() {
             for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
                 let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
-                unit.outcome = Outcome::Refused(refusal.into());
+                unit.outcome = UnitOutcome::Refused(refusal.into());
             }
         }
     }
 
-    fn show(&self, unit: &PreparedUnit, job: &Job) {
+    fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
         match (&unit.outcome, &unit.seen) {
-            (Outcome::Write, Some((seen, plan))) => {
+            (UnitOutcome::Write, Some((seen, plan))) => {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
             }
-            (Outcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
+            (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
-            (Outcome::Refused(failure), _) => self.context.report(failure),
+            (UnitOutcome::Refused(failure), _) => self.context.report(failure),
             _ => {}
         }
     }
@@ -278,7 +278,7 @@ impl<'a> Session<'a> {
     }
 
     /// Writes the accepted units, all at once.
-    fn write(&self, units: &mut [PreparedUnit], job: &Job) {
+    fn write(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let writing: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
         if writing.is_empty() {
             return;
@@ -306,7 +306,9 @@ impl<'a> Session<'a> {
                 let outcome =
                     write_one(&mut **port, plan, backup_into, (is_attended, rewrite), &mut progress, work, interrupt);
                 unit.outcome = match outcome {
-                    Outcome::Stopped(report, failure) => Outcome::Stopped(report, failure.with_options(&suffix)),
+                    UnitOutcome::Stopped(report, failure) => {
+                        UnitOutcome::Stopped(report, failure.with_options(&suffix))
+                    }
                     other => other,
                 };
             }
@@ -315,17 +317,17 @@ impl<'a> Session<'a> {
     }
 
     /// Reports the outcome of a unit and returns its exit status.
-    fn report(&self, unit: &PreparedUnit, job: &Job) -> Exit {
+    fn report(&self, unit: &PreparedUnit, job: &WritingJob) -> Exit {
         match &unit.outcome {
-            Outcome::Write | Outcome::Nothing => Exit::Done,
-            Outcome::Written(report) => {
+            UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
+            UnitOutcome::Written(report) => {
                 if !self.args.json {
                     show::done(report, unit, job, &self.args.ids.suffix());
                 }
                 Exit::Done
             }
-            Outcome::Refused(failure) => Exit::of(failure.diagnostic()),
-            Outcome::Stopped(_, failure) => {
+            UnitOutcome::Refused(failure) => Exit::of(failure.diagnostic()),
+            UnitOutcome::Stopped(_, failure) => {
                 self.context.report_diagnostic(failure);
                 failure.way_out().iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
@@ -349,9 +351,9 @@ fn write_one(
     backup_into: Option<&Path>,
     (is_attended, rewrite): (bool, bool),
     progress: &mut UnitProgress,
-    (job, carried): (&Job, &Carried),
+    (job, carried): (&WritingJob, &Carried),
     interrupt: Interrupt<'_>,
-) -> Outcome {
+) -> UnitOutcome {
     // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
     let is_attended = is_attended && !port.device().starts_with("virtual:");
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
@@ -363,10 +365,10 @@ fn write_one(
         budget: BUDGET,
     };
     match run::run(port, plan, &options, progress, interrupt) {
-        Ok(report) => Outcome::Written(report),
+        Ok(report) => UnitOutcome::Written(report),
         Err(stopped) => {
             let report = stopped.report.clone();
-            Outcome::Stopped(report, FlashFailure::new(*stopped, &job.origin, carried))
+            UnitOutcome::Stopped(report, FlashFailure::new(*stopped, &job.origin, carried))
         }
     }
 }

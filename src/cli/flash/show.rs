@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic as _;
 use serde::Serialize;
 
-use super::recovery::{Action, Origin, restore};
-use super::session::{Job, Outcome, PreparedUnit};
+use super::recovery::{Action, InvokedCommand, restore};
+use super::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
@@ -31,7 +31,7 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 };
 
 /// Prints what will be written to one unit.
-pub fn plan(seen: &Observation, plan: &FlashPlan, job: &Job, terms: &Terms, backup_into: Option<&Path>) {
+pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Terms, backup_into: Option<&Path>) {
     let Attached { usb_id, serial, .. } = &plan.attached;
     let firmware = &job.subject.firmware;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
@@ -75,11 +75,11 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &Job, terms: &Terms, back
 }
 
 /// Hints about what the user may want to do differently.
-fn notes(plan: &FlashPlan, job: &Job, terms: &Terms) -> Vec<String> {
+fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.origin {
-        Origin::Config { .. } => ("serial=TEXT", ""),
-        Origin::Flash { .. } | Origin::Restore { .. } => {
+        InvokedCommand::Config { .. } => ("serial=TEXT", ""),
+        InvokedCommand::Flash { .. } | InvokedCommand::Restore { .. } => {
             ("--serial TEXT", ", `--config-from DIR` the one in its backup")
         }
     };
@@ -96,7 +96,7 @@ fn notes(plan: &FlashPlan, job: &Job, terms: &Terms) -> Vec<String> {
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
-    let is_flash = matches!(job.origin, Origin::Flash { .. });
+    let is_flash = matches!(job.origin, InvokedCommand::Flash { .. });
     if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
@@ -140,7 +140,7 @@ fn block_words(block: &BlockPlan) -> String {
 }
 
 /// Prints that a unit already holds what is wanted.
-pub fn nothing(seen: &Observation, job: &Job) {
+pub fn nothing(seen: &Observation, job: &WritingJob) {
     outln!(
         "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
          restarted since; `--force` writes it again",
@@ -151,7 +151,7 @@ pub fn nothing(seen: &Observation, job: &Job) {
 }
 
 /// Prints a successful outcome and what comes next. `suffix` is appended to each command that is printed.
-pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &Job, suffix: &str) {
+pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
         Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
@@ -295,29 +295,34 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 /// Prints the outcomes of all units as one JSON array.
 ///
 /// `declined` is why the accepted units were not written: the answer to the question.
-pub fn json(units: &[PreparedUnit], job: &Job, dry_run: bool, declined: Option<&AnyFailure>) {
+pub fn json(units: &[PreparedUnit], job: &WritingJob, dry_run: bool, declined: Option<&AnyFailure>) {
     print::json_each(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
 }
 
-fn unit_json<'a>(unit: &'a PreparedUnit, job: &'a Job, dry_run: bool, declined: Option<&AnyFailure>) -> UnitJson<'a> {
+fn unit_json<'a>(
+    unit: &'a PreparedUnit,
+    job: &'a WritingJob,
+    dry_run: bool,
+    declined: Option<&AnyFailure>,
+) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
         UnitErrorJson { error, left: Left::Untouched, recovery: &[] }
     };
     let (report, error) = match &unit.outcome {
-        Outcome::Write => (None, declined.map(untouched)),
-        Outcome::Nothing => (None, None),
-        Outcome::Written(report) => (Some(report), None),
-        Outcome::Refused(failure) => (None, Some(untouched(failure))),
-        Outcome::Stopped(report, failure) => {
+        UnitOutcome::Write => (None, declined.map(untouched)),
+        UnitOutcome::Nothing => (None, None),
+        UnitOutcome::Written(report) => (Some(report), None),
+        UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
+        UnitOutcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error).at(&unit.device).helped(failure.help());
             (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))
         }
     };
     let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
     let left = error.as_ref().map(|error| error.left);
-    let same = seen.filter(|_| matches!(unit.outcome, Outcome::Nothing)).map(|seen| &seen.attached);
+    let same = seen.filter(|_| matches!(unit.outcome, UnitOutcome::Nothing)).map(|seen| &seen.attached);
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),
@@ -338,9 +343,9 @@ fn unit_json<'a>(unit: &'a PreparedUnit, job: &'a Job, dry_run: bool, declined: 
     }
 }
 
-fn plan_json<'a>(plan: &'a FlashPlan, job: &Job, unit: &PreparedUnit) -> PlanJson<'a> {
+fn plan_json<'a>(plan: &'a FlashPlan, job: &WritingJob, unit: &PreparedUnit) -> PlanJson<'a> {
     PlanJson {
-        write: !matches!(unit.outcome, Outcome::Nothing | Outcome::Refused(_)),
+        write: !matches!(unit.outcome, UnitOutcome::Nothing | UnitOutcome::Refused(_)),
         firmware: job.subject.firmware.to_string(),
         usb_id: plan.usb_id.map(|usb_id| usb_id.to_string()),
         changes: plan.blocks.iter().flat_map(|block| &block.changes).collect(),

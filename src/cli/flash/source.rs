@@ -15,7 +15,7 @@ use crate::flash::guard::Refusal;
 use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 
 /// A verified image and what it changes in the configuration.
-pub struct Source {
+pub struct ImageToWrite {
     /// The image.
     pub image: Image,
     /// What kind of firmware it is.
@@ -28,7 +28,7 @@ pub struct Source {
     words: String,
 }
 
-impl Source {
+impl ImageToWrite {
     /// Reads and verifies an image: its container, what it was made from, and its receipt if there is one. Open
     /// firmware is not made from a known image: here it is accepted by what it enumerates as, and it must boot before
     /// anything is written.
@@ -91,7 +91,7 @@ impl Source {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for ImageToWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.words)
     }

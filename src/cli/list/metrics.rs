@@ -1,14 +1,14 @@
 //! `list --prometheus`: the list as metrics. docs/monitoring.md describes them.
 
-use super::Row;
+use super::ListedUnit;
 use crate::prometheus::{Exposition, Sample};
 
 /// Adds what the list shows about each unit.
-pub fn add(metrics: &mut Exposition, rows: &[Row]) {
+pub fn add(metrics: &mut Exposition, rows: &[ListedUnit]) {
     let devices: Vec<String> = rows.iter().map(|row| row.unit.location.to_string()).collect();
     let ids: Vec<String> = rows.iter().map(|row| row.unit.id.to_string()).collect();
     let states: Vec<String> = rows.iter().map(|row| row.unit.state.to_string()).collect();
-    let of_unit = |value: fn(&Row) -> Option<f64>| {
+    let of_unit = |value: fn(&ListedUnit) -> Option<f64>| {
         let units = rows.iter().zip(&devices);
         units.filter_map(move |(row, device)| Some(Sample::new(value(row)?).with("device", device)))
     };

@@ -33,14 +33,14 @@ use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
 asmpatch pcie read --assign 0x10000000 64\n\nWhat it changes, and what it can't know: docs/pcie.md.")]
 pub struct Args {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<PcieCommand>,
 
     #[command(flatten)]
     show: ShowArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum PcieCommand {
     Read(ReadArgs),
     Write(WriteArgs),
     Reset(ResetArgs),
@@ -102,7 +102,7 @@ struct WriteArgs {
 
     /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
     #[arg(value_parser = parse_bytes)]
-    bytes: Bytes,
+    bytes: BytesArgument,
 
     #[command(flatten)]
     unit: UnitArgs,
@@ -121,7 +121,7 @@ struct ResetArgs {
 
 /// Bytes given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bytes(Vec<u8>);
+struct BytesArgument(Vec<u8>);
 
 /// The most bytes that one command reads.
 const READ_MAX: usize = 1 << 20;
@@ -139,14 +139,14 @@ fn parse_len(text: &str) -> Result<usize, String> {
     len.ok_or_else(|| "expected 1 to 0x100000 bytes".to_owned())
 }
 
-fn parse_bytes(text: &str) -> Result<Bytes, String> {
+fn parse_bytes(text: &str) -> Result<BytesArgument, String> {
     let bytes = parse_hex(text).ok().filter(|bytes| !bytes.is_empty());
-    bytes.map(Bytes).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
+    bytes.map(BytesArgument).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
 /// Reasons nothing was sent to the PCIe side.
 #[derive(Debug, Error, Diagnostic)]
-enum Refusal {
+enum PcieRefusal {
     /// Nothing on the unit can carry PCIe requests.
     #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
     #[diagnostic(code(asmpatch::pcie::no_firmware))]
@@ -225,13 +225,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
     match &args.action {
         None => open::with_engine(&args.show.unit.device, false, &mut |reached| show_tree(&args.show, reached)),
-        Some(Action::Reset(ResetArgs { show })) => {
+        Some(PcieCommand::Reset(ResetArgs { show })) => {
             open::with_engine(&show.unit.device, true, &mut |reached| show_tree(show, reached))
         }
-        Some(Action::Read(args)) => {
+        Some(PcieCommand::Read(args)) => {
             open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached, context))
         }
-        Some(Action::Write(args)) => open::with_engine(&args.unit.device, false, &mut |reached| write(args, reached)),
+        Some(PcieCommand::Write(args)) => {
+            open::with_engine(&args.unit.device, false, &mut |reached| write(args, reached))
+        }
     }
 }
 
@@ -251,7 +253,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFa
         spaces.push(reached.pcie.config_dwords(function.at, 0, dwords)?);
     }
     let names = show::names(&survey);
-    let shown = show::Shown { reached, survey: &survey, names: &names, spaces: &spaces };
+    let shown = show::PcieShown { reached, survey: &survey, names: &names, spaces: &spaces };
     if args.unit.json {
         print::json(&shown.json());
     } else {
@@ -300,7 +302,7 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Re
 
 fn write(args: &WriteArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
-    let Bytes(bytes) = &args.bytes;
+    let BytesArgument(bytes) = &args.bytes;
     reached.pcie.memory_write(args.address, bytes)?;
     if args.unit.json {
         print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(bytes, "") });
@@ -318,7 +320,7 @@ mod tests {
     fn numbers_and_bytes_are_taken_as_people_write_them() {
         assert_eq!((parse_number("0x10"), parse_number("10")), (Ok(16), Ok(10)));
         assert!(parse_number("x").is_err() && parse_number("0x").is_err() && parse_number("-1").is_err());
-        assert_eq!(parse_bytes("00fF10"), Ok(Bytes(vec![0, 0xFF, 0x10])));
+        assert_eq!(parse_bytes("00fF10"), Ok(BytesArgument(vec![0, 0xFF, 0x10])));
         assert!(parse_bytes("0").is_err() && parse_bytes("").is_err() && parse_bytes("zz").is_err());
         assert!(parse_len("0").is_err() && parse_len("0x100001").is_err() && parse_len("0x100000").is_ok());
     }

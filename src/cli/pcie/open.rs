@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Reached, Refusal, SURVEY_TIMEOUT, Waits, show::SupplyJson};
+use super::{PcieRefusal, Reached, SURVEY_TIMEOUT, Waits, show::SupplyJson};
 use crate::bridge::{Behind, ControlError, OpenBridge, survey};
 use crate::cli::device::DeviceArgs;
 use crate::cli::errors::Exit;
@@ -46,10 +46,10 @@ pub(super) fn with_engine(
             // These commands are also the first SCSI commands that the firmware gets, and it brings the link up with
             // those.
             match survey::behind(unit.bridge())? {
-                Behind::Ssd(what) => return Err(Refusal::Ssd { device, what }.into()),
+                Behind::Ssd(what) => return Err(PcieRefusal::Ssd { device, what }.into()),
                 // A GPU runtime initialises a unit only if it has no SSD.
                 behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
-                Behind::CannotTell(why) => return Err(Refusal::CannotTell { device, why }.into()),
+                Behind::CannotTell(why) => return Err(PcieRefusal::CannotTell { device, why }.into()),
                 Behind::NoMedium => {}
             }
             let mut engine = VendorTlp::new(unit.bridge());
@@ -61,7 +61,7 @@ pub(super) fn with_engine(
             }
             work(&mut Reached { pcie, device, firmware: state, supply: None, interrupt })?;
         }
-        BridgeState::BootLoader => return Err(Refusal::NoFirmware { device, state }.into()),
+        BridgeState::BootLoader => return Err(PcieRefusal::NoFirmware { device, state }.into()),
     }
     Ok(Exit::Done)
 }

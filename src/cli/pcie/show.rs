@@ -46,7 +46,7 @@ pub(super) fn names(survey: &Survey) -> Names {
 }
 
 /// Everything that the command shows.
-pub(super) struct Shown<'a, 'b, 'c> {
+pub(super) struct PcieShown<'a, 'b, 'c> {
     pub(super) reached: &'a Reached<'b, 'c>,
     pub(super) survey: &'a Survey,
     pub(super) names: &'a Names,
@@ -56,7 +56,7 @@ pub(super) struct Shown<'a, 'b, 'c> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct Json<'a> {
+pub(in crate::cli) struct PcieJson<'a> {
     /// The unit's port, as `--device` takes it.
     device: &'a str,
     /// What runs on it.
@@ -73,7 +73,7 @@ pub(in crate::cli) struct Json<'a> {
     notes: Vec<NoteJson<'a>>,
 }
 
-impl print::Document for Json<'_> {}
+impl print::Document for PcieJson<'_> {}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -115,7 +115,7 @@ pub fn in_words(note: &Note) -> String {
     format!("{note}{help}")
 }
 
-impl Shown<'_, '_, '_> {
+impl PcieShown<'_, '_, '_> {
     pub(super) fn json(&self) -> impl print::Document {
         let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
             function,
@@ -124,7 +124,7 @@ impl Shown<'_, '_, '_> {
             device_name: self.names.device(function.vendor, function.device),
             config: self.spaces.get(index).map(|space| to_hex(&bytes(space), "")),
         });
-        Json {
+        PcieJson {
             device: &self.reached.device,
             firmware: self.reached.firmware,
             supply: self.reached.supply,

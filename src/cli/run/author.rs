@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use crate::atomic;
 use crate::chip::CLOCK_MHZ;
-use crate::cli::names::Names;
+use crate::cli::names::LoadedSymbols;
 use crate::cli::output;
 use crate::failure::AnyFailure;
 use crate::firmware::Image;
@@ -84,7 +84,7 @@ impl Observer for Observers {
 
 impl AuthorArgs {
     /// Reads the symbols, and checks that every result can be written.
-    pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<Names, AnyFailure> {
+    pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<LoadedSymbols, AnyFailure> {
         let outputs: Vec<&PathBuf> = [&self.profile, &self.timeline, &self.coverage].into_iter().flatten().collect();
         for (index, path) in outputs.iter().enumerate() {
             if outputs[..index].contains(path) {
@@ -94,7 +94,7 @@ impl AuthorArgs {
                 output::check(path, input, self.force)?;
             }
         }
-        let names = Names::read(&self.symbols, image)?;
+        let names = LoadedSymbols::read(&self.symbols, image)?;
         if self.coverage.is_some() && names.names.lines().next().is_none() {
             return Err(NoLines.into());
         }
@@ -102,7 +102,7 @@ impl AuthorArgs {
     }
 
     /// Returns the observers that were requested.
-    pub(super) fn observers(&self, names: &Names) -> Observers {
+    pub(super) fn observers(&self, names: &LoadedSymbols) -> Observers {
         Observers {
             profile: self.profile.is_some().then(|| Profile::new(names.names.clone())),
             timeline: self.timeline.is_some().then(Timeline::default),
@@ -111,7 +111,7 @@ impl AuthorArgs {
     }
 
     /// Writes the results. Returns the files' names.
-    pub(super) fn write(&self, names: &Names, observers: &mut Observers) -> Result<Vec<String>, AnyFailure> {
+    pub(super) fn write(&self, names: &LoadedSymbols, observers: &mut Observers) -> Result<Vec<String>, AnyFailure> {
         let profile = observers.profile.as_ref().map(Profile::folded);
         let timeline = observers.timeline.as_mut().map(|timeline| timeline.finish(CLOCK_MHZ));
         let coverage = observers.coverage.as_ref().map(|coverage| coverage.lcov(&names.names, &names.folder));

@@ -1,9 +1,9 @@
 //! Prints what happens on the chip as it happens, one line per event.
 
 use super::author::Observers;
-use super::{Kind, place, xdata};
+use super::{EventKind, place, xdata};
 use crate::chip::{DmaEvent, UsbEvent, Watch, register_name};
-use crate::cli::names::Names;
+use crate::cli::names::LoadedSymbols;
 use crate::digest::to_hex;
 use crate::firmware::{CodeAddress, FlashAddress};
 use crate::mcu::{AccessKind, Step, Trace};
@@ -31,9 +31,9 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[Kind], wire: Option<Device>, timeline: Option<TimelineWatch>) -> Self {
+    pub(super) fn new(kinds: &[EventKind], wire: Option<Device>, timeline: Option<TimelineWatch>) -> Self {
         let has = |kind| kinds.contains(&kind);
-        let (usb, registers, uart) = (has(Kind::Usb), has(Kind::Registers), has(Kind::Uart));
+        let (usb, registers, uart) = (has(EventKind::Usb), has(EventKind::Registers), has(EventKind::Uart));
         Self { usb, registers, uart, line: Vec::new(), wire, control: None, timeline }
     }
 
@@ -117,17 +117,17 @@ impl Watch for Events {
 }
 
 /// Observes each instruction: keeps the last ones, shows calls, and stops at addresses.
-pub(super) struct Recorder {
+pub(super) struct InstructionObserver {
     pub(super) trace: Trace,
     /// The current depth of calls; `None` if calls are not shown.
     pub(super) calls: Option<usize>,
     pub(super) until: Vec<CodeAddress>,
     pub(super) hit: Option<CodeAddress>,
-    pub(super) symbols: Names,
+    pub(super) symbols: LoadedSymbols,
     pub(super) observers: Observers,
 }
 
-impl Recorder {
+impl InstructionObserver {
     /// Whether there is anything to observe.
     pub(super) fn is_needed(&self) -> bool {
         let Self { trace, calls, until, observers, .. } = self;

@@ -12,20 +12,18 @@ pub(super) struct Booting(Option<BootReport>);
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Booted"))]
-pub(super) struct Json {
+pub(super) struct Booted {
     /// Whether every check passes.
     ok: bool,
     /// What it enumerates as.
     state: Option<BridgeState>,
     /// The checks, in order.
-    checks: Vec<CheckJson>,
+    checks: Vec<BootCheck>,
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "BootCheck"))]
-struct CheckJson {
+struct BootCheck {
     /// The transport on which the check ran.
     wire: Wire,
     /// What was checked.
@@ -75,8 +73,8 @@ impl Booting {
         }
     }
 
-    pub(super) fn json(&self) -> Json {
-        let check = |check: &Check| CheckJson {
+    pub(super) fn json(&self) -> Booted {
+        let check = |check: &Check| BootCheck {
             wire: check.wire,
             what: check.what,
             ok: check.outcome.is_ok(),
@@ -84,7 +82,7 @@ impl Booting {
             instructions: check.instructions,
         };
         let checks = self.0.iter().flat_map(|report| &report.checks).map(check).collect();
-        Json { ok: self.holds(), state: self.0.as_ref().and_then(BootReport::state), checks }
+        Booted { ok: self.holds(), state: self.0.as_ref().and_then(BootReport::state), checks }
     }
 }
 

@@ -15,18 +15,16 @@ pub(super) struct Execution(Option<Vec<Checked>>);
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Executed"))]
-pub(super) struct Json {
+pub(super) struct Executed {
     /// Whether every command is answered as it must be.
     ok: bool,
     /// The commands, in order.
-    checks: Vec<CheckJson>,
+    checks: Vec<ExecutionCheck>,
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "ExecutionCheck"))]
-struct CheckJson {
+struct ExecutionCheck {
     /// What is checked.
     what: &'static str,
     /// The command: bytes in hexadecimal, with spaces between them.
@@ -85,8 +83,8 @@ impl Execution {
         table::print(&table);
     }
 
-    pub(super) fn json(&self) -> Json {
-        let check = |check: &Checked| CheckJson {
+    pub(super) fn json(&self) -> Executed {
+        let check = |check: &Checked| ExecutionCheck {
             what: check.what,
             cdb: check.cdb.to_string(),
             ok: check.holds(),
@@ -94,7 +92,7 @@ impl Execution {
             found: found_words(check),
             instructions: check.instructions,
         };
-        Json { ok: self.holds(), checks: self.0.iter().flatten().map(check).collect() }
+        Executed { ok: self.holds(), checks: self.0.iter().flatten().map(check).collect() }
     }
 }
 

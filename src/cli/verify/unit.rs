@@ -18,7 +18,7 @@ pub struct UnitFlash(Backup);
 
 /// The difference between the flash and an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
+pub struct FlashDifference {
     count: usize,
     first: FileOffset,
 }
@@ -27,7 +27,7 @@ pub struct Difference {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "UnitFlash"))]
-pub struct Json {
+pub struct FlashComparison {
     /// The unit's port, as `--device` takes it.
     device: String,
     /// Whether its flash holds the image.
@@ -54,20 +54,20 @@ impl UnitFlash {
     }
 
     /// Compares the flash with an image file; `None` if it holds the image.
-    pub fn difference(&self, file: &[u8]) -> Option<Difference> {
+    pub fn difference(&self, file: &[u8]) -> Option<FlashDifference> {
         let parts = Part::ALL.into_iter().zip(&self.0.parts);
         let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
         let mut differing = found.enumerate().filter(|(_, (wanted, found))| wanted != found);
         let (first, _) = differing.next()?;
-        Some(Difference { count: 1 + differing.count(), first: FileOffset(first as u32) })
+        Some(FlashDifference { count: 1 + differing.count(), first: FileOffset(first as u32) })
     }
 
     /// Prints whether the flash holds an image.
-    pub fn print(&self, difference: Option<Difference>) {
+    pub fn print(&self, difference: Option<FlashDifference>) {
         let device = self.0.unit.device.shown();
         match difference {
             None => outln!("  {device}: its flash holds this image"),
-            Some(Difference { count, first }) => outln!(
+            Some(FlashDifference { count, first }) => outln!(
                 "  {device}: its flash holds another: {count} bytes differ, the first at {first}, {}",
                 first.flash_address()
             ),
@@ -75,8 +75,8 @@ impl UnitFlash {
     }
 
     /// Returns the same result for `--json`.
-    pub fn json(&self, difference: Option<Difference>) -> Json {
-        Json {
+    pub fn json(&self, difference: Option<FlashDifference>) -> FlashComparison {
+        FlashComparison {
             device: self.0.unit.device.clone(),
             holds: difference.is_none(),
             differing_bytes: difference.map_or(0, |difference| difference.count),

@@ -1,7 +1,7 @@
 //! Flash access on a unit that runs open firmware, through the registers of the chip's flash controller.
 //!
 //! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs
-//! from RAM, so the flash can be erased meanwhile. [`SpiFlash`] performs and checks one flash operation at a time.
+//! from RAM, so the flash can be erased meanwhile. [`RegisterFlash`] performs and checks one flash operation at a time.
 //! [`Slot`] is the contents of the flash, and determines the order in which they change. Source: openpilot's flasher,
 //! which does the same.
 
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 pub use error::RegisterError;
 pub use slot::{Change, SECTOR_LEN, SLOT_LEN, Slot};
-pub use spi::{BUDGET, Deadline, SpiFlash};
+pub use spi::{BUDGET, Deadline, RegisterFlash};
 
 use crate::bridge::{ControlError, OpenBridge};
 use crate::scsi::XdataAddress;

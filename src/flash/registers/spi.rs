@@ -72,7 +72,7 @@ pub struct Deadline {
 
 /// The flash behind a unit's registers.
 #[derive(Debug)]
-pub struct SpiFlash<R> {
+pub struct RegisterFlash<R> {
     registers: R,
     deadline: Deadline,
     /// The last transaction has ended, but [`MODE`] is not cleared yet: the next requests do that.
@@ -83,13 +83,13 @@ pub struct SpiFlash<R> {
 
 /// Direction of a transaction's data.
 #[derive(Debug, Clone, Copy)]
-enum Data {
+enum TransactionData {
     None,
     FromFlash(u16),
     ToFlash(u16),
 }
 
-impl<R: RegisterAccess> SpiFlash<R> {
+impl<R: RegisterAccess> RegisterFlash<R> {
     /// Sets up the controller and checks that a flash answers. Writes nothing to the flash. The work on it has to end
     /// within [`BUDGET`].
     ///
@@ -104,7 +104,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
         let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET };
         let mut flash = Self { registers, deadline, is_ended: false, has_bulk: true };
         let mut id = [0; 3];
-        flash.transact(READ_ID, None, Data::FromFlash(id.len() as u16))?;
+        flash.transact(READ_ID, None, TransactionData::FromFlash(id.len() as u16))?;
         flash.read_buffer(&mut id)?;
         if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash { id }) } else { Ok(flash) }
     }
@@ -157,7 +157,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
 
     /// Reads into the buffer. Always fills it, because a shorter read is not reliable. Source: openpilot's flasher.
     fn load(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
-        self.transact(READ, Some(at), Data::FromFlash(SECTOR_LEN as u16))
+        self.transact(READ, Some(at), TransactionData::FromFlash(SECTOR_LEN as u16))
     }
 
     /// Clears the block protection if it is set.
@@ -174,7 +174,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
             tries += 1;
             self.enable_write()?;
             self.write(&[(BUFFER, 0)])?;
-            self.transact(WRITE_STATUS, None, Data::ToFlash(1))?;
+            self.transact(WRITE_STATUS, None, TransactionData::ToFlash(1))?;
             self.wait_while_busy("its status register", FlashAddress(0), WRITE)?;
             status = self.status()?;
         }
@@ -187,7 +187,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
     /// [`RegisterError::NotErased`], [`RegisterError::Busy`].
     pub fn erase(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
         self.enable_write()?;
-        self.transact(ERASE_SECTOR, Some(at), Data::None)?;
+        self.transact(ERASE_SECTOR, Some(at), TransactionData::None)?;
         self.wait_while_busy("an erase", at, ERASE)?;
         let is_erased = |byte: &u8| *byte == 0xFF;
         if self.read_once(at)?.iter().all(is_erased) {
@@ -204,7 +204,7 @@ impl<R: RegisterAccess> SpiFlash<R> {
     pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         self.enable_write()?;
         self.fill(page)?;
-        self.transact(PROGRAM, Some(at), Data::ToFlash(PAGE_LEN as u16))?;
+        self.transact(PROGRAM, Some(at), TransactionData::ToFlash(PAGE_LEN as u16))?;
         self.wait_while_busy("a page", at, WRITE)?;
         let mut found = [0; PAGE_LEN];
         // A failed read does not mean that the page is wrong.
@@ -252,12 +252,12 @@ impl<R: RegisterAccess> SpiFlash<R> {
 
     /// Sends command 06. It moves no data, so the buffer stays unchanged.
     fn enable_write(&mut self) -> Result<(), RegisterError> {
-        self.transact(WRITE_ENABLE, None, Data::None)
+        self.transact(WRITE_ENABLE, None, TransactionData::None)
     }
 
     fn status(&mut self) -> Result<u8, RegisterError> {
         let mut status = [0];
-        self.transact(READ_STATUS, None, Data::FromFlash(1))?;
+        self.transact(READ_STATUS, None, TransactionData::FromFlash(1))?;
         self.read_buffer(&mut status)?;
         Ok(status[0])
     }
@@ -279,14 +279,14 @@ impl<R: RegisterAccess> SpiFlash<R> {
     }
 
     /// Performs one transaction, from its registers to its end.
-    fn transact(&mut self, command: u8, at: Option<FlashAddress>, data: Data) -> Result<(), RegisterError> {
+    fn transact(&mut self, command: u8, at: Option<FlashAddress>, data: TransactionData) -> Result<(), RegisterError> {
         if self.registers.now() >= self.deadline.at {
             return Err(RegisterError::OutOfTime { budget: self.deadline.budget });
         }
         let (mode, len) = match data {
-            Data::None => (0, 0),
-            Data::FromFlash(len) => (0, len),
-            Data::ToFlash(len) => (1, len),
+            TransactionData::None => (0, 0),
+            TransactionData::FromFlash(len) => (0, len),
+            TransactionData::ToFlash(len) => (1, len),
         };
         let mut writes = self.behind(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);
         writes.push((FRAME, if at.is_some() { WITH_ADDRESS } else { WITHOUT_ADDRESS }));

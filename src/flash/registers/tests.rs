@@ -17,8 +17,8 @@ fn port(scenario: &str) -> VirtualPort {
     VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
 }
 
-fn flash(port: &mut VirtualPort) -> SpiFlash<OpenBridge> {
-    SpiFlash::new(port.open_control().unwrap()).unwrap()
+fn flash(port: &mut VirtualPort) -> RegisterFlash<OpenBridge> {
+    RegisterFlash::new(port.open_control().unwrap()).unwrap()
 }
 
 fn cells(port: &VirtualPort, at: FlashAddress, len: usize) -> Vec<u8> {
@@ -134,9 +134,9 @@ struct Slow {
 }
 
 impl Slow {
-    fn flash(port: &mut VirtualPort, a_request: Duration) -> SpiFlash<Self> {
+    fn flash(port: &mut VirtualPort, a_request: Duration) -> RegisterFlash<Self> {
         let unit = port.open_control().unwrap();
-        SpiFlash::new(Self { unit, a_request, clock: Cell::new(Instant::now()), requests: 0 }).unwrap()
+        RegisterFlash::new(Self { unit, a_request, clock: Cell::new(Instant::now()), requests: 0 }).unwrap()
     }
 
     fn take(&mut self, requests: usize) {
@@ -225,7 +225,7 @@ impl RegisterAccess for Broken {
 fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
     let mut port = port("");
     let unit = port.open_control().unwrap();
-    let mut flash = SpiFlash::new(Broken { unit, has_flash: true, sent: 0 }).unwrap();
+    let mut flash = RegisterFlash::new(Broken { unit, has_flash: true, sent: 0 }).unwrap();
     flash.program(SECTOR, &page(1)).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(2)).unwrap();
     assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(1), page(2)].concat());
@@ -235,6 +235,6 @@ fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
 #[test]
 fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash() {
     let unit = port("").open_control().unwrap();
-    let error = SpiFlash::new(Broken { unit, has_flash: false, sent: 0 }).unwrap_err();
+    let error = RegisterFlash::new(Broken { unit, has_flash: false, sent: 0 }).unwrap_err();
     assert_eq!(error, RegisterError::NoFlash { id: [0xFF; 3] });
 }

@@ -29,7 +29,7 @@ pub(super) enum Restart {
 
 /// What made the unit come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Boot {
+pub(super) enum RestartCause {
     /// E8 with mode 0x50.
     CpuReset,
     /// The hub switched its port's power off and on. A unit with its own supply may not have noticed.
@@ -65,8 +65,12 @@ impl Run<'_> {
 
     /// Waits for the unit. If only a power cycle can start what was written, its hub does it, or else a user who is
     /// there is asked to. Returns `None` if the unit needs a power cycle and did not get one.
-    pub(super) fn come_back(&mut self, port: &mut dyn Port, restart: Restart) -> Result<Option<Boot>, FlashError> {
-        let mut boot = Boot::CpuReset;
+    pub(super) fn come_back(
+        &mut self,
+        port: &mut dyn Port,
+        restart: Restart,
+    ) -> Result<Option<RestartCause>, FlashError> {
+        let mut boot = RestartCause::CpuReset;
         let mut found = None;
         if restart != Restart::None {
             self.begin(FlashStep::Return);
@@ -79,14 +83,14 @@ impl Run<'_> {
         if !self.is_settled(found.as_ref()) && self.power_cycle(port)? {
             self.begin(FlashStep::Return);
             if let Some(back) = self.wait_within(port, self.options.return_deadline)? {
-                (found, boot) = (Some(back), Boot::PortPower);
+                (found, boot) = (Some(back), RestartCause::PortPower);
             }
         }
         if !self.is_settled(found.as_ref()) && !self.options.replug_deadline.is_zero() {
             self.begin(FlashStep::Return);
             self.recorder.pass(FlashEvent::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
-                (found, boot) = (Some(replugged), Boot::Power);
+                (found, boot) = (Some(replugged), RestartCause::Power);
             }
         }
         let Some(found) = found else {
@@ -112,7 +116,7 @@ impl Run<'_> {
         }
         if !self.plan.is_identity_of(&found) {
             let before = &self.plan.attached;
-            if boot != Boot::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
+            if boot != RestartCause::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
                 // Written and read back, but the reset has not made the chip read its flash.
                 (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
                 self.recorder.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
@@ -182,7 +186,12 @@ impl Run<'_> {
     }
 
     /// Checks what the unit runs. Reads back now what could not be read back before.
-    pub(super) fn prove(&mut self, port: &mut dyn Port, boot: Boot, before: &Behaviour) -> Result<(), FlashError> {
+    pub(super) fn prove(
+        &mut self,
+        port: &mut dyn Port,
+        boot: RestartCause,
+        before: &Behaviour,
+    ) -> Result<(), FlashError> {
         self.left = Left::Unproven;
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
@@ -192,11 +201,11 @@ impl Run<'_> {
         let written = Behaviour::of_plan(self.plan);
         let runs = match boot {
             // After a power cycle the chip has loaded its code from flash.
-            Boot::Power => match written.contradiction(&now) {
+            RestartCause::Power => match written.contradiction(&now) {
                 Some(error) => return Err(error),
                 None => Runs::Written,
             },
-            Boot::CpuReset | Boot::PortPower => Runs::judge(before, &written, &now),
+            RestartCause::CpuReset | RestartCause::PortPower => Runs::judge(before, &written, &now),
         };
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
         self.recorder.end(FlashStep::Prove, &format!("{now}: {runs}"));

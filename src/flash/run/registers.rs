@@ -9,10 +9,10 @@ use crate::flash::access::{Access, read_slot};
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::registers::{Change, Deadline, RegisterError, SECTOR_LEN, SLOT_LEN, Slot, SpiFlash};
+use crate::flash::registers::{Change, Deadline, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Slot};
 use crate::interrupt::Interrupt;
 
-type Flash = SpiFlash<OpenBridge>;
+type Flash = RegisterFlash<OpenBridge>;
 
 impl Run<'_> {
     /// Writes until everything reads back correctly, a few times at most.
@@ -122,7 +122,7 @@ impl Run<'_> {
         if found != self.plan.attached {
             return None;
         }
-        let mut flash = SpiFlash::new(port.open_control().ok()?).ok()?;
+        let mut flash = RegisterFlash::new(port.open_control().ok()?).ok()?;
         flash.set_deadline(deadline);
         Some(flash)
     }

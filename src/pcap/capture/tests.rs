@@ -86,7 +86,7 @@ impl Write for Small {
     }
 }
 
-impl Sink for Small {
+impl BlockSink for Small {
     fn cut(&mut self, len: u64) {
         self.written.truncate(len as usize);
         self.end.send(self.written.clone()).unwrap();
@@ -125,7 +125,7 @@ impl Write for Stuck {
     }
 }
 
-impl Sink for Stuck {
+impl BlockSink for Stuck {
     fn cut(&mut self, _len: u64) {}
 }
 

@@ -7,7 +7,7 @@ mod vendor;
 
 use super::{Bdf, EngineError, Patience, Pcie, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
-use crate::chip::{self, Bar, DeviceSpec, Fabric, HostMemory, Request};
+use crate::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
 use crate::scsi::XdataAddress;
 
 /// An engine directly at the root port.
@@ -42,19 +42,19 @@ impl TlpEngine for Direct {
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         let carry = |tlp: &Tlp| {
             self.requests += 1;
-            let place = chip::Address::of_request(tlp.address as u32);
+            let place = chip::ConfigAddress::of_request(tlp.address as u32);
             let request = match tlp.kind {
-                TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => Request::ConfigRead(place),
-                TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 => Request::ConfigWrite(place, tlp.value, tlp.enables),
-                TlpKind::MemoryRead => Request::MemoryRead(tlp.address),
-                TlpKind::MemoryWrite => Request::MemoryWrite(tlp.address, tlp.value, tlp.enables),
+                TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => TlpRequest::ConfigRead(place),
+                TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 => TlpRequest::ConfigWrite(place, tlp.value, tlp.enables),
+                TlpKind::MemoryRead => TlpRequest::MemoryRead(tlp.address),
+                TlpKind::MemoryWrite => TlpRequest::MemoryWrite(tlp.address, tlp.value, tlp.enables),
             };
             let (status, data) = match self.fabric.carry(request, &mut self.sram)? {
-                chip::Completion::Data(data) => (CompletionStatus::Success, data),
-                chip::Completion::Done => (CompletionStatus::Success, 0),
-                chip::Completion::UnsupportedRequest => (CompletionStatus::UnsupportedRequest, u32::MAX),
-                chip::Completion::Retry => (CompletionStatus::ConfigRetry, u32::MAX),
-                chip::Completion::Never => (CompletionStatus::TimedOut, u32::MAX),
+                chip::TlpCompletion::Data(data) => (CompletionStatus::Success, data),
+                chip::TlpCompletion::Done => (CompletionStatus::Success, 0),
+                chip::TlpCompletion::UnsupportedRequest => (CompletionStatus::UnsupportedRequest, u32::MAX),
+                chip::TlpCompletion::Retry => (CompletionStatus::ConfigRetry, u32::MAX),
+                chip::TlpCompletion::Never => (CompletionStatus::TimedOut, u32::MAX),
             };
             Some(Completion { status, data })
         };
@@ -104,8 +104,8 @@ fn device(at: &str, id: u16) -> DeviceSpec {
     DeviceSpec { at: at.to_owned(), vendor: 0x1002, device: id, ..DeviceSpec::default() }
 }
 
-const fn bar(bytes: u64, is_64: bool, prefetchable: bool) -> Bar {
-    Bar { bytes, is_64, prefetchable }
+const fn bar(bytes: u64, is_64: bool, prefetchable: bool) -> BarSpec {
+    BarSpec { bytes, is_64, prefetchable }
 }
 
 /// A GPU of two functions behind two switches, on bus 4, as owners found it.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::{Pcie, Scope, Survey, VendorTlp};
 use super::{Counted, gpu_behind_switches};
 use crate::bridge::{Bridge, Completion, Transport, TransportError, TransportKind, Workload};
-use crate::chip::{self, Fabric, Request};
+use crate::chip::{self, Fabric, TlpRequest};
 use crate::scsi::ScsiStatus;
 
 const BYTE_ENABLES: usize = 0xB217;
@@ -24,7 +24,7 @@ struct Registers {
     late: usize,
     requests: usize,
     /// A late completion, and the number of status reads that do not see it yet.
-    on_its_way: Option<(chip::Completion, u32)>,
+    on_its_way: Option<(chip::TlpCompletion, u32)>,
     commands: usize,
     waits: usize,
 }
@@ -47,10 +47,10 @@ impl Registers {
 
     fn fire(&mut self) {
         let dword = |at: usize| u32::from_be_bytes(self.page[at..at + 4].try_into().unwrap());
-        let (at, value) = (chip::Address::of_request(dword(0xB218)), dword(DATA));
+        let (at, value) = (chip::ConfigAddress::of_request(dword(0xB218)), dword(DATA));
         let request = match self.page[0xB210] {
-            0x04 | 0x05 => Request::ConfigRead(at),
-            0x44 | 0x45 => Request::ConfigWrite(at, value, self.page[BYTE_ENABLES]),
+            0x04 | 0x05 => TlpRequest::ConfigRead(at),
+            0x44 | 0x45 => TlpRequest::ConfigWrite(at, value, self.page[BYTE_ENABLES]),
             other => panic!("{other:#x}"),
         };
         self.requests += 1;
@@ -68,9 +68,9 @@ impl Registers {
             return;
         }
         let (status, data) = match completion {
-            chip::Completion::Data(data) => (0, *data),
-            chip::Completion::Done => (0, 0),
-            chip::Completion::UnsupportedRequest => (1, u32::MAX),
+            chip::TlpCompletion::Data(data) => (0, *data),
+            chip::TlpCompletion::Done => (0, 0),
+            chip::TlpCompletion::UnsupportedRequest => (1, u32::MAX),
             other => panic!("{other:?}"),
         };
         self.page[DATA..DATA + 4].copy_from_slice(&data.to_be_bytes());

@@ -21,7 +21,7 @@ unsafe extern "system" {
 
 /// A transfer's memory. If the system lets the host controller reach it directly, the kernel does not allocate, clear
 /// and copy a buffer for each transfer.
-pub(super) enum Buffer {
+pub(super) enum TransferMemory {
     /// Its own pages, mapped from the kernel.
     Mapped { start: NonNull<u8>, len: usize },
     /// Part of the pages that small buffers share.
@@ -32,23 +32,23 @@ pub(super) enum Buffer {
 
 /// Pages mapped from the kernel, handed out piece by piece. Pieces are only freed with the whole.
 pub(super) struct SharedPages {
-    pages: Buffer,
+    pages: TransferMemory,
     used: usize,
 }
 
 impl SharedPages {
     pub(super) fn new(handle: *mut ffi::libusb_device_handle) -> Option<Self> {
-        Buffer::mapped(handle, SHARED_LEN).map(|pages| Self { pages, used: 0 })
+        TransferMemory::mapped(handle, SHARED_LEN).map(|pages| Self { pages, used: 0 })
     }
 
     /// # Safety
-    /// As [`Buffer::free`], for all pieces.
+    /// As [`TransferMemory::free`], for all pieces.
     pub(super) unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
         // SAFETY: the caller's.
         unsafe { self.pages.free(handle) };
     }
 
-    fn take(&mut self, len: usize) -> Option<Buffer> {
+    fn take(&mut self, len: usize) -> Option<TransferMemory> {
         let used = self.used.checked_add(len.next_multiple_of(SHARED_ALIGN))?;
         if used > self.pages.len() {
             return None;
@@ -56,11 +56,11 @@ impl SharedPages {
         // SAFETY: `self.used + len` is within the pages.
         let start = unsafe { self.pages.start().add(self.used) };
         self.used = used;
-        Some(Buffer::Shared { start: NonNull::new(start)?, len })
+        Some(TransferMemory::Shared { start: NonNull::new(start)?, len })
     }
 }
 
-impl Buffer {
+impl TransferMemory {
     /// Allocates a buffer. `shared` are the pages for small buffers, if the system provides any.
     pub(super) fn new(handle: *mut ffi::libusb_device_handle, shared: Option<&mut SharedPages>, len: usize) -> Self {
         let mapped = if len >= PAGES_OF_ITS_OWN_FROM {

@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use super::exchange::{Ending, Exchange};
+use super::exchange::{CommandEnding, CommandExchange};
 use super::target::Target;
 use crate::bridge::Endpoint;
 use crate::scsi::ResetMode;
@@ -31,7 +31,7 @@ pub(super) struct BulkOnlyTarget {
     phase: Phase,
     tag: u32,
     host_len: u32,
-    exchange: Exchange,
+    exchange: CommandExchange,
     phase_error: bool,
     /// After an invalid CBW both pipes stay halted until the class's reset (section 6.6.1).
     needs_reset: bool,
@@ -114,8 +114,8 @@ impl BulkOnlyTarget {
         self.halt_status = std::mem::take(&mut self.halts_next_status);
         let fault = faults.strike(cbw.cdb.opcode());
         self.exchange = match fault {
-            Some(FaultKind::Timeout | FaultKind::Disconnect) => Exchange::ending(Ending::Silent),
-            Some(FaultKind::Stall) => Exchange::ending(Ending::Check(ABORTED)),
+            Some(FaultKind::Timeout | FaultKind::Disconnect) => CommandExchange::ending(CommandEnding::Silent),
+            Some(FaultKind::Stall) => CommandExchange::ending(CommandEnding::Check(ABORTED)),
             _ => target.start(cbw.cdb.padded(), cbw.lun),
         };
         match fault {
@@ -124,8 +124,8 @@ impl BulkOnlyTarget {
             Some(FaultKind::StallStatus) => self.halt_status = true,
             Some(FaultKind::ShortData) => {
                 self.exchange.limit /= 2;
-                if self.exchange.ending == Ending::AfterData {
-                    self.exchange.ending = Ending::Check(ABORTED);
+                if self.exchange.ending == CommandEnding::AfterData {
+                    self.exchange.ending = CommandEnding::Check(ABORTED);
                 }
             }
             Some(FaultKind::BadTag) => self.tag ^= 0xFFFF_FFFF,
@@ -159,7 +159,7 @@ impl BulkOnlyTarget {
                 self.give_up();
                 self.halts.set(pipe(host));
             }
-            (_, None) if self.exchange.ending == Ending::Silent => {}
+            (_, None) if self.exchange.ending == CommandEnding::Silent => {}
             (_, None) => self.halts.set(pipe(host)),
         }
     }
@@ -167,7 +167,7 @@ impl BulkOnlyTarget {
     /// Ends the command in a phase error without moving data.
     fn give_up(&mut self) {
         self.phase_error = true;
-        self.exchange = Exchange { ready_at: self.exchange.ready_at, ..Exchange::default() };
+        self.exchange = CommandExchange { ready_at: self.exchange.ready_at, ..CommandExchange::default() };
     }
 
     fn after_data(&mut self, direction: Direction) {
@@ -189,15 +189,15 @@ impl BulkOnlyTarget {
         }
         let status = match self.exchange.ending {
             _ if self.phase_error => CswStatus::PhaseError,
-            Ending::Check(sense) => {
+            CommandEnding::Check(sense) => {
                 target.sense = sense;
                 CswStatus::Failed
             }
             _ => CswStatus::Passed,
         };
         self.course = match self.exchange.ending {
-            Ending::Reset(ResetMode::CpuReset) if !self.phase_error => Course::Reset,
-            Ending::Reset(ResetMode::Halt) if !self.phase_error => Course::Off,
+            CommandEnding::Reset(ResetMode::CpuReset) if !self.phase_error => Course::Reset,
+            CommandEnding::Reset(ResetMode::Halt) if !self.phase_error => Course::Off,
             _ => Course::On,
         };
         // What has moved is bounded by what the host expects.

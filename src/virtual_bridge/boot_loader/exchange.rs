@@ -9,7 +9,7 @@ use crate::virtual_bridge::reply::InReply;
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CommandEnding {
     /// Not known before the host's data is there.
     AfterData,
     #[default]
@@ -21,11 +21,11 @@ pub(super) enum Ending {
 
 /// A command in progress.
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct CommandExchange {
     pub(super) cdb: [u8; 16],
     /// The data's direction; `None` without data.
     pub(super) direction: Option<Direction>,
-    pub(super) ending: Ending,
+    pub(super) ending: CommandEnding,
     /// Number of bytes that will move; fewer than the command has if the host or a fault cuts it short.
     pub(super) limit: usize,
     pub(super) moved: usize,
@@ -34,9 +34,9 @@ pub(super) struct Exchange {
     pub(super) ready_at: Option<Instant>,
 }
 
-impl Exchange {
+impl CommandExchange {
     /// A command without data.
-    pub(super) fn ending(ending: Ending) -> Self {
+    pub(super) fn ending(ending: CommandEnding) -> Self {
         Self { ending, ..Self::default() }
     }
 
@@ -49,7 +49,7 @@ impl Exchange {
     /// A command that takes `len` bytes from the host.
     pub(super) fn from_host(len: usize) -> Self {
         let direction = (len > 0).then_some(Direction::Out);
-        Self { direction, limit: len, ending: Ending::AfterData, ..Self::default() }
+        Self { direction, limit: len, ending: CommandEnding::AfterData, ..Self::default() }
     }
 
     /// Whether all data that will move has moved.
@@ -89,7 +89,7 @@ impl Exchange {
 
     /// Ends a command that has its data.
     pub(super) fn finish(&mut self, target: &mut Target) {
-        if self.ending == Ending::AfterData {
+        if self.ending == CommandEnding::AfterData {
             self.ending = target.finish(&self.cdb, &self.data);
             self.ready_at = target.ready_at();
         }
@@ -97,7 +97,7 @@ impl Exchange {
 
     /// Whether the status is due.
     pub(super) fn is_ready(&self) -> bool {
-        !matches!(self.ending, Ending::Silent | Ending::AfterData)
+        !matches!(self.ending, CommandEnding::Silent | CommandEnding::AfterData)
             && self.data_is_done()
             && self.ready_at.is_none_or(|at| at <= Instant::now())
     }

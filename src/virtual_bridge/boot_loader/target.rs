@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::exchange::{Ending, Exchange};
+use super::exchange::{CommandEnding, CommandExchange};
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
 use crate::scsi::{ResetMode, Sense, SenseKey, opcode};
 use crate::virtual_bridge::descriptors::Identity;
@@ -34,9 +34,10 @@ impl Target {
     }
 
     /// Starts a command.
-    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8) -> Exchange {
-        let started = self.command(cdb, lun).unwrap_or_else(|sense| Exchange::ending(Ending::Check(sense)));
-        let mut exchange = Exchange { cdb: *cdb, ready_at: self.ready_at(), ..started };
+    pub(super) fn start(&mut self, cdb: &[u8; 16], lun: u8) -> CommandExchange {
+        let started =
+            self.command(cdb, lun).unwrap_or_else(|sense| CommandExchange::ending(CommandEnding::Check(sense)));
+        let mut exchange = CommandExchange { cdb: *cdb, ready_at: self.ready_at(), ..started };
         if exchange.direction.is_none() {
             exchange.finish(self);
         }
@@ -51,11 +52,11 @@ impl Target {
     }
 
     /// The commands that the boot loader answers. Source: cyrozap's notes, openpilot's flasher.
-    fn command(&mut self, cdb: &[u8; 16], lun: u8) -> Result<Exchange, Sense> {
+    fn command(&mut self, cdb: &[u8; 16], lun: u8) -> Result<CommandExchange, Sense> {
         let sense = std::mem::replace(&mut self.sense, Sense::NONE);
         let answered = |mut data: Vec<u8>, most: usize| {
             data.truncate(most);
-            Ok(Exchange::to_host(data))
+            Ok(CommandExchange::to_host(data))
         };
         match cdb[0] {
             opcode::REQUEST_SENSE => answered(sense.to_fixed().to_vec(), cdb[4].into()),
@@ -65,29 +66,29 @@ impl Target {
             opcode::TEST_UNIT_READY => Err(Sense::MEDIUM_NOT_PRESENT),
             opcode::CONFIG_WRITE => {
                 config_block(cdb).ok_or(Sense::INVALID_FIELD_IN_CDB)?;
-                Ok(Exchange::from_host(CONFIG_BLOCK_LEN))
+                Ok(CommandExchange::from_host(CONFIG_BLOCK_LEN))
             }
             opcode::FLASH_WRITE => {
                 let len = u32::from_be_bytes([cdb[2], cdb[3], cdb[4], cdb[5]]) as usize;
                 part(cdb).filter(|(part, _)| len <= part.max_len()).ok_or(Sense::INVALID_FIELD_IN_CDB)?;
-                Ok(Exchange::from_host(len))
+                Ok(CommandExchange::from_host(len))
             }
-            opcode::RESET if cdb[1] == 0x50 => Ok(Exchange::ending(Ending::Reset(ResetMode::CpuReset))),
-            opcode::RESET if cdb[1] == 0x51 => Ok(Exchange::ending(Ending::Reset(ResetMode::Halt))),
+            opcode::RESET if cdb[1] == 0x50 => Ok(CommandExchange::ending(CommandEnding::Reset(ResetMode::CpuReset))),
+            opcode::RESET if cdb[1] == 0x51 => Ok(CommandExchange::ending(CommandEnding::Reset(ResetMode::Halt))),
             _ => Err(Sense::INVALID_OPCODE),
         }
     }
 
     /// Ends a command that has its data from the host. The boot loader erases what it writes.
-    pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> Ending {
+    pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> CommandEnding {
         let written = match cdb[0] {
             opcode::CONFIG_WRITE => config_block(cdb).map(|at| rewrite_sector(&mut self.flash, at, data)),
             _ => part(cdb).map(|(_, at)| write_part(&mut self.flash, at, data)),
         };
         match written {
-            Some(Ok(())) => Ending::Good,
-            Some(Err(_)) => Ending::Check(WRITE_FAULT),
-            None => Ending::Check(Sense::INVALID_FIELD_IN_CDB),
+            Some(Ok(())) => CommandEnding::Good,
+            Some(Err(_)) => CommandEnding::Check(WRITE_FAULT),
+            None => CommandEnding::Check(Sense::INVALID_FIELD_IN_CDB),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Scenario files that are accepted and rejected.
 
 use super::*;
-use crate::chip::{Answers, Bar, LinkSpec};
+use crate::chip::{Answers, BarSpec, LinkSpec};
 
 #[test]
 fn a_scenario_says_everything_that_the_documentation_lists() {
@@ -87,7 +87,7 @@ fn devices_behind_the_bridge_are_described_one_by_one() {
     assert_eq!(Scenario::parse("behind = \"tiny-gpu\"").unwrap().behind, Behind::TinyGpu);
     assert_eq!((gpu.vendor, gpu.class, gpu.answers), (0x1002, 0x03_00_00, Answers::Retry(3)));
     assert_eq!(gpu.link, LinkSpec { speed: 3, width: 4, ..LinkSpec::default() });
-    assert_eq!(gpu.bars[0], Bar { bytes: 16 << 30, is_64: true, prefetchable: true });
+    assert_eq!(gpu.bars[0], BarSpec { bytes: 16 << 30, is_64: true, prefetchable: true });
     assert!(matches!(
         Scenario::parse("[[device]]\nat = \"1\"\nvendor = 1\ndevice = 1"),
         Err(ScenarioError::Devices(_))

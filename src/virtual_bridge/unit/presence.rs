@@ -18,12 +18,12 @@ pub(super) enum Presence {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Back {
     at: Instant,
-    by: Boot,
+    by: StartCause,
 }
 
 /// Cause of the chip's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Boot {
+enum StartCause {
     /// Power.
     Power,
     /// E8 with mode 0x50.
@@ -44,8 +44,8 @@ impl VirtualBridge {
             && at <= Instant::now()
         {
             match by {
-                Boot::Power => self.plug_in(),
-                Boot::CpuReset => self.start_over(),
+                StartCause::Power => self.plug_in(),
+                StartCause::CpuReset => self.start_over(),
             }
         }
         self.events.pop_front()
@@ -93,7 +93,7 @@ impl VirtualBridge {
     pub fn replug(&mut self) {
         self.lose_power();
         let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
-        self.leave(in_ms(away).map(|at| Back { at, by: Boot::Power }));
+        self.leave(in_ms(away).map(|at| Back { at, by: StartCause::Power }));
     }
 
     /// Takes another process's request for a replug. Returns whether there was one since the last call.
@@ -129,7 +129,7 @@ impl VirtualBridge {
         match course {
             Course::On => {}
             Course::Reset => {
-                let back = |at| Back { at, by: Boot::CpuReset };
+                let back = |at| Back { at, by: StartCause::CpuReset };
                 self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back));
             }
             Course::Off => self.leave(None),
@@ -140,7 +140,7 @@ impl VirtualBridge {
     /// Takes the unit off the bus, without power, as a fault does.
     pub(super) fn vanish(&mut self) {
         self.lose_power();
-        self.leave(self.scenario.back_after_ms.and_then(in_ms).map(|at| Back { at, by: Boot::Power }));
+        self.leave(self.scenario.back_after_ms.and_then(in_ms).map(|at| Back { at, by: StartCause::Power }));
     }
 
     /// Takes the flash back from the chip.
@@ -156,7 +156,7 @@ impl VirtualBridge {
             && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
         {
             self.lose_power_at(at);
-            let back = |ms| Back { at: at + Duration::from_millis(ms), by: Boot::Power };
+            let back = |ms| Back { at: at + Duration::from_millis(ms), by: StartCause::Power };
             self.leave(self.scenario.back_after_ms.map(back));
         }
     }

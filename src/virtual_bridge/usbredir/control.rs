@@ -8,7 +8,7 @@ use crate::virtual_bridge::Descriptors;
 
 /// Decision on a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum ControlDecision {
     /// Send data to the host. The caller cuts it to the requested length.
     Data(Vec<u8>),
     /// Accept, without data for the host.
@@ -76,70 +76,70 @@ impl ControlState {
         setup: &Setup,
         descriptors: &Descriptors,
         is_halted: impl Fn(Endpoint) -> Option<bool>,
-    ) -> Answer {
+    ) -> ControlDecision {
         let endpoint = u8::try_from(setup.index).ok().and_then(Endpoint::from_address);
         let existing = endpoint.filter(|endpoint| is_halted(*endpoint).is_some());
         let is_interface = setup.index == INTERFACE;
         match (setup.request_type, setup.request) {
             (request_type::FROM_DEVICE, request::GET_DESCRIPTOR) => {
-                descriptor(setup.value, descriptors).map_or(Answer::Stall, Answer::Data)
+                descriptor(setup.value, descriptors).map_or(ControlDecision::Stall, ControlDecision::Data)
             }
             (request_type::FROM_DEVICE, request::GET_STATUS) if setup.value == STANDARD_STATUS => {
                 const SELF_POWERED: u8 = 1;
-                Answer::Data(vec![SELF_POWERED | self.power_features, 0])
+                ControlDecision::Data(vec![SELF_POWERED | self.power_features, 0])
             }
             (request_type::FROM_INTERFACE, request::GET_STATUS) if is_interface && setup.value == STANDARD_STATUS => {
-                Answer::Data(vec![0, 0])
+                ControlDecision::Data(vec![0, 0])
             }
             (request_type::FROM_ENDPOINT, request::GET_STATUS) if setup.value == STANDARD_STATUS => {
                 match endpoint.and_then(is_halted) {
-                    Some(is_halted) => Answer::Data(vec![is_halted.into(), 0]),
+                    Some(is_halted) => ControlDecision::Data(vec![is_halted.into(), 0]),
                     // Endpoint 0, in either direction.
-                    None if setup.index & !0x80 == 0 => Answer::Data(vec![0, 0]),
-                    None => Answer::Stall,
+                    None if setup.index & !0x80 == 0 => ControlDecision::Data(vec![0, 0]),
+                    None => ControlDecision::Stall,
                 }
             }
             (request_type::TO_DEVICE, request::SET_FEATURE) => self.set_power_feature(setup.value, true),
             (request_type::TO_DEVICE, request::CLEAR_FEATURE) => self.set_power_feature(setup.value, false),
-            (request_type::TO_DEVICE, request::SET_SEL) if setup.length == 6 => Answer::Accept,
-            (request_type::TO_DEVICE, request::SET_ISOCH_DELAY) => Answer::Accept,
+            (request_type::TO_DEVICE, request::SET_SEL) if setup.length == 6 => ControlDecision::Accept,
+            (request_type::TO_DEVICE, request::SET_ISOCH_DELAY) => ControlDecision::Accept,
             (request_type::TO_INTERFACE, request::SET_FEATURE | request::CLEAR_FEATURE)
                 // The high byte of the index holds the suspend options.
                 if setup.value == feature::FUNCTION_SUSPEND && setup.index & 0xFF == INTERFACE =>
             {
-                Answer::Accept
+                ControlDecision::Accept
             }
             (request_type::TO_ENDPOINT, request::SET_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
-                existing.map_or(Answer::Stall, Answer::Halt)
+                existing.map_or(ControlDecision::Stall, ControlDecision::Halt)
             }
             (request_type::TO_ENDPOINT, request::CLEAR_FEATURE) if setup.value == feature::ENDPOINT_HALT => {
-                existing.map_or(Answer::Stall, Answer::ClearHalt)
+                existing.map_or(ControlDecision::Stall, ControlDecision::ClearHalt)
             }
             (request_type::CLASS_FROM_INTERFACE, request::GET_MAX_LUN) if is_interface && setup.value == 0 => {
-                Answer::Data(vec![0])
+                ControlDecision::Data(vec![0])
             }
             (request_type::CLASS_TO_INTERFACE, request::MASS_STORAGE_RESET)
                 if is_interface && setup.value == 0 && setup.length == 0 =>
             {
-                Answer::MassStorageReset
+                ControlDecision::MassStorageReset
             }
-            _ => Answer::Stall,
+            _ => ControlDecision::Stall,
         }
     }
 
-    fn set_power_feature(&mut self, selector: u16, on: bool) -> Answer {
+    fn set_power_feature(&mut self, selector: u16, on: bool) -> ControlDecision {
         let bit = match selector {
             feature::U1_ENABLE => 1 << 2,
             feature::U2_ENABLE => 1 << 3,
             feature::LTM_ENABLE => 1 << 4,
-            _ => return Answer::Stall,
+            _ => return ControlDecision::Stall,
         };
         if on {
             self.power_features |= bit
         } else {
             self.power_features &= !bit
         }
-        Answer::Accept
+        ControlDecision::Accept
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
     use crate::firmware::BridgeState;
     use crate::virtual_bridge::{Identity, LinkSpeed};
 
-    fn ask(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> Answer {
+    fn ask(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> ControlDecision {
         let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
         let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index, length };
         ControlState::default().decide(&setup, &descriptors, |endpoint| match endpoint {
@@ -176,42 +176,42 @@ mod tests {
 
     #[test]
     fn descriptors_come_whole_and_what_does_not_exist_stalls() {
-        let Answer::Data(device) = ask(0x80, 6, 0x0100, 0, 64) else { panic!("no device descriptor") };
+        let ControlDecision::Data(device) = ask(0x80, 6, 0x0100, 0, 64) else { panic!("no device descriptor") };
         assert_eq!(device[8..12], [0x4C, 0x17, 0x63, 0x24]);
-        assert!(matches!(ask(0x80, 6, 0x0200, 0, 255), Answer::Data(bytes) if bytes.len() == 44));
-        assert!(matches!(ask(0x80, 6, 0x0F00, 0, 5), Answer::Data(bytes) if bytes[1] == 0x0F));
+        assert!(matches!(ask(0x80, 6, 0x0200, 0, 255), ControlDecision::Data(bytes) if bytes.len() == 44));
+        assert!(matches!(ask(0x80, 6, 0x0F00, 0, 5), ControlDecision::Data(bytes) if bytes[1] == 0x0F));
         for missing in [0x0201, 0x0304, 0x0600, 0x0F01] {
-            assert_eq!(ask(0x80, 6, missing, 0, 255), Answer::Stall, "{missing:#06x}");
+            assert_eq!(ask(0x80, 6, missing, 0, 255), ControlDecision::Stall, "{missing:#06x}");
         }
     }
 
     #[test]
     fn an_endpoints_status_says_whether_it_is_halted() {
-        assert_eq!(ask(0x82, 0, 0, 0x81, 2), Answer::Data(vec![1, 0]));
-        assert_eq!(ask(0x82, 0, 0, 0x02, 2), Answer::Data(vec![0, 0]));
-        assert_eq!(ask(0x82, 0, 0, 0x80, 2), Answer::Data(vec![0, 0]));
+        assert_eq!(ask(0x82, 0, 0, 0x81, 2), ControlDecision::Data(vec![1, 0]));
+        assert_eq!(ask(0x82, 0, 0, 0x02, 2), ControlDecision::Data(vec![0, 0]));
+        assert_eq!(ask(0x82, 0, 0, 0x80, 2), ControlDecision::Data(vec![0, 0]));
     }
 
     #[test]
     fn what_does_not_exist_has_no_status() {
         for endpoint in [0x05, 0x83, 0x04, 0x0181, 0x8000] {
-            assert_eq!(ask(0x82, 0, 0, endpoint, 2), Answer::Stall, "endpoint {endpoint:#x}");
+            assert_eq!(ask(0x82, 0, 0, endpoint, 2), ControlDecision::Stall, "endpoint {endpoint:#x}");
         }
         for interface in [1, 0x0100, 0xFFFF] {
-            assert_eq!(ask(0x81, 0, 0, interface, 2), Answer::Stall, "interface {interface:#x}");
+            assert_eq!(ask(0x81, 0, 0, interface, 2), ControlDecision::Stall, "interface {interface:#x}");
         }
-        assert_eq!(ask(0x81, 0, 0, 0, 2), Answer::Data(vec![0, 0]));
+        assert_eq!(ask(0x81, 0, 0, 0, 2), ControlDecision::Data(vec![0, 0]));
     }
 
     #[test]
     fn halts_are_set_and_cleared_for_endpoints_that_exist() {
-        assert_eq!(ask(0x02, 3, 0, 0x81, 0), Answer::Halt(Endpoint::DataIn));
-        assert_eq!(ask(0x02, 3, 0, 0x83, 0), Answer::Stall);
-        assert_eq!(ask(0x02, 3, 1, 0x81, 0), Answer::Stall);
-        assert_eq!(ask(0x02, 1, 0, 0x83, 0), Answer::Stall);
-        assert_eq!(ask(0x02, 1, 0, 0x81, 0), Answer::ClearHalt(Endpoint::DataIn));
-        assert_eq!(ask(0x02, 1, 0, 0x07, 0), Answer::Stall);
-        assert_eq!(ask(0x02, 1, 1, 0x81, 0), Answer::Stall);
+        assert_eq!(ask(0x02, 3, 0, 0x81, 0), ControlDecision::Halt(Endpoint::DataIn));
+        assert_eq!(ask(0x02, 3, 0, 0x83, 0), ControlDecision::Stall);
+        assert_eq!(ask(0x02, 3, 1, 0x81, 0), ControlDecision::Stall);
+        assert_eq!(ask(0x02, 1, 0, 0x83, 0), ControlDecision::Stall);
+        assert_eq!(ask(0x02, 1, 0, 0x81, 0), ControlDecision::ClearHalt(Endpoint::DataIn));
+        assert_eq!(ask(0x02, 1, 0, 0x07, 0), ControlDecision::Stall);
+        assert_eq!(ask(0x02, 1, 1, 0x81, 0), ControlDecision::Stall);
     }
 
     #[test]
@@ -222,22 +222,22 @@ mod tests {
             let setup = Setup { endpoint: request_type & 0x80, request, request_type, value, index: 0, length: 2 };
             state.decide(&setup, &descriptors, |_| Some(false))
         };
-        assert_eq!(ask(0x00, 3, 48), Answer::Accept);
-        assert_eq!(ask(0x80, 0, 0), Answer::Data(vec![0b101, 0]));
-        assert_eq!(ask(0x00, 1, 48), Answer::Accept);
-        assert_eq!(ask(0x80, 0, 0), Answer::Data(vec![1, 0]));
-        assert_eq!(ask(0x00, 3, 1), Answer::Stall);
+        assert_eq!(ask(0x00, 3, 48), ControlDecision::Accept);
+        assert_eq!(ask(0x80, 0, 0), ControlDecision::Data(vec![0b101, 0]));
+        assert_eq!(ask(0x00, 1, 48), ControlDecision::Accept);
+        assert_eq!(ask(0x80, 0, 0), ControlDecision::Data(vec![1, 0]));
+        assert_eq!(ask(0x00, 3, 1), ControlDecision::Stall);
     }
 
     #[test]
     fn bulk_onlys_class_requests_are_there() {
-        assert_eq!(ask(0xA1, 0xFE, 0, 0, 1), Answer::Data(vec![0]));
-        assert_eq!(ask(0xA1, 0xFE, 0, 1, 1), Answer::Stall);
-        assert_eq!(ask(0x21, 0xFF, 0, 0, 0), Answer::MassStorageReset);
+        assert_eq!(ask(0xA1, 0xFE, 0, 0, 1), ControlDecision::Data(vec![0]));
+        assert_eq!(ask(0xA1, 0xFE, 0, 1, 1), ControlDecision::Stall);
+        assert_eq!(ask(0x21, 0xFF, 0, 0, 0), ControlDecision::MassStorageReset);
         for (value, index, length) in [(1, 0, 0), (0, 1, 0), (0, 0, 1)] {
-            assert_eq!(ask(0x21, 0xFF, value, index, length), Answer::Stall, "{value} {index} {length}");
+            assert_eq!(ask(0x21, 0xFF, value, index, length), ControlDecision::Stall, "{value} {index} {length}");
         }
-        assert_eq!(ask(0x00, 48, 0, 0, 6), Answer::Accept);
-        assert_eq!(ask(0x00, 48, 0, 0, 5), Answer::Stall);
+        assert_eq!(ask(0x00, 48, 0, 0, 6), ControlDecision::Accept);
+        assert_eq!(ask(0x00, 48, 0, 0, 5), ControlDecision::Stall);
     }
 }

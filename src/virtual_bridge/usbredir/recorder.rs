@@ -7,13 +7,13 @@ use crate::virtual_bridge::recorded;
 
 /// Records one connection.
 #[derive(Debug, Default)]
-pub(super) struct Recorder {
+pub(super) struct ConnectionRecorder {
     bus: Option<Bus>,
     /// The unit on that bus while it is plugged in.
     device: Option<Device>,
 }
 
-impl Recorder {
+impl ConnectionRecorder {
     pub(super) fn new(bus: Option<Bus>) -> Self {
         Self { bus, device: None }
     }

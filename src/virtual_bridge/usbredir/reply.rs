@@ -237,7 +237,7 @@ impl Outbox {
         true
     }
 
-    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus) -> Place {
+    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus) -> PacketPosition {
         let at = self.begin(kind::BULK_PACKET, id);
         self.put(&[bulk.endpoint, status as u8, 0, 0]);
         self.put(&bulk.stream.to_le_bytes());
@@ -247,7 +247,7 @@ impl Outbox {
         at
     }
 
-    fn finish_bulk(&mut self, at: Place, length: u32) {
+    fn finish_bulk(&mut self, at: PacketPosition, length: u32) {
         let [b0, b1, b2, b3] = length.to_le_bytes();
         self.bytes[at.body + 2..at.body + 4].copy_from_slice(&[b0, b1]);
         if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) {
@@ -256,17 +256,17 @@ impl Outbox {
         self.finish(at);
     }
 
-    fn begin(&mut self, kind: u32, id: u64) -> Place {
+    fn begin(&mut self, kind: u32, id: u64) -> PacketPosition {
         let length_at = self.end + 4;
         self.put(&kind.to_le_bytes());
         self.put(&[0; 4]);
         let id = id.to_le_bytes();
         let wide = self.agreed.has(Capabilities::IDS_64_BITS);
         self.put(if wide { &id } else { &id[..4] });
-        Place { length_at, body: self.end }
+        PacketPosition { length_at, body: self.end }
     }
 
-    fn finish(&mut self, at: Place) {
+    fn finish(&mut self, at: PacketPosition) {
         let length = (self.end - at.body) as u32;
         self.bytes[at.length_at..at.length_at + 4].copy_from_slice(&length.to_le_bytes());
         if self.patience.is_some() && self.waits_since.is_none() {
@@ -291,7 +291,7 @@ impl Outbox {
 
 /// Position of a packet being written: its length field and its body.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct PacketPosition {
     length_at: usize,
     body: usize,
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bulk::Waiting;
 
-use super::control::{Answer, ControlState};
+use super::control::{ControlDecision, ControlState};
 use super::protocol::{Capabilities, RedirStatus, slot};
-use super::recorder::Recorder;
+use super::recorder::ConnectionRecorder;
 use super::reply::{DeviceConnect, EpInfo, Outbox};
 use super::request::{PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
@@ -68,7 +68,7 @@ pub struct Session<'u> {
     silent: Vec<(u64, Setup)>,
     /// Buffers of answered packets, for reuse.
     spare: Vec<Vec<u8>>,
-    recorder: Recorder,
+    recorder: ConnectionRecorder,
 }
 
 impl<'u> Session<'u> {
@@ -83,13 +83,13 @@ impl<'u> Session<'u> {
             waiting: Vec::new(),
             silent: Vec::new(),
             spare: Vec::new(),
-            recorder: Recorder::default(),
+            recorder: ConnectionRecorder::default(),
         }
     }
 
     /// Records the session as traffic on this bus.
     pub fn recorded(mut self, bus: Option<Bus>) -> Self {
-        self.recorder = Recorder::new(bus);
+        self.recorder = ConnectionRecorder::new(bus);
         self
     }
 
@@ -226,15 +226,15 @@ impl<'u> Session<'u> {
         let mut back = Vec::new();
         let mut status = RedirStatus::Success;
         match answer {
-            Answer::Data(bytes) => {
+            ControlDecision::Data(bytes) => {
                 back = bytes;
                 back.truncate(setup.length.into());
             }
-            Answer::Accept => {}
-            Answer::Halt(endpoint) => self.unit.halt(endpoint),
-            Answer::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
-            Answer::MassStorageReset if self.unit.mass_storage_reset() => {}
-            Answer::MassStorageReset | Answer::Stall => status = RedirStatus::Stall,
+            ControlDecision::Accept => {}
+            ControlDecision::Halt(endpoint) => self.unit.halt(endpoint),
+            ControlDecision::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
+            ControlDecision::MassStorageReset if self.unit.mass_storage_reset() => {}
+            ControlDecision::MassStorageReset | ControlDecision::Stall => status = RedirStatus::Stall,
         }
         self.answer_control(id, setup, status, data, &back, out);
     }

@@ -3,22 +3,20 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{Due, ServedChip, Verdict, first_half, is_ready, packets_in_half};
+use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
-use crate::chip::{DATA_IN, DATA_OUT, InReply, OutReply};
-use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use crate::chip::{DATA_IN, DATA_OUT, PacketIn, PacketOut};
+use crate::scsi::bot::{CSW_LEN, CSW_SIGNATURE, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use crate::scsi::opcode;
 use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
-const CSW_SIGNATURE: &[u8] = b"USBS";
-const REQUEST_SENSE: u8 = 0x03;
-
 /// State of a command in progress on the wire.
 #[derive(Debug)]
-struct Command {
+struct FollowedCommand {
     tag: u32,
     host_len: u32,
-    verdict: Verdict,
+    effect: WireEffect,
     /// The command was kept from the firmware.
     is_kept: bool,
     /// The command is REQUEST SENSE, and the command before it was kept from the firmware.
@@ -34,7 +32,7 @@ struct Command {
 
 #[derive(Debug, Default)]
 pub(super) struct BulkOnlyWire {
-    command: Option<Command>,
+    command: Option<FollowedCommand>,
     /// The last command was kept from the firmware. REQUEST SENSE reports that it was aborted.
     was_aborted: bool,
 }
@@ -42,7 +40,7 @@ pub(super) struct BulkOnlyWire {
 impl BulkOnlyWire {
     pub(super) fn ready_at(&self) -> Option<Instant> {
         let command = self.command.as_ref()?;
-        if matches!(command.due.front(), Some(Due::Status(_))) { command.verdict.ready_at } else { None }
+        if matches!(command.due.front(), Some(Due::Status(_))) { command.effect.ready_at } else { None }
     }
 
     /// Handles a packet on 0x02. Also returns whether the unit vanishes with it.
@@ -51,11 +49,11 @@ impl BulkOnlyWire {
         chip: &mut ServedChip,
         packet: &[u8],
         halts: &mut Halts,
-        verdict: &mut dyn FnMut(u8) -> Verdict,
-    ) -> (OutReply, bool) {
+        effect: &mut dyn FnMut(u8) -> WireEffect,
+    ) -> (PacketOut, bool) {
         if let Some(command) = &mut self.command {
             if command.is_silent() {
-                return (OutReply::Nak, false);
+                return (PacketOut::Nak, false);
             }
             if command.out_left > 0 {
                 return (command.data(chip, packet, halts), false);
@@ -64,21 +62,21 @@ impl BulkOnlyWire {
         let Ok(cbw) = CommandBlockWrapper::parse(packet) else {
             return (chip.bulk_out(DATA_OUT, 0, packet), false);
         };
-        let verdict = verdict(cbw.cdb.opcode());
+        let effect = effect(cbw.cdb.opcode());
         let is_out = cbw.transfer_length > 0 && cbw.direction == Direction::Out;
-        let mut command = Command {
+        let mut command = FollowedCommand {
             tag: cbw.tag,
             host_len: cbw.transfer_length,
-            verdict,
+            effect,
             is_kept: false,
-            tells_abort: self.was_aborted && cbw.cdb.opcode() == REQUEST_SENSE,
+            tells_abort: self.was_aborted && cbw.cdb.opcode() == opcode::REQUEST_SENSE,
             out_left: if is_out { cbw.transfer_length } else { 0 },
             collected: Vec::new(),
             residue: None,
             due: VecDeque::new(),
         };
-        match verdict.fault {
-            Some(FaultKind::Disconnect) => return (OutReply::Accepted, true),
+        match effect.fault {
+            Some(FaultKind::Disconnect) => return (PacketOut::Accepted, true),
             Some(FaultKind::Timeout) => command.is_kept = true,
             Some(fault @ (FaultKind::Stall | FaultKind::ShortData)) if is_out || fault == FaultKind::Stall => {
                 command.out_left = match fault {
@@ -89,55 +87,55 @@ impl BulkOnlyWire {
             }
             _ => {
                 let reply = chip.bulk_out(DATA_OUT, 0, packet);
-                if reply != OutReply::Accepted {
+                if reply != PacketOut::Accepted {
                     return (reply, false);
                 }
             }
         }
         self.was_aborted = command.is_kept && !command.is_silent();
         self.command = Some(command);
-        (OutReply::Accepted, false)
+        (PacketOut::Accepted, false)
     }
 
     /// Handles the host's request for a packet on 0x81.
-    pub(super) fn input(&mut self, chip: &mut ServedChip, halts: &mut Halts) -> InReply {
+    pub(super) fn input(&mut self, chip: &mut ServedChip, halts: &mut Halts) -> PacketIn {
         let Some(command) = &mut self.command else { return chip.bulk_in(DATA_IN, 0) };
         loop {
             match command.due.front() {
-                Some(_) if command.is_kept && command.out_left > 0 => return InReply::Nak,
-                Some(Due::Status(_)) if !is_ready(command.verdict.ready_at) => return InReply::Nak,
-                None if command.is_kept => return InReply::Nak,
+                Some(_) if command.is_kept && command.out_left > 0 => return PacketIn::Nak,
+                Some(Due::Status(_)) if !is_ready(command.effect.ready_at) => return PacketIn::Nak,
+                None if command.is_kept => return PacketIn::Nak,
                 Some(_) | None => {}
             }
             match command.due.pop_front() {
                 Some(Due::Halt) => {
                     halts.set(Endpoint::DataIn);
-                    return InReply::Stall;
+                    return PacketIn::Stall;
                 }
-                Some(Due::Packet(packet)) => return InReply::Packet(packet),
+                Some(Due::Packet(packet)) => return PacketIn::Packet(packet),
                 Some(Due::Status(csw)) => {
                     self.command = None;
-                    return InReply::Packet(csw);
+                    return PacketIn::Packet(csw);
                 }
                 None => {}
             }
             let most = chip.speed().bulk_packet();
             match chip.bulk_in(DATA_IN, 0) {
-                InReply::Packet(packet) if command.is_ended_by(&packet) => command.end(packet, most),
-                InReply::Packet(packet) if command.verdict.fault == Some(FaultKind::ShortData) => {
+                PacketIn::Packet(packet) if command.is_ended_by(&packet) => command.end(packet, most),
+                PacketIn::Packet(packet) if command.effect.fault == Some(FaultKind::ShortData) => {
                     command.collected.extend(packet);
                 }
-                InReply::Packet(mut packet) => {
+                PacketIn::Packet(mut packet) => {
                     if std::mem::take(&mut command.tells_abort) {
                         packet.iter_mut().zip(ABORTED.to_fixed()).for_each(|(byte, aborted)| *byte = aborted);
                     }
-                    return InReply::Packet(packet);
+                    return PacketIn::Packet(packet);
                 }
                 // The firmware halts after its data. The data that passes goes first.
-                InReply::Stall if !command.collected.is_empty() => {
+                PacketIn::Stall if !command.collected.is_empty() => {
                     command.cut(most);
                     if command.due.is_empty() {
-                        return InReply::Stall;
+                        return PacketIn::Stall;
                     }
                 }
                 reply => return reply,
@@ -146,17 +144,17 @@ impl BulkOnlyWire {
     }
 }
 
-impl Command {
+impl FollowedCommand {
     fn is_silent(&self) -> bool {
-        self.verdict.fault == Some(FaultKind::Timeout)
+        self.effect.fault == Some(FaultKind::Timeout)
     }
 
     /// Handles a packet of the command's data from the host.
-    fn data(&mut self, chip: &mut ServedChip, packet: &[u8], halts: &mut Halts) -> OutReply {
+    fn data(&mut self, chip: &mut ServedChip, packet: &[u8], halts: &mut Halts) -> PacketOut {
         let len = packet.len() as u32;
         if !self.is_kept {
             let reply = chip.bulk_out(DATA_OUT, 0, packet);
-            if reply == OutReply::Accepted {
+            if reply == PacketOut::Accepted {
                 self.out_left = self.out_left.saturating_sub(len);
             }
             return reply;
@@ -166,7 +164,7 @@ impl Command {
         if self.out_left == 0 {
             halts.set(Endpoint::DataOut);
         }
-        if taken { OutReply::Accepted } else { OutReply::Stall }
+        if taken { PacketOut::Accepted } else { PacketOut::Stall }
     }
 
     /// Keeps the command from the firmware: it ends aborted, with its data pipe halted.
@@ -183,12 +181,12 @@ impl Command {
     }
 
     fn is_ended_by(&self, packet: &[u8]) -> bool {
-        packet.len() == CSW_LEN && packet.starts_with(CSW_SIGNATURE) && packet[4..8] == self.tag.to_le_bytes()
+        packet.len() == CSW_LEN && packet.starts_with(&CSW_SIGNATURE) && packet[4..8] == self.tag.to_le_bytes()
     }
 
     /// Ends the command: its CSW has left the firmware.
     fn end(&mut self, mut csw: Vec<u8>, most: usize) {
-        match self.verdict.fault {
+        match self.effect.fault {
             Some(FaultKind::BadTag) => csw[4..8].iter_mut().for_each(|byte| *byte = !*byte),
             Some(FaultKind::PhaseError) => csw[12] = 2,
             Some(FaultKind::StallStatus) => self.due.push_back(Due::Halt),

@@ -15,7 +15,7 @@ use super::nor::NorFlash;
 use super::reply::Halts;
 use super::scenario::{FaultKind, FaultPlan};
 use crate::bridge::Endpoint;
-use crate::chip::{Chip, InReply, OutReply};
+use crate::chip::{Chip, PacketIn, PacketOut};
 
 /// The chip at the other end.
 type ServedChip = Chip<NorFlash>;
@@ -53,7 +53,7 @@ enum Due {
 
 /// Effect of the wire on a command, and the earliest time of its status.
 #[derive(Debug, Default, Clone, Copy)]
-struct Verdict {
+struct WireEffect {
     fault: Option<FaultKind>,
     ready_at: Option<Instant>,
 }
@@ -66,17 +66,17 @@ struct Judge {
 }
 
 impl Judge {
-    fn judge(&mut self, packet: &[u8], opcode: u8, faults: &mut FaultPlan) -> Verdict {
+    fn judge(&mut self, packet: &[u8], opcode: u8, faults: &mut FaultPlan) -> WireEffect {
         let ready_at = (!self.command_time.is_zero()).then(|| Instant::now() + self.command_time);
         if faults.is_empty() {
-            return Verdict { fault: None, ready_at };
+            return WireEffect { fault: None, ready_at };
         }
         let fault = match self.offered.take() {
             Some((before, fault)) if before == packet => fault,
             _ => faults.strike(opcode),
         };
         self.offered = Some((packet.to_vec(), fault));
-        Verdict { fault, ready_at }
+        WireEffect { fault, ready_at }
     }
 
     fn taken(&mut self) {
@@ -86,7 +86,7 @@ impl Judge {
 
 /// The wire of one attachment.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct AttachmentWire {
     protocol: Protocol,
     bulk_only: BulkOnlyWire,
     uas: UasWire,
@@ -96,7 +96,7 @@ pub(super) struct Wire {
     has_vanished: bool,
 }
 
-impl Wire {
+impl AttachmentWire {
     /// Creates a wire on which a command's status comes no sooner than `command_time` after it.
     pub(super) fn new(command_time: Duration) -> Self {
         Self {
@@ -152,19 +152,19 @@ impl Wire {
         stream: u16,
         packet: &[u8],
         faults: &mut FaultPlan,
-    ) -> OutReply {
+    ) -> PacketOut {
         if self.halts.holds(endpoint) {
-            return OutReply::Stall;
+            return PacketOut::Stall;
         }
         let judge = &mut self.judge;
-        let mut verdict = |opcode| judge.judge(packet, opcode, faults);
+        let mut effect = |opcode| judge.judge(packet, opcode, faults);
         let (reply, vanishes) = match (self.protocol, endpoint) {
-            (Protocol::BulkOnly, Endpoint::DataOut) => self.bulk_only.out(chip, packet, &mut self.halts, &mut verdict),
-            (Protocol::Uas, Endpoint::Command) => self.uas.command(chip, packet, &mut verdict),
+            (Protocol::BulkOnly, Endpoint::DataOut) => self.bulk_only.out(chip, packet, &mut self.halts, &mut effect),
+            (Protocol::Uas, Endpoint::Command) => self.uas.command(chip, packet, &mut effect),
             (Protocol::Uas, Endpoint::DataOut) => (self.uas.out(chip, stream, packet, &mut self.halts), false),
             _ => (chip.bulk_out(endpoint.address(), stream, packet), false),
         };
-        if reply == OutReply::Accepted {
+        if reply == PacketOut::Accepted {
             self.judge.taken();
         }
         self.has_vanished |= vanishes;
@@ -172,9 +172,9 @@ impl Wire {
     }
 
     /// Handles the host's request for a packet.
-    pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> InReply {
+    pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> PacketIn {
         if self.halts.holds(endpoint) {
-            return InReply::Stall;
+            return PacketIn::Stall;
         }
         match (self.protocol, endpoint) {
             (Protocol::BulkOnly, Endpoint::DataIn) => self.bulk_only.input(chip, &mut self.halts),

@@ -3,29 +3,25 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{Due, ServedChip, Verdict, first_half, is_ready, packets_in_half};
+use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
 use crate::bridge::Endpoint;
-use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, InReply, OutReply, STATUS_IN};
+use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::scsi::bot::Direction;
-use crate::scsi::uas::{HostIu, StatusIu, Tag, TaskFunction};
+use crate::scsi::uas::{
+    HostIu, ID_READ_READY, ID_RESPONSE, ID_SENSE, ID_WRITE_READY, RESPONSE_INVALID_IU, StatusIu, Tag, TaskFunction,
+};
 use crate::scsi::{DataLength, ScsiStatus};
 use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
-const SENSE: u8 = 0x03;
-const RESPONSE: u8 = 0x04;
-const READ_READY: u8 = 0x06;
-const WRITE_READY: u8 = 0x07;
-/// Response code "invalid information unit" (UAS-3, table 20).
-const INVALID_IU: u8 = 0x02;
 /// Maximum number of commands that are followed at once. If a host has more in progress, the oldest passes.
 const FOLLOWED: usize = 64;
 
 /// State of a command that the wire does something to.
 #[derive(Debug)]
-struct Task {
+struct FollowedTask {
     tag: Tag,
-    verdict: Verdict,
+    effect: WireEffect,
     /// The command was kept from the firmware.
     is_kept: bool,
     /// The command's data pipe halts on the host's next request.
@@ -42,7 +38,7 @@ struct Task {
 
 #[derive(Debug, Default)]
 pub(super) struct UasWire {
-    tasks: Vec<Task>,
+    tasks: Vec<FollowedTask>,
     /// Units for the host that arrived while another was being fetched.
     passing: VecDeque<Vec<u8>>,
     /// At high speed: the command whose data moves, as READ READY and WRITE READY have told the host.
@@ -53,7 +49,7 @@ pub(super) struct UasWire {
 impl UasWire {
     pub(super) fn ready_at(&self) -> Option<Instant> {
         let held = self.tasks.iter().filter(|task| matches!(task.status.front(), Some(Due::Status(_))));
-        held.filter_map(|task| task.verdict.ready_at).min()
+        held.filter_map(|task| task.effect.ready_at).min()
     }
 
     /// Handles a unit on 0x04. Also returns whether the unit vanishes with it.
@@ -61,13 +57,13 @@ impl UasWire {
         &mut self,
         chip: &mut ServedChip,
         packet: &[u8],
-        verdict: &mut dyn FnMut(u8) -> Verdict,
-    ) -> (OutReply, bool) {
+        effect: &mut dyn FnMut(u8) -> WireEffect,
+    ) -> (PacketOut, bool) {
         let command = match HostIu::parse(packet) {
             Ok(HostIu::Command(command)) => command,
             other => {
                 let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
-                if let (Ok(HostIu::Task(task)), OutReply::Accepted) = (other, reply) {
+                if let (Ok(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
                     self.tasks.retain(|known| match task.function {
                         TaskFunction::AbortTask => known.tag != task.managed,
                         TaskFunction::LogicalUnitReset => false,
@@ -77,13 +73,13 @@ impl UasWire {
                 return (reply, false);
             }
         };
-        let verdict = verdict(command.cdb.opcode());
+        let effect = effect(command.cdb.opcode());
         let most = chip.speed().bulk_packet();
         // A command unit does not say what data it moves. Commands that nobody knows read.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
-        let mut task = Task {
+        let mut task = FollowedTask {
             tag: command.tag,
-            verdict,
+            effect,
             is_kept: false,
             halts_data: None,
             out_left: 0,
@@ -92,8 +88,8 @@ impl UasWire {
             data: VecDeque::new(),
             status: VecDeque::new(),
         };
-        match (verdict.fault, data) {
-            (Some(FaultKind::Disconnect), _) => return (OutReply::Accepted, true),
+        match (effect.fault, data) {
+            (Some(FaultKind::Disconnect), _) => return (PacketOut::Accepted, true),
             (Some(FaultKind::Timeout), _) => task.is_kept = true,
             (Some(FaultKind::Stall), DataLength::None) => {
                 task.keep(vec![Due::Halt], aborted(task.tag));
@@ -108,27 +104,27 @@ impl UasWire {
                 task.keep(first, aborted(task.tag));
             }
             (Some(FaultKind::PhaseError), _) => {
-                task.keep(Vec::new(), StatusIu::Response { tag: task.tag, code: INVALID_IU }.to_bytes());
+                task.keep(Vec::new(), StatusIu::Response { tag: task.tag, code: RESPONSE_INVALID_IU }.to_bytes());
             }
             _ => {
                 let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
-                if reply != OutReply::Accepted {
+                if reply != PacketOut::Accepted {
                     return (reply, false);
                 }
             }
         }
         self.tasks.retain(|known| known.tag != task.tag);
-        if verdict.fault.is_some() || verdict.ready_at.is_some() {
+        if effect.fault.is_some() || effect.ready_at.is_some() {
             if self.tasks.len() == FOLLOWED {
                 self.tasks.remove(0);
             }
             self.tasks.push(task);
         }
-        (OutReply::Accepted, false)
+        (PacketOut::Accepted, false)
     }
 
     /// Handles data from the host on 0x02.
-    pub(super) fn out(&mut self, chip: &mut ServedChip, stream: u16, packet: &[u8], halts: &mut Halts) -> OutReply {
+    pub(super) fn out(&mut self, chip: &mut ServedChip, stream: u16, packet: &[u8], halts: &mut Halts) -> PacketOut {
         let tag = if stream == 0 { self.writing } else { Some(Tag(stream)) };
         let Some(task) = self.tasks.iter_mut().find(|task| task.is_kept && Some(task.tag) == tag) else {
             return chip.bulk_out(DATA_OUT, stream, packet);
@@ -136,61 +132,61 @@ impl UasWire {
         if task.halts_data == Some(Direction::Out) {
             task.halts_data = None;
             halts.set(Endpoint::DataOut);
-            return OutReply::Stall;
+            return PacketOut::Stall;
         }
         let len = packet.len() as u32;
         let taken = task.out_left > 0 && len <= task.out_left;
         task.out_left = if taken { task.out_left - len } else { 0 };
-        if taken { OutReply::Accepted } else { OutReply::Nak }
+        if taken { PacketOut::Accepted } else { PacketOut::Nak }
     }
 
     /// Handles the host's request for a packet on 0x81.
-    pub(super) fn input(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
+    pub(super) fn input(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> PacketIn {
         let tag = if stream == 0 { self.reading } else { Some(Tag(stream)) };
-        let is_meant = |task: &Task| Some(task.tag) == tag && (task.is_kept || task.is_cut());
+        let is_meant = |task: &FollowedTask| Some(task.tag) == tag && (task.is_kept || task.is_cut());
         let Some(at) = self.tasks.iter().position(is_meant) else { return chip.bulk_in(DATA_IN, stream) };
         let task = &mut self.tasks[at];
         if task.halts_data == Some(Direction::In) {
             task.halts_data = None;
             halts.set(Endpoint::DataIn);
-            return InReply::Stall;
+            return PacketIn::Stall;
         }
         if task.is_kept {
-            return InReply::Nak;
+            return PacketIn::Nak;
         }
         loop {
             let task = &mut self.tasks[at];
             if let Some(packet) = task.data.pop_front() {
-                return InReply::Packet(packet);
+                return PacketIn::Packet(packet);
             }
             if !task.status.is_empty() {
-                return InReply::Nak;
+                return PacketIn::Nak;
             }
             match chip.bulk_in(DATA_IN, stream) {
-                InReply::Packet(packet) => {
+                PacketIn::Packet(packet) => {
                     task.has_data = true;
                     task.collected.extend(packet);
                 }
-                InReply::Stall => return InReply::Stall,
-                InReply::Nak if self.fetch(chip, stream) => {}
-                InReply::Nak => return InReply::Nak,
+                PacketIn::Stall => return PacketIn::Stall,
+                PacketIn::Nak if self.fetch(chip, stream) => {}
+                PacketIn::Nak => return PacketIn::Nak,
             }
         }
     }
 
     /// Handles the host's request for a packet on 0x83.
-    pub(super) fn status(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> InReply {
+    pub(super) fn status(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> PacketIn {
         loop {
             if let Some(at) = self.tasks.iter().position(|task| task.has_status(stream)) {
                 match self.tasks[at].status.pop_front() {
                     Some(Due::Halt) => {
                         halts.set(Endpoint::Status);
-                        return InReply::Stall;
+                        return PacketIn::Stall;
                     }
                     Some(Due::Packet(unit)) => return self.told(unit),
                     Some(Due::Status(unit)) => {
                         self.tasks.remove(at);
-                        return InReply::Packet(unit);
+                        return PacketIn::Packet(unit);
                     }
                     None => {}
                 }
@@ -201,7 +197,7 @@ impl UasWire {
                 return self.told(unit);
             }
             match chip.bulk_in(STATUS_IN, stream) {
-                InReply::Packet(unit) => self.file(unit, chip.speed().bulk_packet()),
+                PacketIn::Packet(unit) => self.file(unit, chip.speed().bulk_packet()),
                 reply => return reply,
             }
         }
@@ -210,17 +206,17 @@ impl UasWire {
     /// Fetches a unit for the host from the firmware, if there is one.
     fn fetch(&mut self, chip: &mut ServedChip, stream: u16) -> bool {
         match chip.bulk_in(STATUS_IN, stream) {
-            InReply::Packet(unit) => {
+            PacketIn::Packet(unit) => {
                 self.file(unit, chip.speed().bulk_packet());
                 true
             }
-            InReply::Stall | InReply::Nak => false,
+            PacketIn::Stall | PacketIn::Nak => false,
         }
     }
 
     /// Stores a unit where the host will find it.
     fn file(&mut self, unit: Vec<u8>, most: usize) {
-        let ends = matches!(unit.first(), Some(&SENSE | &RESPONSE));
+        let ends = matches!(unit.first(), Some(&ID_SENSE | &ID_RESPONSE));
         let known = self.tasks.iter_mut().find(|task| !task.is_kept && Some(task.tag) == tag_of(&unit));
         match known {
             Some(task) if ends => task.end(unit, most),
@@ -229,17 +225,17 @@ impl UasWire {
     }
 
     /// Passes a unit to the host, which then knows whose data moves.
-    fn told(&mut self, unit: Vec<u8>) -> InReply {
+    fn told(&mut self, unit: Vec<u8>) -> PacketIn {
         match unit.first() {
-            Some(&READ_READY) => self.reading = tag_of(&unit),
-            Some(&WRITE_READY) => self.writing = tag_of(&unit),
+            Some(&ID_READ_READY) => self.reading = tag_of(&unit),
+            Some(&ID_WRITE_READY) => self.writing = tag_of(&unit),
             _ => {}
         }
-        InReply::Packet(unit)
+        PacketIn::Packet(unit)
     }
 }
 
-impl Task {
+impl FollowedTask {
     /// Keeps the command from the firmware, and queues what the status pipe returns instead.
     fn keep(&mut self, first: Vec<Due>, unit: Vec<u8>) {
         self.is_kept = true;
@@ -249,7 +245,7 @@ impl Task {
 
     /// Whether only half of the command's data to the host will pass.
     fn is_cut(&self) -> bool {
-        self.verdict.fault == Some(FaultKind::ShortData) && !self.is_kept
+        self.effect.fault == Some(FaultKind::ShortData) && !self.is_kept
     }
 
     /// Whether the command has a status for the host on this stream. Its end follows only after its data has moved.
@@ -259,7 +255,7 @@ impl Task {
             Some(Due::Packet(_)) => true,
             Some(Due::Halt | Due::Status(_)) => {
                 let has_moved = self.halts_data.is_none() && self.out_left == 0 && self.data.is_empty();
-                has_moved && is_ready(self.verdict.ready_at)
+                has_moved && is_ready(self.effect.ready_at)
             }
             None => false,
         };
@@ -268,7 +264,7 @@ impl Task {
 
     /// Ends the command: its final unit has left the firmware.
     fn end(&mut self, mut unit: Vec<u8>, most: usize) {
-        match self.verdict.fault {
+        match self.effect.fault {
             Some(FaultKind::BadTag) => {
                 if let Some(high) = unit.get_mut(2) {
                     *high ^= 0x40;

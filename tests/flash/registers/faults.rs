@@ -110,7 +110,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         assert_eq!(stopped.left, Left::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
-        let origin = Origin::Restore { folder: "other".into(), backup: Vec::new() };
+        let origin = InvokedCommand::Restore { folder: "other".into(), backup: Vec::new() };
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
         let failure = FlashFailure::new(*stopped, &origin, &carried);
         let help = failure.help().unwrap().to_string();

@@ -3,9 +3,9 @@
 use super::{HostMemory, MDTS, PAGE_LEN};
 
 /// A submission queue entry.
-pub(super) struct Command(pub(super) [u8; 64]);
+pub(super) struct SubmissionEntry(pub(super) [u8; 64]);
 
-impl Command {
+impl SubmissionEntry {
     pub(super) fn opcode(&self) -> u8 {
         self.0[0]
     }
@@ -35,9 +35,9 @@ impl Command {
 
 /// Status of a failed command: status code type and status code, as in the completion entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Status(pub(super) u16);
+pub(super) struct NvmeStatus(pub(super) u16);
 
-impl Status {
+impl NvmeStatus {
     pub(super) const INVALID_OPCODE: Self = Self(0x001);
     pub(super) const INVALID_FIELD: Self = Self(0x002);
     pub(super) const TRANSFER_ERROR: Self = Self(0x004);
@@ -55,23 +55,23 @@ impl Status {
 }
 
 /// Location of a command's data in host memory.
-pub(super) struct Transfer(Vec<(u64, usize)>);
+pub(super) struct PrpRanges(Vec<(u64, usize)>);
 
-impl Transfer {
+impl PrpRanges {
     /// Collects the ranges that PRP 1 and PRP 2 name for `len` bytes.
-    pub(super) fn of(command: &Command, len: u64, host: &mut dyn HostMemory) -> Result<Self, Status> {
+    pub(super) fn of(command: &SubmissionEntry, len: u64, host: &mut dyn HostMemory) -> Result<Self, NvmeStatus> {
         let len = len.min(PAGE_LEN << MDTS);
         let piece = |at: u64, left: u64| (PAGE_LEN - at % PAGE_LEN).min(left);
         let first = command.prp1();
         if !first.is_multiple_of(4) {
-            return Err(Status::INVALID_OFFSET);
+            return Err(NvmeStatus::INVALID_OFFSET);
         }
         let mut pieces = vec![(first, piece(first, len) as usize)];
         let mut left = len - piece(first, len);
         if left > PAGE_LEN {
             let mut at = command.prp2();
             if !at.is_multiple_of(8) {
-                return Err(Status::INVALID_OFFSET);
+                return Err(NvmeStatus::INVALID_OFFSET);
             }
             while left > 0 {
                 // If a list does not end in its page, the last entry there points to the list's next page.
@@ -81,14 +81,14 @@ impl Transfer {
                 let count = if goes_on { in_page } else { wanted };
                 let mut list = vec![0; 8 * count as usize];
                 if !host.read(at, &mut list) {
-                    return Err(Status::TRANSFER_ERROR);
+                    return Err(NvmeStatus::TRANSFER_ERROR);
                 }
                 let mut entries: Vec<u64> = list.chunks_exact(8).map(entry).collect();
                 if goes_on {
                     at = entries.pop().unwrap_or_default();
                     // One full page of a list is enough for any command, so this ends.
                     if !at.is_multiple_of(PAGE_LEN) {
-                        return Err(Status::INVALID_OFFSET);
+                        return Err(NvmeStatus::INVALID_OFFSET);
                     }
                 }
                 for page in entries {
@@ -101,9 +101,9 @@ impl Transfer {
         Ok(Self(pieces))
     }
 
-    fn add(pieces: &mut Vec<(u64, usize)>, page: u64, left: &mut u64) -> Result<(), Status> {
+    fn add(pieces: &mut Vec<(u64, usize)>, page: u64, left: &mut u64) -> Result<(), NvmeStatus> {
         if !page.is_multiple_of(PAGE_LEN) {
-            return Err(Status::INVALID_OFFSET);
+            return Err(NvmeStatus::INVALID_OFFSET);
         }
         let len = PAGE_LEN.min(*left);
         pieces.push((page, len as usize));
@@ -112,12 +112,12 @@ impl Transfer {
     }
 
     /// Writes data to the host.
-    pub(super) fn deliver(&self, data: &[u8], host: &mut dyn HostMemory) -> Result<u32, Status> {
+    pub(super) fn deliver(&self, data: &[u8], host: &mut dyn HostMemory) -> Result<u32, NvmeStatus> {
         let mut rest = data;
         for (at, len) in &self.0 {
             let (piece, others) = rest.split_at((*len).min(rest.len()));
             if !host.write(*at, piece) {
-                return Err(Status::TRANSFER_ERROR);
+                return Err(NvmeStatus::TRANSFER_ERROR);
             }
             rest = others;
         }
@@ -125,12 +125,12 @@ impl Transfer {
     }
 
     /// Reads data from the host.
-    pub(super) fn fetch(&self, data: &mut [u8], host: &mut dyn HostMemory) -> Result<(), Status> {
+    pub(super) fn fetch(&self, data: &mut [u8], host: &mut dyn HostMemory) -> Result<(), NvmeStatus> {
         let mut done = 0;
         for (at, len) in &self.0 {
             let end = (done + len).min(data.len());
             if !host.read(*at, &mut data[done..end]) {
-                return Err(Status::TRANSFER_ERROR);
+                return Err(NvmeStatus::TRANSFER_ERROR);
             }
             done = end;
         }

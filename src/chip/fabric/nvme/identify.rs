@@ -1,10 +1,11 @@
 //! Answers to Identify.
 
-use super::command::Status;
-use super::{BLOCK_LEN, EVENT_REQUESTS, MDTS, PAGE_LEN, VERSION};
+use super::command::NvmeStatus;
+use super::{EVENT_REQUESTS, MDTS, PAGE_LEN, VERSION};
+use crate::scsi::BLOCK_LEN;
 
 /// Builds the data of Identify. `what` is CNS.
-pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LEN as usize], Status> {
+pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LEN as usize], NvmeStatus> {
     const NAMESPACE: u8 = 0;
     const CONTROLLER: u8 = 1;
     const ACTIVE_NAMESPACES: u8 = 2;
@@ -19,7 +20,7 @@ pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LE
             // LBAF 0: no metadata, 2^9 bytes.
             put(128, &[0, 0, BLOCK_LEN.trailing_zeros() as u8, 0]);
         }
-        NAMESPACE => return Err(Status::INVALID_NAMESPACE),
+        NAMESPACE => return Err(NvmeStatus::INVALID_NAMESPACE),
         CONTROLLER => {
             // VID and SSVID: those of the devices that this project makes up.
             put(0, &[0x34, 0x12, 0x34, 0x12]);
@@ -38,7 +39,7 @@ pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LE
         }
         ACTIVE_NAMESPACES if namespace == 0 => put(0, &1_u32.to_le_bytes()),
         ACTIVE_NAMESPACES => {}
-        _ => return Err(Status::INVALID_FIELD),
+        _ => return Err(NvmeStatus::INVALID_FIELD),
     }
     Ok(page)
 }

@@ -15,15 +15,14 @@ use serde::Deserialize;
 pub use store::{BlockStore, StoreFailed};
 
 use super::HostMemory;
-use command::{Command, Status, Transfer};
+use crate::scsi::BLOCK_LEN;
+use command::{NvmeStatus, PrpRanges, SubmissionEntry};
 use queue::{CompletionQueue, SubmissionQueue};
 use store::SparseStore;
 
 /// Bytes of BAR 0.
 pub(super) const REGISTERS_LEN: u64 = 0x4000;
 
-/// Bytes in a block.
-pub(super) const BLOCK_LEN: u64 = 512;
 /// Bytes in a memory page: CC.MPS has to be 0.
 const PAGE_LEN: u64 = 4096;
 /// A command moves at most `PAGE_LEN` << this.
@@ -70,7 +69,7 @@ pub struct DriveSpec {
 
 /// The controller.
 #[derive(Debug)]
-pub(super) struct Controller {
+pub(super) struct NvmeController {
     spec: DriveSpec,
     store: Box<dyn BlockStore>,
     cc: u32,
@@ -86,7 +85,7 @@ pub(super) struct Controller {
     moved: u64,
 }
 
-impl Controller {
+impl NvmeController {
     pub(super) fn new(spec: DriveSpec) -> Self {
         Self {
             spec,
@@ -198,7 +197,7 @@ impl Controller {
                 let submission = &self.submissions[queue];
                 let completion = &self.completions[submission.completion()];
                 let Some(at) = submission.next().filter(|_| completion.has_room()) else { break };
-                let mut command = Command([0; 64]);
+                let mut command = SubmissionEntry([0; 64]);
                 if !host.read(at, &mut command.0) {
                     self.is_fatal = true;
                     break;
@@ -212,7 +211,13 @@ impl Controller {
         }
     }
 
-    fn complete(&mut self, queue: usize, command: &Command, ended: Result<u32, Status>, host: &mut dyn HostMemory) {
+    fn complete(
+        &mut self,
+        queue: usize,
+        command: &SubmissionEntry,
+        ended: Result<u32, NvmeStatus>,
+        host: &mut dyn HostMemory,
+    ) {
         let (result, status) = ended.map_or_else(|status| (0, status.0), |result| (result, 0));
         let submission = &self.submissions[queue];
         let head = submission.head();
@@ -227,7 +232,7 @@ impl Controller {
     }
 
     /// Carries out an admin command; `None` if it waits for an event.
-    fn admin(&mut self, command: &Command, host: &mut dyn HostMemory) -> Option<Result<u32, Status>> {
+    fn admin(&mut self, command: &SubmissionEntry, host: &mut dyn HostMemory) -> Option<Result<u32, NvmeStatus>> {
         const DELETE_SUBMISSION: u8 = 0x00;
         const CREATE_SUBMISSION: u8 = 0x01;
         const GET_LOG_PAGE: u8 = 0x02;
@@ -253,50 +258,50 @@ impl Controller {
                 self.event_requests += 1;
                 return None;
             }
-            EVENT_REQUEST => Err(Status::EVENT_LIMIT),
-            _ => Err(Status::INVALID_OPCODE),
+            EVENT_REQUEST => Err(NvmeStatus::EVENT_LIMIT),
+            _ => Err(NvmeStatus::INVALID_OPCODE),
         })
     }
 
-    fn create_completion(&mut self, command: &Command) -> Result<u32, Status> {
+    fn create_completion(&mut self, command: &SubmissionEntry) -> Result<u32, NvmeStatus> {
         let (id, len) = queue_wanted(command)?;
-        let queue = self.completions.get_mut(id).filter(|queue| !queue.exists()).ok_or(Status::INVALID_QUEUE)?;
+        let queue = self.completions.get_mut(id).filter(|queue| !queue.exists()).ok_or(NvmeStatus::INVALID_QUEUE)?;
         *queue = CompletionQueue::new(command.prp1(), len);
         Ok(0)
     }
 
-    fn create_submission(&mut self, command: &Command) -> Result<u32, Status> {
+    fn create_submission(&mut self, command: &SubmissionEntry) -> Result<u32, NvmeStatus> {
         let (id, len) = queue_wanted(command)?;
         let completion = (command.dword(11) >> 16) as usize;
         if completion == 0 || !self.completions.get(completion).is_some_and(CompletionQueue::exists) {
-            return Err(Status::INVALID_COMPLETION_QUEUE);
+            return Err(NvmeStatus::INVALID_COMPLETION_QUEUE);
         }
-        let queue = self.submissions.get_mut(id).filter(|queue| !queue.exists()).ok_or(Status::INVALID_QUEUE)?;
+        let queue = self.submissions.get_mut(id).filter(|queue| !queue.exists()).ok_or(NvmeStatus::INVALID_QUEUE)?;
         *queue = SubmissionQueue::new(command.prp1(), len, completion);
         Ok(0)
     }
 
-    fn delete_submission(&mut self, command: &Command) -> Result<u32, Status> {
+    fn delete_submission(&mut self, command: &SubmissionEntry) -> Result<u32, NvmeStatus> {
         let id = (command.dword(10) & 0xFFFF) as usize;
         let queue = self.submissions.get_mut(id).filter(|queue| id != 0 && queue.exists());
-        *queue.ok_or(Status::INVALID_QUEUE)? = SubmissionQueue::default();
+        *queue.ok_or(NvmeStatus::INVALID_QUEUE)? = SubmissionQueue::default();
         Ok(0)
     }
 
-    fn delete_completion(&mut self, command: &Command) -> Result<u32, Status> {
+    fn delete_completion(&mut self, command: &SubmissionEntry) -> Result<u32, NvmeStatus> {
         let id = (command.dword(10) & 0xFFFF) as usize;
         if self.submissions.iter().any(|queue| queue.exists() && queue.completion() == id) {
-            return Err(Status::INVALID_QUEUE_DELETION);
+            return Err(NvmeStatus::INVALID_QUEUE_DELETION);
         }
         let queue = self.completions.get_mut(id).filter(|queue| id != 0 && queue.exists());
-        *queue.ok_or(Status::INVALID_QUEUE)? = CompletionQueue::default();
+        *queue.ok_or(NvmeStatus::INVALID_QUEUE)? = CompletionQueue::default();
         Ok(0)
     }
 
-    fn feature(&mut self, command: &Command, is_set: bool) -> Result<u32, Status> {
+    fn feature(&mut self, command: &SubmissionEntry, is_set: bool) -> Result<u32, NvmeStatus> {
         const NUMBER_OF_QUEUES: usize = 0x07;
         let number = (command.dword(10) & 0xFF) as usize;
-        let feature = self.features.get_mut(number).filter(|_| number != 0).ok_or(Status::INVALID_FIELD)?;
+        let feature = self.features.get_mut(number).filter(|_| number != 0).ok_or(NvmeStatus::INVALID_FIELD)?;
         if number == NUMBER_OF_QUEUES {
             let most = QUEUES as u32 - 2;
             return Ok(most << 16 | most);
@@ -308,41 +313,41 @@ impl Controller {
         Ok(*feature)
     }
 
-    fn identify(&mut self, command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
+    fn identify(&mut self, command: &SubmissionEntry, host: &mut dyn HostMemory) -> Result<u32, NvmeStatus> {
         let page = identify::page((command.dword(10) & 0xFF) as u8, command.namespace(), self.store.blocks())?;
-        Transfer::of(command, page.len() as u64, host)?.deliver(&page, host)
+        PrpRanges::of(command, page.len() as u64, host)?.deliver(&page, host)
     }
 
-    fn io(&mut self, command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
+    fn io(&mut self, command: &SubmissionEntry, host: &mut dyn HostMemory) -> Result<u32, NvmeStatus> {
         const FLUSH: u8 = 0x00;
         const WRITE: u8 = 0x01;
         const READ: u8 = 0x02;
         const ALL: u32 = u32::MAX;
         let opcode = command.opcode();
         if !matches!(opcode, FLUSH | WRITE | READ) {
-            return Err(Status::INVALID_OPCODE);
+            return Err(NvmeStatus::INVALID_OPCODE);
         }
         if command.namespace() != 1 && (opcode != FLUSH || command.namespace() != ALL) {
-            return Err(Status::INVALID_NAMESPACE);
+            return Err(NvmeStatus::INVALID_NAMESPACE);
         }
         if opcode == FLUSH {
-            return self.store.flush().map(|()| 0).map_err(|StoreFailed| Status::WRITE_FAULT);
+            return self.store.flush().map(|()| 0).map_err(|StoreFailed| NvmeStatus::WRITE_FAULT);
         }
         let first = u64::from(command.dword(11)) << 32 | u64::from(command.dword(10));
         let blocks = u64::from(command.dword(12) & 0xFFFF) + 1;
         if first.checked_add(blocks).is_none_or(|end| end > self.store.blocks()) {
-            return Err(Status::OUT_OF_RANGE);
+            return Err(NvmeStatus::OUT_OF_RANGE);
         }
-        let len = blocks * BLOCK_LEN;
+        let len = blocks * BLOCK_LEN as u64;
         if len > PAGE_LEN << MDTS {
-            return Err(Status::INVALID_FIELD);
+            return Err(NvmeStatus::INVALID_FIELD);
         }
-        let fault = if opcode == READ { Status::READ_ERROR } else { Status::WRITE_FAULT };
+        let fault = if opcode == READ { NvmeStatus::READ_ERROR } else { NvmeStatus::WRITE_FAULT };
         self.moved += 1;
         if self.spec.fails_after.is_some_and(|good| self.moved > good) {
             return Err(fault);
         }
-        let transfer = Transfer::of(command, len, host)?;
+        let transfer = PrpRanges::of(command, len, host)?;
         let mut data = vec![0; len as usize];
         if opcode == READ {
             self.store.read(first, &mut data).map_err(|StoreFailed| fault)?;
@@ -354,38 +359,38 @@ impl Controller {
 }
 
 /// Decodes the number and the entries of a queue to create.
-fn queue_wanted(command: &Command) -> Result<(usize, u16), Status> {
+fn queue_wanted(command: &SubmissionEntry) -> Result<(usize, u16), NvmeStatus> {
     const CONTIGUOUS: u32 = 0x01;
     let id = (command.dword(10) & 0xFFFF) as usize;
     let entries = command.dword(10) >> 16;
     if id == 0 || id >= QUEUES {
-        return Err(Status::INVALID_QUEUE);
+        return Err(NvmeStatus::INVALID_QUEUE);
     }
     if entries == 0 || entries >= u32::from(QUEUE_MAX) {
-        return Err(Status::INVALID_QUEUE_SIZE);
+        return Err(NvmeStatus::INVALID_QUEUE_SIZE);
     }
     if command.dword(11) & CONTIGUOUS == 0 || !command.prp1().is_multiple_of(PAGE_LEN) {
-        return Err(Status::INVALID_FIELD);
+        return Err(NvmeStatus::INVALID_FIELD);
     }
     Ok((id, entries as u16 + 1))
 }
 
 /// Answers Get Log Page: error information, health and firmware slots of a healthy, new drive.
-fn log_page(command: &Command, host: &mut dyn HostMemory) -> Result<u32, Status> {
+fn log_page(command: &SubmissionEntry, host: &mut dyn HostMemory) -> Result<u32, NvmeStatus> {
     const HEALTH: u32 = 2;
     const LONGEST: u64 = PAGE_LEN;
     let page = command.dword(10) & 0xFF;
     let len = (u64::from(command.dword(11) & 0xFFFF) << 16 | u64::from(command.dword(10) >> 16)) * 4 + 4;
     if !(1..=3).contains(&page) {
-        return Err(Status::INVALID_LOG_PAGE);
+        return Err(NvmeStatus::INVALID_LOG_PAGE);
     }
     if len > LONGEST {
-        return Err(Status::INVALID_FIELD);
+        return Err(NvmeStatus::INVALID_FIELD);
     }
     let mut data = vec![0; len.max(512) as usize];
     if page == HEALTH {
         // 27 degrees Celsius, in kelvins; available spare in per cent, and its threshold.
         data[1..5].copy_from_slice(&[0x2C, 0x01, 100, 10]);
     }
-    Transfer::of(command, len, host)?.deliver(&data[..len as usize], host)
+    PrpRanges::of(command, len, host)?.deliver(&data[..len as usize], host)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::BLOCK_LEN;
+use crate::scsi::BLOCK_LEN;
 
 /// The blocks could not be read, or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub trait BlockStore: fmt::Debug + Send {
 #[derive(Debug)]
 pub(super) struct SparseStore {
     blocks: u64,
-    written: BTreeMap<u64, [u8; BLOCK_LEN as usize]>,
+    written: BTreeMap<u64, [u8; BLOCK_LEN]>,
 }
 
 impl SparseStore {
@@ -52,7 +52,7 @@ impl BlockStore for SparseStore {
     }
 
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
-        for (number, block) in (first..).zip(into.chunks_mut(BLOCK_LEN as usize)) {
+        for (number, block) in (first..).zip(into.chunks_mut(BLOCK_LEN)) {
             match self.written.get(&number) {
                 Some(written) => block.copy_from_slice(&written[..block.len()]),
                 None => block.fill(0),
@@ -62,8 +62,8 @@ impl BlockStore for SparseStore {
     }
 
     fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
-        for (number, block) in (first..).zip(data.chunks(BLOCK_LEN as usize)) {
-            let written = self.written.entry(number).or_insert([0; BLOCK_LEN as usize]);
+        for (number, block) in (first..).zip(data.chunks(BLOCK_LEN)) {
+            let written = self.written.entry(number).or_insert([0; BLOCK_LEN]);
             written[..block.len()].copy_from_slice(block);
         }
         Ok(())

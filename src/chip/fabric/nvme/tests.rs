@@ -35,7 +35,7 @@ impl HostMemory for Memory {
 
 /// A host with a drive.
 struct Host {
-    drive: Controller,
+    drive: NvmeController,
     memory: Memory,
     /// Commands sent so far, by queue.
     sent: [u64; 2],
@@ -43,7 +43,7 @@ struct Host {
 
 impl Host {
     fn new(spec: DriveSpec) -> Self {
-        Self { drive: Controller::new(spec), memory: Memory(vec![0; LEN]), sent: [0, 0] }
+        Self { drive: NvmeController::new(spec), memory: Memory(vec![0; LEN]), sent: [0, 0] }
     }
 
     fn register(&mut self, offset: u64, value: u32) {
@@ -139,9 +139,9 @@ fn identify_tells_its_blocks_and_how_much_a_command_moves() {
     assert_eq!(host.admin(0x06, 1, DATA, [0, 0, 0]), (0, 0));
     assert_eq!(host.memory.0[at..at + 8], 0x1_2345_6789_u64.to_le_bytes());
     assert_eq!(host.memory.0[at + 130], 9, "LBADS");
-    assert_eq!(host.admin(0x06, 2, DATA, [0, 0, 0]).0, Status::INVALID_NAMESPACE.0);
-    assert_eq!(host.admin(0x06, 0, DATA, [9, 0, 0]).0, Status::INVALID_FIELD.0);
-    assert_eq!(host.admin(0x06, 0, LEN as u64, [1, 0, 0]).0, Status::TRANSFER_ERROR.0);
+    assert_eq!(host.admin(0x06, 2, DATA, [0, 0, 0]).0, NvmeStatus::INVALID_NAMESPACE.0);
+    assert_eq!(host.admin(0x06, 0, DATA, [9, 0, 0]).0, NvmeStatus::INVALID_FIELD.0);
+    assert_eq!(host.admin(0x06, 0, LEN as u64, [1, 0, 0]).0, NvmeStatus::TRANSFER_ERROR.0);
 }
 
 #[test]
@@ -191,35 +191,38 @@ fn a_list_goes_on_in_the_page_that_its_last_entry_names() {
     assert_eq!(host.io(READ, 0, 32, [DATA, first]), 0);
     assert!(host.memory.0[DATA as usize..][..0x4000].iter().all(|byte| *byte == 0x5A));
     assert!(host.memory.write(first + 8, &(first + 8).to_le_bytes()));
-    assert_eq!(host.io(READ, 0, 32, [DATA, first]), Status::INVALID_OFFSET.0, "a list that names itself");
+    assert_eq!(host.io(READ, 0, 32, [DATA, first]), NvmeStatus::INVALID_OFFSET.0, "a list that names itself");
 }
 
 #[test]
 fn an_impossible_command_ends_in_the_matching_status() {
     let mut host = Host::ready(good(1_000));
     let cases = [
-        (READ, 999, 2, [DATA, 0], Status::OUT_OF_RANGE),
-        (READ, u64::MAX, 1, [DATA, 0], Status::OUT_OF_RANGE),
-        (WRITE, 0, 257, [DATA, 0], Status::INVALID_FIELD),
-        (READ, 0, 1, [DATA + 2, 0], Status::INVALID_OFFSET),
-        (READ, 0, 16, [DATA, DATA + 4], Status::INVALID_OFFSET),
-        (READ, 0, 24, [DATA, 0x5004], Status::INVALID_OFFSET),
-        (READ, 0, 24, [DATA, LEN as u64], Status::TRANSFER_ERROR),
-        (WRITE, 0, 1, [!3, 0], Status::TRANSFER_ERROR),
-        (0x42, 0, 1, [DATA, 0], Status::INVALID_OPCODE),
+        (READ, 999, 2, [DATA, 0], NvmeStatus::OUT_OF_RANGE),
+        (READ, u64::MAX, 1, [DATA, 0], NvmeStatus::OUT_OF_RANGE),
+        (WRITE, 0, 257, [DATA, 0], NvmeStatus::INVALID_FIELD),
+        (READ, 0, 1, [DATA + 2, 0], NvmeStatus::INVALID_OFFSET),
+        (READ, 0, 16, [DATA, DATA + 4], NvmeStatus::INVALID_OFFSET),
+        (READ, 0, 24, [DATA, 0x5004], NvmeStatus::INVALID_OFFSET),
+        (READ, 0, 24, [DATA, LEN as u64], NvmeStatus::TRANSFER_ERROR),
+        (WRITE, 0, 1, [!3, 0], NvmeStatus::TRANSFER_ERROR),
+        (0x42, 0, 1, [DATA, 0], NvmeStatus::INVALID_OPCODE),
     ];
     for (opcode, first, blocks, prps, status) in cases {
         assert_eq!(host.io(opcode, first, blocks, prps), status.0, "{opcode} {first} {blocks}");
     }
-    assert_eq!(host.send(1, READ, 2, [DATA, 0], [0; 3]).0, Status::INVALID_NAMESPACE.0);
-    assert_eq!(host.admin(0x7F, 0, 0, [0; 3]).0, Status::INVALID_OPCODE.0);
-    assert_eq!(host.admin(0x05, 0, COMPLETIONS, [0x000F_0001, 1, 0]).0, Status::INVALID_QUEUE.0, "it exists");
-    assert_eq!(host.admin(0x05, 0, COMPLETIONS, [0x0100_0002, 1, 0]).0, Status::INVALID_QUEUE_SIZE.0);
-    assert_eq!(host.admin(0x01, 0, SUBMISSIONS, [0x000F_0002, 0x0003_0001, 0]).0, Status::INVALID_COMPLETION_QUEUE.0);
-    assert_eq!(host.admin(0x04, 0, 0, [1, 0, 0]).0, Status::INVALID_QUEUE_DELETION.0);
+    assert_eq!(host.send(1, READ, 2, [DATA, 0], [0; 3]).0, NvmeStatus::INVALID_NAMESPACE.0);
+    assert_eq!(host.admin(0x7F, 0, 0, [0; 3]).0, NvmeStatus::INVALID_OPCODE.0);
+    assert_eq!(host.admin(0x05, 0, COMPLETIONS, [0x000F_0001, 1, 0]).0, NvmeStatus::INVALID_QUEUE.0, "it exists");
+    assert_eq!(host.admin(0x05, 0, COMPLETIONS, [0x0100_0002, 1, 0]).0, NvmeStatus::INVALID_QUEUE_SIZE.0);
+    assert_eq!(
+        host.admin(0x01, 0, SUBMISSIONS, [0x000F_0002, 0x0003_0001, 0]).0,
+        NvmeStatus::INVALID_COMPLETION_QUEUE.0
+    );
+    assert_eq!(host.admin(0x04, 0, 0, [1, 0, 0]).0, NvmeStatus::INVALID_QUEUE_DELETION.0);
     assert_eq!((host.admin(0x00, 0, 0, [1, 0, 0]).0, host.admin(0x04, 0, 0, [1, 0, 0]).0), (0, 0));
     assert_eq!(host.admin(0x02, 0, DATA, [0x007F_0002, 0, 0]).0, 0, "health");
-    assert_eq!(host.admin(0x02, 0, DATA, [0x007F_0009, 0, 0]).0, Status::INVALID_LOG_PAGE.0);
+    assert_eq!(host.admin(0x02, 0, DATA, [0x007F_0009, 0, 0]).0, NvmeStatus::INVALID_LOG_PAGE.0);
     assert_eq!(host.admin(0x09, 0, 0, [7, 0x0003_0003, 0]), (0, 0x0003_0003), "four pairs of queues");
     assert_eq!(host.admin(0x09, 0, 0, [6, 1, 0]).0, 0);
     assert_eq!(host.admin(0x0A, 0, 0, [6, 0, 0]), (0, 1));
@@ -232,13 +235,13 @@ fn a_faulty_drive_fails_as_its_description_says() {
     assert_eq!(host.drive.register_read(CSTS), 0);
     let mut host = Host::ready(DriveSpec { fails_after: Some(1), ..good(8) });
     assert_eq!(host.io(READ, 0, 1, [DATA, 0]), 0);
-    assert_eq!(host.io(READ, 0, 1, [DATA, 0]), Status::READ_ERROR.0);
-    assert_eq!(host.io(WRITE, 0, 1, [DATA, 0]), Status::WRITE_FAULT.0);
+    assert_eq!(host.io(READ, 0, 1, [DATA, 0]), NvmeStatus::READ_ERROR.0);
+    assert_eq!(host.io(WRITE, 0, 1, [DATA, 0]), NvmeStatus::WRITE_FAULT.0);
     let mut host = Host::ready(good(0));
-    assert_eq!(host.io(READ, 0, 1, [DATA, 0]), Status::OUT_OF_RANGE.0);
+    assert_eq!(host.io(READ, 0, 1, [DATA, 0]), NvmeStatus::OUT_OF_RANGE.0);
     let mut host = Host::ready(good(1 << 63));
     assert_eq!(host.io(WRITE, (1 << 63) - 1, 1, [DATA, 0]), 0);
-    assert_eq!(host.io(READ, 1 << 63, 1, [DATA, 0]), Status::OUT_OF_RANGE.0);
+    assert_eq!(host.io(READ, 1 << 63, 1, [DATA, 0]), NvmeStatus::OUT_OF_RANGE.0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::error::BenchError;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
+use crate::bridge::{Bridge, CommandError, Completion, DataPhase, Transport};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// Bytes that one E4 reads on any firmware.
@@ -32,15 +32,20 @@ pub(super) fn exchange<T: Transport>(
 ) -> Result<Exchange, BenchError> {
     match bridge.execute(command, data, timeout) {
         Ok(completion) if completion.status == ScsiStatus::Good => Ok(Exchange::Moved(completion.transferred)),
-        Ok(completion) => Ok(Exchange::Refused(match completion.sense {
-            Some(sense) => format!("sense {sense}"),
-            None => format!("status {:#04x}", u8::from(completion.status)),
-        })),
+        Ok(completion) => Ok(Exchange::Refused(refusal(&completion))),
         Err(error) if error.is_timeout() => {
             recover(bridge, path)?;
             Ok(Exchange::NoAnswer)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Says how a command ended that was not GOOD.
+pub(super) fn refusal(completion: &Completion) -> String {
+    match completion.sense {
+        Some(sense) => format!("sense {sense}"),
+        None => format!("status {:#04x}", u8::from(completion.status)),
     }
 }
 

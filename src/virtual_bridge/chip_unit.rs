@@ -7,6 +7,7 @@ use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
 use super::scenario::FaultPlan;
+use super::setup;
 use super::wire::{Protocol, Wire};
 use crate::bridge::Endpoint;
 use crate::chip::{Chip, ControlReply, Fabric, InReply as PacketIn, OutReply as PacketOut, Outcome, Speed, Work};
@@ -241,28 +242,31 @@ impl ChipUnit {
 
     /// Sends SET_ADDRESS, which only host controllers do: no program sees it.
     fn set_address(&mut self) {
-        const ADDRESS: u8 = 1;
-        self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
+        self.control(setup::set_address(1), &[]);
+    }
+
+    fn accepts(&mut self, setup: [u8; 8]) -> bool {
+        matches!(self.control(setup, &[]), Some(ControlReply::Done(_)))
     }
 
     /// Sends SET_CONFIGURATION. Returns whether the firmware accepts it.
     pub(super) fn set_configuration(&mut self, value: u8) -> bool {
-        matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::set_configuration(value))
     }
 
     /// Sends SET_INTERFACE. Returns whether the firmware accepts it.
     pub(super) fn set_alternate(&mut self, alternate: u8) -> bool {
-        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::set_interface(0, alternate))
     }
 
     /// Sends CLEAR_FEATURE(ENDPOINT_HALT).
     pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
+        self.control(setup::clear_halt(endpoint), &[]);
     }
 
     /// Sends Bulk-Only Mass Storage Reset. Returns whether the firmware accepts it.
     pub(super) fn mass_storage_reset(&mut self) -> bool {
-        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::MASS_STORAGE_RESET)
     }
 
     /// Sends data from the host.

@@ -18,6 +18,7 @@ mod recorded;
 mod replug;
 mod reply;
 mod scenario;
+mod setup;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;

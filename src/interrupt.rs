@@ -89,7 +89,7 @@ pub fn install() -> Interrupt<'static> {
         let _ = ctrlc::set_handler(|| {
             if REQUESTED.swap(true, Ordering::Relaxed) {
                 if let Some(work) = LAST.get() {
-                    aside(*work).join_within(LAST_TIMEOUT);
+                    let _ = aside(*work).recv_timeout(LAST_TIMEOUT);
                 }
                 std::process::exit(INTERRUPTED);
             }
@@ -101,23 +101,15 @@ pub fn install() -> Interrupt<'static> {
     Interrupt(&REQUESTED)
 }
 
-/// Work on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
-struct Aside(Receiver<()>);
-
-fn aside(work: fn()) -> Aside {
+/// Works on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
+fn aside(work: fn()) -> Receiver<()> {
     let (done, ended) = mpsc::channel();
     // If the thread can't be started, the work is skipped and nobody waits for it.
     let _ = thread::Builder::new().spawn(move || {
         work();
         let _ = done.send(());
     });
-    Aside(ended)
-}
-
-impl Aside {
-    fn join_within(self, longest: Duration) {
-        let _ = self.0.recv_timeout(longest);
-    }
+    ended
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::error::BenchError;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
-use crate::bridge::{Bridge, CommandError, DataPhase, Transport};
+use crate::bridge::{Bridge, CommandError, Completion, DataPhase, Transport};
 use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 
 /// Bytes that one E4 reads on any firmware.
@@ -32,15 +32,20 @@ pub(super) fn exchange<T: Transport>(
 ) -> Result<PieceResult, BenchError> {
     match bridge.execute(command, data, timeout) {
         Ok(completion) if completion.status == ScsiStatus::Good => Ok(PieceResult::Moved(completion.transferred)),
-        Ok(completion) => Ok(PieceResult::Refused(match completion.sense {
-            Some(sense) => format!("sense {sense}"),
-            None => format!("status {:#04x}", u8::from(completion.status)),
-        })),
+        Ok(completion) => Ok(PieceResult::Refused(refusal(&completion))),
         Err(error) if error.is_timeout() => {
             recover(bridge, path)?;
             Ok(PieceResult::NoAnswer)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Says how a command ended that was not GOOD.
+pub(super) fn refusal(completion: &Completion) -> String {
+    match completion.sense {
+        Some(sense) => format!("sense {sense}"),
+        None => format!("status {:#04x}", u8::from(completion.status)),
     }
 }
 

@@ -93,11 +93,7 @@ impl Workload for Stream<'_> {
 
     fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool {
         if completion.status != ScsiStatus::Good {
-            let reason = match completion.sense {
-                Some(sense) => format!("sense {sense}"),
-                None => format!("status {:#04x}", u8::from(completion.status)),
-            };
-            self.trouble.get_or_insert(Outcome::Refused { reason });
+            self.trouble.get_or_insert(Outcome::Refused { reason: integrity::refusal(completion) });
             return false;
         }
         if job.id == FREEING {

@@ -155,7 +155,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`].
     pub fn read_flash(&mut self, part: Part, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::FlashRead { part, len: buffer.len() as u32 };
-        within(&command, buffer.len(), FLASH_READ_MAX, "at most 65,536 bytes")?;
+        limited(&command, buffer.len(), buffer.len() <= FLASH_READ_MAX, "at most 65,536 bytes")?;
         self.exactly_in(command, buffer, self.timeouts.flash_read)
     }
 
@@ -165,7 +165,8 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`].
     pub fn write_flash(&mut self, part: Part, data: &[u8]) -> Result<(), CommandError> {
         let command = Command::FlashWrite { part, len: data.len() as u32 };
-        within(&command, data.len(), part.max_len(), "at most 0xff00 bytes of part 1 and 0x10000 of part 2")?;
+        let limit = "at most 0xff00 bytes of part 1 and 0x10000 of part 2";
+        limited(&command, data.len(), data.len() <= part.max_len(), limit)?;
         self.exactly_out(command, data, self.timeouts.flash_write)
     }
 
@@ -176,7 +177,7 @@ impl<T: Transport> Bridge<T> {
     /// returns fewer bytes with good status. Bulk-Only's residue may be 0 then, and UAS has none.
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::XdataRead { from, len: buffer.len() as u16 };
-        within(&command, buffer.len(), usize::from(u16::MAX), "at most 65,535 bytes")?;
+        limited(&command, buffer.len(), buffer.len() <= usize::from(u16::MAX), "at most 65,535 bytes")?;
         let expected = buffer.len();
         let found = self.data_in(command, buffer, self.timeouts.short)?;
         if found == expected { Ok(()) } else { Err(CommandError::ShortXdata { expected, found }) }
@@ -333,17 +334,13 @@ fn exactly(command: &Command, expected: usize, found: usize) -> Result<(), Comma
     }
 }
 
-fn within(command: &Command, found: usize, most: usize, limit: &'static str) -> Result<(), CommandError> {
-    if found <= most { Ok(()) } else { Err(CommandError::Length { command: command.name().to_owned(), limit, found }) }
+fn limited(command: &Command, found: usize, fits: bool, limit: &'static str) -> Result<(), CommandError> {
+    if fits { Ok(()) } else { Err(CommandError::Length { command: command.name().to_owned(), limit, found }) }
 }
 
 fn whole_blocks(command: &Command, found: usize) -> Result<(), CommandError> {
-    if found != 0 && found.is_multiple_of(BLOCK_LEN) {
-        Ok(())
-    } else {
-        let limit = "whole blocks of 512 bytes";
-        Err(CommandError::Length { command: command.name().to_owned(), limit, found })
-    }
+    let fits = found != 0 && found.is_multiple_of(BLOCK_LEN);
+    limited(command, found, fits, "whole blocks of 512 bytes")
 }
 
 #[cfg(test)]

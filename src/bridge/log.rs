@@ -1,13 +1,15 @@
 //! The log of commands and control requests for `-vv`: the request, its result, its first bytes and its time.
 
-use std::fmt;
+use std::fmt::Display;
 use std::time::Duration;
 
 use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
 use super::workload::{Completion, Job, JobData};
-use crate::scsi::ScsiStatus;
+use crate::digest::to_hex;
+use crate::scsi::bot::Direction;
+use crate::scsi::{ScsiStatus, Sense};
 
 /// Maximum number of data bytes to show.
 const SHOWN: usize = 16;
@@ -24,100 +26,64 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
     }
     let Completion { transferred, status, sense } = *completion;
     let data = buffer.get(..transferred).unwrap_or_default();
-    debug!(
-        "{}: {}, {}, {}",
-        job.cdb,
-        ShownStatus(status, sense),
-        Moved(DataDirection::of(job), data),
-        Milliseconds(elapsed)
-    );
+    let direction = match job.data {
+        JobData::None => None,
+        JobData::In(_) => Some(Direction::In),
+        JobData::Out(_) => Some(Direction::Out),
+    };
+    let (status, moved) = (status_words(status, sense), data_words(direction, data));
+    debug!("{}: {status}, {moved}, {}", job.cdb, milliseconds(elapsed));
 }
 
 /// Logs a control request or bulk transfer that succeeded. `name` is its name, or that of the request it belongs to.
-pub(super) fn moved(name: &dyn fmt::Display, job: OpenJob, data: &[u8], elapsed: Duration) {
+pub(super) fn moved(name: &dyn Display, job: OpenJob, data: &[u8], elapsed: Duration) {
     if !is_on() {
         return;
     }
-    let time = Milliseconds(elapsed);
+    let time = milliseconds(elapsed);
     match job {
         OpenJob::Control(command) => {
             let sent = command.data().unwrap_or_default();
             let moved = match (command.is_read(), command.len()) {
-                (true, _) => Moved(DataDirection::In, data),
-                (false, 0) => Moved(DataDirection::None, &[]),
-                (false, len) => Moved(DataDirection::Out, sent.get(..len).unwrap_or_default()),
+                (true, _) => data_words(Some(Direction::In), data),
+                (false, 0) => data_words(None, &[]),
+                (false, len) => data_words(Some(Direction::Out), sent.get(..len).unwrap_or_default()),
             };
-            debug!("{name}, setup {}: {moved}, {time}", FirstBytes(&command.setup()));
+            debug!("{name}, setup {}: {moved}, {time}", first_bytes(&command.setup()));
         }
-        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", Moved(DataDirection::In, data)),
+        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", data_words(Some(Direction::In), data)),
         OpenJob::BulkOut(len) => debug!("{name}: {len} bytes out, {time}"),
     }
 }
 
-/// Direction of the data.
-#[derive(Clone, Copy)]
-enum DataDirection {
-    None,
-    In,
-    Out,
-}
-
-impl DataDirection {
-    const fn of(job: &Job) -> Self {
-        match job.data {
-            JobData::None => Self::None,
-            JobData::In(_) => Self::In,
-            JobData::Out(_) => Self::Out,
-        }
+fn status_words(status: ScsiStatus, sense: Option<Sense>) -> String {
+    match (status, sense) {
+        (ScsiStatus::Good, _) => "GOOD".to_owned(),
+        (ScsiStatus::CheckCondition, Some(sense)) => format!("CHECK CONDITION {sense}"),
+        (ScsiStatus::CheckCondition, None) => "CHECK CONDITION without sense data".to_owned(),
+        (ScsiStatus::Busy, _) => "BUSY".to_owned(),
+        (ScsiStatus::Other(status), _) => format!("status {status:#04x}"),
     }
 }
 
-struct ShownStatus(ScsiStatus, Option<crate::scsi::Sense>);
-
-impl fmt::Display for ShownStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (ScsiStatus::Good, _) => f.write_str("GOOD"),
-            (ScsiStatus::CheckCondition, Some(sense)) => write!(f, "CHECK CONDITION {sense}"),
-            (ScsiStatus::CheckCondition, None) => f.write_str("CHECK CONDITION without sense data"),
-            (ScsiStatus::Busy, _) => f.write_str("BUSY"),
-            (ScsiStatus::Other(status), _) => write!(f, "status {status:#04x}"),
-        }
-    }
-}
-
-struct Moved<'a>(DataDirection, &'a [u8]);
-
-impl fmt::Display for Moved<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(way, data) = *self;
-        match way {
-            DataDirection::None => return f.write_str("no data"),
-            DataDirection::In => write!(f, "{} bytes in", data.len())?,
-            DataDirection::Out => write!(f, "{} bytes out", data.len())?,
-        }
-        if data.is_empty() { Ok(()) } else { write!(f, ": {}", FirstBytes(data)) }
-    }
+fn data_words(direction: Option<Direction>, data: &[u8]) -> String {
+    let way = match direction {
+        None => return "no data".to_owned(),
+        Some(Direction::In) => "in",
+        Some(Direction::Out) => "out",
+    };
+    let bytes = if data.is_empty() { String::new() } else { format!(": {}", first_bytes(data)) };
+    format!("{} bytes {way}{bytes}", data.len())
 }
 
 /// Shows the first bytes in hexadecimal.
-struct FirstBytes<'a>(&'a [u8]);
-
-impl fmt::Display for FirstBytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, byte) in self.0.iter().take(SHOWN).enumerate() {
-            write!(f, "{}{byte:02x}", if index == 0 { "" } else { " " })?;
-        }
-        if self.0.len() > SHOWN { f.write_str(" ...") } else { Ok(()) }
-    }
+fn first_bytes(bytes: &[u8]) -> String {
+    let shown = to_hex(&bytes[..bytes.len().min(SHOWN)], " ");
+    if bytes.len() > SHOWN { shown + " ..." } else { shown }
 }
 
-struct Milliseconds(Duration);
-
-impl fmt::Display for Milliseconds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.3} ms", self.0.as_secs_f64() * 1e3)
-    }
+fn milliseconds(elapsed: Duration) -> String {
+    format!("{:.3} ms", elapsed.as_secs_f64() * 1e3)
 }
 
 #[cfg(test)]
@@ -126,11 +92,11 @@ mod tests {
 
     #[test]
     fn of_long_data_the_first_bytes_are_shown() {
-        assert_eq!(Moved(DataDirection::None, &[]).to_string(), "no data");
-        assert_eq!(Moved(DataDirection::In, &[0xAB, 1]).to_string(), "2 bytes in: ab 01");
-        assert_eq!(Moved(DataDirection::In, &[]).to_string(), "0 bytes in");
-        let shown = Moved(DataDirection::Out, &[7; 65_536]).to_string();
+        assert_eq!(data_words(None, &[]), "no data");
+        assert_eq!(data_words(Some(Direction::In), &[0xAB, 1]), "2 bytes in: ab 01");
+        assert_eq!(data_words(Some(Direction::In), &[]), "0 bytes in");
+        let shown = data_words(Some(Direction::Out), &[7; 65_536]);
         assert_eq!(shown, format!("65536 bytes out: {} ...", ["07"; SHOWN].join(" ")));
-        assert_eq!(Milliseconds(Duration::from_micros(1234)).to_string(), "1.234 ms");
+        assert_eq!(milliseconds(Duration::from_micros(1234)), "1.234 ms");
     }
 }

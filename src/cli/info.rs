@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::input::ImageFile;
 use super::known::PatchDirs;
-use super::plan::{OpenJson, PatchJson};
+use super::plan::PatchJson;
 use super::{Context, print, table};
 use crate::cli::errors::Exit;
 use crate::digest::{Md5Digest, Sha256Digest};
@@ -52,7 +52,7 @@ pub(super) struct InfoJson<'a> {
     image: Option<String>,
     /// What open firmware enumerates as.
     #[serde(skip_serializing_if = "Option::is_none")]
-    open: Option<OpenJson>,
+    open: Option<OpenImage>,
     /// The patches in it; nothing if the image is unknown.
     patches: Option<Vec<PatchJson<'a>>>,
     /// Its areas, in file order.
@@ -114,7 +114,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             md5,
             version,
             image: identified.as_ref().map(|identified| library.image_name(&identified.base)),
-            open: open.as_ref().map(OpenJson::from),
+            open: open.clone(),
             patches,
             map: map.iter().map(area_json).collect(),
         };

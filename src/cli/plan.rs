@@ -6,8 +6,7 @@ use serde::Serialize;
 use super::table;
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape::Escape as _;
-use crate::firmware::{Image, UsbId};
-use crate::flash::open_image::OpenImage;
+use crate::firmware::Image;
 use crate::mcu::Line;
 use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 
@@ -59,24 +58,6 @@ impl<'a> PatchJson<'a> {
             hunks: patch.hunks(base).iter().map(hunk).collect(),
             config: patch.config(),
         }
-    }
-}
-
-/// The keys of open firmware in `--json`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct OpenJson {
-    /// The product string that it enumerates with.
-    product: String,
-    /// The build that it reports.
-    build: String,
-    /// The VID:PID that it enumerates with.
-    usb_id: UsbId,
-}
-
-impl From<&OpenImage> for OpenJson {
-    fn from(open: &OpenImage) -> Self {
-        Self { product: open.product.clone(), build: open.build.clone(), usb_id: open.usb_id }
     }
 }
 

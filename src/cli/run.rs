@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use self::author::AuthorArgs;
 use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
-use self::report::{CommandReport, FunctionReport, RequestReport, show, unknown};
+use self::report::{CommandReport, RequestReport, show, unknown};
 use super::exec::{ExecTransport, TRACE_KEPT};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
@@ -26,7 +26,7 @@ use crate::digest::to_hex;
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, CodeAddress};
 use crate::mcu::{MemoryFlash, Observer, Step, Trace};
-use crate::profile::Timeline;
+use crate::profile::{Profile, Timeline};
 use crate::scsi::{Cdb, XdataAddress};
 
 /// Boot an image on a model of the chip, and trace it.
@@ -193,7 +193,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         requests: did.requests,
         commands: did.commands,
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
-        functions: observers.profile.as_ref().map(FunctionReport::all).unwrap_or_default(),
+        functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
         symbols: std::mem::take(&mut symbols.files),
         wrote,
         not_reached: match eyes.hit {
@@ -238,10 +238,11 @@ struct Did {
 
 /// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands.
 fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<(), Unanswered> {
-    match driver.settle() {
-        Outcome::Parked => {}
-        outcome => return Err(Unanswered::Silent(outcome)),
-    }
+    let settle = |driver: &mut Driver<MemoryFlash>| match driver.settle() {
+        Outcome::Parked => Ok(()),
+        outcome => Err(Unanswered::Silent(outcome)),
+    };
+    settle(driver)?;
     driver.enumerate()?;
     let Enumerated { state, product, .. } = boot::described(driver)?;
     did.enumerated = Some((state, product));
@@ -251,10 +252,7 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
     if args.suspend {
         for change in [Chip::suspend, Chip::resume] {
             change(&mut driver.chip);
-            match driver.settle() {
-                Outcome::Parked => {}
-                outcome => return Err(Unanswered::Silent(outcome)),
-            }
+            settle(driver)?;
         }
     }
     for ControlRequest { setup, data } in &args.control {

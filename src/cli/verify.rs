@@ -15,7 +15,7 @@ use self::execution::Execution;
 use self::unit::UnitFlash;
 use super::input;
 use super::known::{self, DeviceIds, PatchDirs};
-use super::plan::{self, OpenJson, PatchJson};
+use super::plan::{self, PatchJson};
 use super::{Context, print, table};
 use crate::cli::errors::{self, Exit};
 use crate::digest::Sha256Digest;
@@ -102,7 +102,7 @@ pub(super) struct VerifyJson<'a> {
     image: Option<String>,
     /// What open firmware enumerates as.
     #[serde(skip_serializing_if = "Option::is_none")]
-    open: Option<OpenJson>,
+    open: Option<OpenImage>,
     /// The patches in it.
     patches: Vec<PatchJson<'a>>,
     /// What is wrong with the file.
@@ -111,13 +111,13 @@ pub(super) struct VerifyJson<'a> {
     differences: Vec<DifferenceJson>,
     /// With --execute: its answers to a list of commands.
     #[serde(skip_serializing_if = "Option::is_none")]
-    executed: Option<execution::Executed>,
+    executed: Option<Execution>,
     /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
-    booted: Option<booting::Booted>,
+    booted: Option<Booting>,
     /// With --device: whether the unit's flash holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unit: Option<unit::FlashComparison>,
+    unit: Option<unit::Comparison>,
 }
 
 impl print::Document for VerifyJson<'_> {}
@@ -173,40 +173,35 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
         };
         let verification = patch::verify(&library, &bytes, &expect);
-        let booting = args.boot.then(|| Booting::of(&verification));
+        let booted = args.boot.then(|| Booting::of(&verification));
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
-        let holds = verification.holds() || open.is_some();
-        if !holds || booting.as_ref().is_some_and(|booting| !booting.holds()) {
-            exit = exit.max(Exit::CheckFailed);
-        }
-        let execution = args.execute.then(|| Execution::of(&verification));
-        if execution.as_ref().is_some_and(|execution| !execution.holds()) {
-            exit = exit.max(Exit::CheckFailed);
-        }
-        let in_flash = unit.as_ref().map(|unit| (unit, unit.difference(&bytes)));
-        if in_flash.is_some_and(|(_, difference)| difference.is_some()) {
+        let executed = args.execute.then(|| Execution::of(&verification));
+        let unit = unit.as_ref().map(|unit| unit.compare(&bytes));
+        let ok = (verification.holds() || open.is_some())
+            && booted.as_ref().is_none_or(|booted| booted.ok)
+            && executed.as_ref().is_none_or(|executed| executed.ok)
+            && unit.as_ref().is_none_or(|unit| unit.holds);
+        if !ok {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
-            let mut report = json(path, &library, &verification, open.as_ref(), execution.as_ref(), booting.as_ref());
-            report.ok &= in_flash.is_none_or(|(_, difference)| difference.is_none());
-            report.unit = in_flash.map(|(unit, difference)| unit.json(difference));
-            reports.push(report);
-        } else {
-            print(path, &library, &verification, open.as_ref(), args.hunks || args.files.len() == 1);
-            match &booting {
-                Some(booting) => booting.print(),
-                None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
-                None => {}
-            }
-            if let Some(execution) = &execution {
-                execution.print();
-            }
-            if let Some((unit, difference)) = in_flash {
-                unit.print(difference);
-            }
+            let report = json(path, &library, &verification, open.as_ref());
+            reports.push(VerifyJson { ok, executed, booted, unit, ..report });
+            continue;
+        }
+        print(path, &library, &verification, open.as_ref(), args.hunks || args.files.len() == 1);
+        match &booted {
+            Some(booted) => booted.print(),
+            None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
+            None => {}
+        }
+        if let Some(executed) = &executed {
+            executed.print();
+        }
+        if let Some(unit) = &unit {
+            unit.print();
         }
     }
     if args.json {
@@ -333,13 +328,12 @@ fn code_address(at: FileOffset) -> Option<String> {
     Some(at.body_offset()?.code_address()?.to_string())
 }
 
+/// Returns the report on the file alone.
 fn json<'a>(
     path: &Path,
     library: &Library,
     verification: &Verification<'a>,
     open: Option<&OpenImage>,
-    execution: Option<&Execution>,
-    booting: Option<&Booting>,
 ) -> VerifyJson<'a> {
     let finding = |finding: &patch::Finding| FindingJson {
         code: finding.code().map_or_else(String::new, |code| code.to_string()),
@@ -360,19 +354,17 @@ fn json<'a>(
     };
     VerifyJson {
         file: path.display().to_string(),
-        ok: (verification.holds() || open.is_some())
-            && execution.is_none_or(Execution::holds)
-            && booting.is_none_or(Booting::holds),
+        ok: verification.holds() || open.is_some(),
         sha256: verification.sha256,
         version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
-        open: open.map(OpenJson::from),
+        open: open.cloned(),
         image: verification.base.map(|base| library.image_name(&base)),
         patches,
         // The only finding on open firmware is that it comes from no known image.
         findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
-        executed: execution.map(Execution::json),
-        booted: booting.map(Booting::json),
+        executed: None,
+        booted: None,
         unit: None,
     }
 }

@@ -5,11 +5,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ureq::http::Uri;
 use ureq::http::header::{self, HeaderMap, HeaderName};
 use ureq::http::uri::InvalidUri;
-use ureq::http::{Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Body, Proxy, ResponseExt};
+use ureq::{Proxy, ResponseExt};
 
 use super::http_error::HttpError;
 use super::limits::Limits;
@@ -223,31 +223,6 @@ fn talk(
     limits: &Limits,
     send: &SyncSender<Event>,
 ) -> Result<(), ureq::Error> {
-    let response = get(uri, proxy, resume, limits)?;
-    let head = Event::Head {
-        url: response.get_uri().to_string(),
-        status: response.status().as_u16(),
-        headers: response.headers().clone(),
-    };
-    if send.send(head).is_err() {
-        return Ok(());
-    }
-    let mut body = response.into_body().into_reader();
-    let mut buffer = vec![0; CHUNK];
-    loop {
-        let read = body.read(&mut buffer)?;
-        if read == 0 || send.send(Event::Data(buffer[..read].to_vec())).is_err() {
-            return Ok(());
-        }
-    }
-}
-
-fn get(
-    uri: Uri,
-    proxy: Option<Proxy>,
-    resume: Option<(u64, String)>,
-    limits: &Limits,
-) -> Result<Response<Body>, ureq::Error> {
     // Fails if a provider is already installed for the process: ring, or another one. Either works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let agent = ureq::Agent::config_builder()
@@ -268,7 +243,23 @@ fn get(
     if let Some((from, validator)) = resume {
         request = request.header(header::RANGE, format!("bytes={from}-")).header(header::IF_RANGE, validator);
     }
-    request.call()
+    let response = request.call()?;
+    let head = Event::Head {
+        url: response.get_uri().to_string(),
+        status: response.status().as_u16(),
+        headers: response.headers().clone(),
+    };
+    if send.send(head).is_err() {
+        return Ok(());
+    }
+    let mut body = response.into_body().into_reader();
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let read = body.read(&mut buffer)?;
+        if read == 0 || send.send(Event::Data(buffer[..read].to_vec())).is_err() {
+            return Ok(());
+        }
+    }
 }
 
 /// Escapes characters that people write in an address but a request line can't hold: spaces, letters outside ASCII.

@@ -258,17 +258,12 @@ fn in_archive(
         match found {
             Ok(verified) => return Ok(verified),
             Err(error) if error.ends_the_search() => return Err(error),
-            // A forged or packed candidate deserves its own error instead of "not there"; a readme that is no image
-            // does not.
-            Err(error)
-                if !matches!(
-                    error,
-                    UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }
-                ) =>
-            {
+            // A readme that is no image.
+            Err(UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }) => {}
+            // A forged or packed candidate deserves its own error instead of "not there".
+            Err(error) => {
                 first_error.get_or_insert(error);
             }
-            Err(_) => {}
         }
     }
     Err(first_error.unwrap_or_else(|| UnpackError::NotInside {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use super::part::Part;
+use crate::serde_text::serde_as_text;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
 pub const COMMON_LEN: u32 = 0x8000;
@@ -25,7 +26,7 @@ pub struct FileOffset(pub u32);
 pub struct BodyOffset(pub u32);
 
 /// A byte's place in the unit's SPI flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
 pub struct FlashAddress(pub u32);
 
 /// The code that an address refers to. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
@@ -163,6 +164,8 @@ impl fmt::Display for Bank {
         })
     }
 }
+
+serde_as_text!(CodeAddress);
 
 impl fmt::Display for CodeAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

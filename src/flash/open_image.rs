@@ -11,14 +11,19 @@ use crate::firmware::{BridgeState, Image, Part, UsbId};
 const BUILD_DIGITS: usize = 8;
 
 /// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+// `--json` prints it as it is.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "OpenJson", description = "The keys of open firmware in `--json`."))]
 pub struct OpenImage {
-    /// iProduct.
+    /// The product string that it enumerates with.
     pub product: String,
-    /// The USB ID that it enumerates with, whatever the configuration blocks say.
-    pub usb_id: UsbId,
-    /// The build: the commit in the product string, or else the first digits of the image's SHA-256.
+    /// The build that it reports.
+    // The commit in the product string, or else the first digits of the image's SHA-256.
     pub build: String,
+    /// The VID:PID that it enumerates with.
+    // Whatever the configuration blocks say.
+    pub usb_id: UsbId,
 }
 
 impl OpenImage {

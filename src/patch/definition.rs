@@ -63,7 +63,7 @@ pub struct Hunk {
     #[serde(deserialize_with = "hex_bytes")]
     pub new: Vec<u8>,
     /// Where the first changed instruction begins, if that is not the hunk's first byte.
-    #[serde(default, deserialize_with = "code_address")]
+    #[serde(default)]
     pub instruction: Option<CodeAddress>,
     /// A note on the bytes, for people.
     #[serde(default)]
@@ -142,10 +142,6 @@ impl<'de> Deserialize<'de> for HunkAddress {
 fn hex_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let text: String = String::deserialize(deserializer)?.split_ascii_whitespace().collect();
     parse_hex(&text).map_err(de::Error::custom)
-}
-
-fn code_address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CodeAddress>, D::Error> {
-    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
 fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

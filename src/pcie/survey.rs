@@ -62,6 +62,15 @@ impl Survey {
         (0..self.functions.len()).filter(move |index| self.functions[*index].parent == bridge)
     }
 
+    /// Notes a function that does not answer any more; `None` stands for it.
+    fn unless_lost<X>(&mut self, at: Bdf, asked: Result<X, PcieError>) -> Result<Option<X>, PcieError> {
+        if let Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) = asked {
+            self.notes.push(Note::Lost { at });
+            return Ok(None);
+        }
+        asked.map(Some)
+    }
+
     /// The function at an address.
     pub fn at(&self, at: Bdf) -> Option<&Function> {
         self.functions.iter().find(|function| function.at == at)
@@ -84,12 +93,8 @@ impl<E: TlpEngine> Pcie<'_, E> {
         let Walk { mut survey, bars, .. } = walk;
         if scope.sizes {
             for (index, registers) in bars.iter().enumerate() {
-                match self.size_bars(&mut survey, index, registers) {
-                    Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
-                        survey.notes.push(Note::Lost { at: survey.functions[index].at });
-                    }
-                    sized => sized?,
-                }
+                let sized = self.size_bars(&mut survey, index, registers);
+                survey.unless_lost(survey.functions[index].at, sized)?;
             }
         }
         if scope.windows && scope.sizes {
@@ -261,30 +266,22 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
     /// Reads a function's header and capabilities. Returns whether its device has more functions.
     fn function(&mut self, at: Bdf, parent: Option<usize>, ids: u32) -> Result<bool, PcieError> {
         let mut header = [0; 16];
-        match self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset))) {
-            Ok(dwords) if dwords.last() != Some(&u32::MAX) => {
-                header[0] = ids;
-                for (offset, dword) in HEADER_OFFSETS.iter().zip(dwords) {
-                    header[usize::from(offset / 4)] = dword;
-                }
-            }
-            Ok(_) | Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
-                self.survey.notes.push(Note::Lost { at });
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
+        let asked = self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset)));
+        let Some(dwords) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
+        if dwords.last() == Some(&u32::MAX) {
+            self.survey.notes.push(Note::Lost { at });
+            return Ok(false);
+        }
+        header[0] = ids;
+        for (offset, dword) in HEADER_OFFSETS.iter().zip(dwords) {
+            header[usize::from(offset / 4)] = dword;
         }
         let mut function = Function::parse(at, parent, &header);
         if function.has_capabilities() {
             let first = header[CAPABILITIES / 4] as u8;
             let read = |offset, count| self.pcie.config_dwords(at, offset, count);
-            match Capabilities::walk(first, self.scope.extended, read) {
-                Ok(found) => function.capabilities = found,
-                Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
-                    self.survey.notes.push(Note::Lost { at });
-                }
-                Err(error) => return Err(error),
-            }
+            let walked = Capabilities::walk(first, self.scope.extended, read);
+            function.capabilities = self.survey.unless_lost(at, walked)?.unwrap_or_default();
         }
         let faults = function.capabilities.faults.iter();
         self.survey.notes.extend(faults.map(|fault| Note::Capabilities { at, fault: *fault }));
@@ -374,17 +371,11 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         let at = self.survey.functions[index].at;
         let value = u32::from_le_bytes([buses.primary, buses.secondary, buses.subordinate, 0]);
         let write = at.write(BUS_NUMBERS, value).with_enables(0x07);
-        match self.pcie.config_all(at, &[write, at.read(BUS_NUMBERS)]) {
-            Ok(answers) if answers.last().is_some_and(|read| read & 0x00FF_FFFF == value) => {}
-            Ok(_) => {
-                self.survey.notes.push(Note::BusesNotKept { at });
-                return Ok(false);
-            }
-            Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) => {
-                self.survey.notes.push(Note::Lost { at });
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
+        let asked = self.pcie.config_all(at, &[write, at.read(BUS_NUMBERS)]);
+        let Some(answers) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
+        if answers.last().is_none_or(|read| read & 0x00FF_FFFF != value) {
+            self.survey.notes.push(Note::BusesNotKept { at });
+            return Ok(false);
         }
         self.survey.functions[index].set_buses(buses);
         let change = Change::Buses { at, buses };

@@ -37,18 +37,21 @@ pub struct Profile {
 }
 
 /// The cost of a function.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "FunctionReport", description = ""))]
 pub struct FunctionCost {
     /// Its name, or its address.
     pub name: String,
     /// Its first address.
-    pub entry: CodeAddress,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub at: CodeAddress,
     /// How often it was called.
     pub calls: u64,
     /// Clock cycles of its own instructions.
-    pub own: u64,
+    pub own_cycles: u64,
     /// Clock cycles including everything that it called.
-    pub total: u64,
+    pub total_cycles: u64,
 }
 
 impl Profile {
@@ -73,12 +76,12 @@ impl Profile {
         for path in &self.paths {
             let cost = costs.entry(path.entry).or_insert_with(|| FunctionCost {
                 name: self.name(path.entry),
-                entry: path.entry,
+                at: path.entry,
                 calls: 0,
-                own: 0,
-                total: 0,
+                own_cycles: 0,
+                total_cycles: 0,
             });
-            cost.own += path.cycles;
+            cost.own_cycles += path.cycles;
             cost.calls += path.calls;
         }
         // A function that calls itself counts once.
@@ -90,13 +93,13 @@ impl Profile {
                 if seen.insert(on_the_way.entry)
                     && let Some(cost) = costs.get_mut(&on_the_way.entry)
                 {
-                    cost.total += path.cycles;
+                    cost.total_cycles += path.cycles;
                 }
                 next = on_the_way.caller.and_then(|caller| self.paths.get(caller as usize));
             }
         }
         let mut costs: Vec<FunctionCost> = costs.into_values().collect();
-        costs.sort_by(|a, b| b.own.cmp(&a.own).then(a.entry.cmp(&b.entry)));
+        costs.sort_by(|a, b| b.own_cycles.cmp(&a.own_cycles).then(a.at.cmp(&b.at)));
         costs
     }
 
@@ -195,8 +198,11 @@ mod tests {
         let g = [&LCALL_100[..], &[0x22]].concat();
         let profile = profile(&[(0, &main), (0x100, &[0x00, 0x22]), (0x200, &g)], names);
         assert_eq!(profile.folded(), "main 15\nmain;f 10\nmain;g 8\nmain;g;f 5\n");
-        let costs: Vec<_> =
-            profile.functions().into_iter().map(|cost| (cost.name, cost.calls, cost.own, cost.total)).collect();
+        let costs: Vec<_> = profile
+            .functions()
+            .into_iter()
+            .map(|cost| (cost.name, cost.calls, cost.own_cycles, cost.total_cycles))
+            .collect();
         let expected = [("f", 3, 15, 15), ("main", 1, 15, 38), ("g", 1, 8, 13)];
         assert_eq!(
             costs

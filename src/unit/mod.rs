@@ -60,7 +60,7 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let unit = match selector {
-            Selector::Virtual(dir) => virtual_unit::info(dir.clone())?,
+            Selector::Virtual(dir) => virtual_unit::choose(dir.clone(), None)?.info,
             _ => chosen(usb::discover(known)?, Some(selector))?.info,
         };
         if units.iter().all(|other| other.location != unit.location) {

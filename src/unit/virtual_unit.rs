@@ -1,6 +1,6 @@
 //! A virtual bridge as a unit, in the folder that `--device virtual:DIR` names.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use etcetera::BaseStrategy;
 
@@ -17,15 +17,11 @@ use crate::virtual_bridge::{SharedBridge, VirtualPort};
 /// # Errors
 /// [`OpenError::Virtual`], [`OpenError::NoDataFolder`].
 pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {
-    open_port(&folder(dir)?, capture)
-}
-
-/// Returns what the unit in `dir` reports about itself.
-///
-/// # Errors
-/// As for [`choose`].
-pub(super) fn info(dir: Option<PathBuf>) -> Result<UnitInfo, OpenError> {
-    Ok(choose(dir, None)?.info)
+    let mut port = VirtualPort::open_dir(&folder(dir)?)?;
+    if let Some(capture) = capture {
+        port.record(capture);
+    }
+    Ok(port)
 }
 
 /// A powered unit that is not opened yet.
@@ -79,14 +75,6 @@ impl ChosenUnit {
         let bridge = self.port.control()?;
         Ok(OpenUnit { info: self.info, bridge })
     }
-}
-
-fn open_port(dir: &Path, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {
-    let mut port = VirtualPort::open_dir(dir)?;
-    if let Some(capture) = capture {
-        port.record(capture);
-    }
-    Ok(port)
 }
 
 fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {

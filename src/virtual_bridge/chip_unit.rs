@@ -8,6 +8,7 @@ use super::nor::NorFlash;
 use super::reply::{InReply, OutReply};
 use super::responder::Responder;
 use super::scenario::FaultPlan;
+use super::setup;
 use super::wire::{AttachmentWire, Protocol};
 use crate::bridge::Endpoint;
 use crate::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed, Work};
@@ -217,8 +218,11 @@ impl ChipUnit {
 
     /// Sends SET_ADDRESS, which only host controllers do: no program sees it.
     fn set_address(&mut self) {
-        const ADDRESS: u8 = 1;
-        self.control([0x00, 5, ADDRESS, 0, 0, 0, 0, 0], &[]);
+        self.control(setup::set_address(1), &[]);
+    }
+
+    fn accepts(&mut self, setup: [u8; 8]) -> bool {
+        matches!(self.control(setup, &[]), Some(ControlReply::Done(_)))
     }
 
     /// Lets the firmware run. Returns `true` if there may be news for the host.
@@ -301,19 +305,19 @@ impl ChipUnit {
 
 impl Responder for ChipUnit {
     fn set_configuration(&mut self, value: u8) -> bool {
-        matches!(self.control([0x00, 9, value, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::set_configuration(value))
     }
 
     fn set_alternate(&mut self, alternate: u8) -> bool {
-        matches!(self.control([0x01, 11, alternate, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::set_interface(0, alternate))
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[]);
+        self.control(setup::clear_halt(endpoint), &[]);
     }
 
     fn mass_storage_reset(&mut self) -> bool {
-        matches!(self.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]), Some(ControlReply::Done(_)))
+        self.accepts(setup::MASS_STORAGE_RESET)
     }
 
     /// Resets the port, and sets the address as a host does afterwards.

@@ -19,6 +19,7 @@ mod replug;
 mod reply;
 mod responder;
 mod scenario;
+mod setup;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;

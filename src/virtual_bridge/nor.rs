@@ -24,8 +24,9 @@ pub struct FlashTiming {
     pub program_page: Duration,
 }
 
-/// Defects of the flash.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// Defects of the flash; none by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FlashFaults {
     /// Protection at power-on, and whether it can be cleared; `None` for an unprotected flash.
     pub protection: Option<Protection>,

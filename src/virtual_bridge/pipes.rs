@@ -8,6 +8,7 @@ use super::descriptors::{LinkSpeed, STREAMS};
 use super::handle::SharedBridge;
 use super::recorded;
 use super::reply::{InReply, OutReply};
+use super::setup;
 use super::unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
@@ -264,7 +265,7 @@ impl Pipes for VirtualPipes {
         }
         self.attachment.lock()?.clear_halt(endpoint);
         if let Some(device) = self.recorder() {
-            recorded::clear_halt(device, endpoint);
+            device.control(setup::clear_halt(endpoint), &[], End::Done);
         }
         Ok(())
     }
@@ -280,7 +281,7 @@ impl Pipes for VirtualPipes {
             return Err(PipeError::Timeout);
         }
         if let Some(device) = self.recorder() {
-            recorded::mass_storage_reset(device, if is_done { End::Done } else { End::Stall });
+            device.control(setup::MASS_STORAGE_RESET, &[], if is_done { End::Done } else { End::Stall });
         }
         if is_done { Ok(()) } else { Err(PipeError::Stall) }
     }

@@ -2,7 +2,7 @@
 //! but readers of a capture learn the endpoints' classes from these requests.
 
 use super::descriptors::Descriptors;
-use crate::bridge::Endpoint;
+use super::setup;
 use crate::pcap::{Device, End};
 
 /// Records an enumeration as a host makes it: reads the device descriptor and the configuration up to the alternate in
@@ -18,9 +18,9 @@ pub(super) fn enumeration(device: &Device, descriptors: &Descriptors, alternate:
         let [low, high] = (bytes.len() as u16).to_le_bytes();
         device.control([0x80, 6, 0, kind, 0, 0, low, high], bytes, End::Done);
     }
-    set_configuration(device, 1, End::Done);
+    device.control(setup::set_configuration(1), &[], End::Done);
     if alternate > 0 {
-        set_interface(device, 0, alternate, End::Done);
+        device.control(setup::set_interface(0, alternate), &[], End::Done);
     }
 }
 
@@ -35,24 +35,4 @@ fn up_to(configuration: &[u8], alternate: u8) -> &[u8] {
         at += usize::from(len);
     }
     &configuration[..at.min(configuration.len())]
-}
-
-/// Records SET_CONFIGURATION.
-pub(super) fn set_configuration(device: &Device, value: u8, end: End) {
-    device.control([0x00, 9, value, 0, 0, 0, 0, 0], &[], end);
-}
-
-/// Records SET_INTERFACE.
-pub(super) fn set_interface(device: &Device, interface: u8, alternate: u8, end: End) {
-    device.control([0x01, 11, alternate, 0, interface, 0, 0, 0], &[], end);
-}
-
-/// Records CLEAR_FEATURE(ENDPOINT_HALT).
-pub(super) fn clear_halt(device: &Device, endpoint: Endpoint) {
-    device.control([0x02, 1, 0, 0, endpoint.address(), 0, 0, 0], &[], End::Done);
-}
-
-/// Records Bulk-Only Mass Storage Reset.
-pub(super) fn mass_storage_reset(device: &Device, end: End) {
-    device.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[], end);
 }

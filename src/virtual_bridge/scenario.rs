@@ -7,9 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
-use super::nor::{FlashFaults, FlashTiming, Protection};
+use super::nor::{FlashFaults, FlashTiming};
 use crate::chip::{Bdf, DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
-use crate::firmware::FlashAddress;
 use crate::scsi::BLOCK_LEN;
 use crate::tiny_gpu::registers;
 use crate::toml_file;
@@ -134,28 +133,6 @@ impl Timing {
     }
 }
 
-/// Defects of the SPI flash; none by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct FlashTrouble {
-    /// The block protection is set at power-on.
-    pub protection: Option<Protection>,
-    /// A flash address whose 4 KiB sector can't be erased.
-    pub stuck_sector: Option<u32>,
-    /// One in this many reads has one wrong bit, another one each time.
-    pub unstable_reads: Option<u64>,
-}
-
-impl FlashTrouble {
-    pub(super) fn faults(&self) -> FlashFaults {
-        FlashFaults {
-            protection: self.protection,
-            stuck_sector: self.stuck_sector.map(FlashAddress),
-            unstable_reads: self.unstable_reads,
-        }
-    }
-}
-
 /// The scenario of a virtual bridge: its `bridge.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -194,7 +171,7 @@ pub struct Scenario {
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec>,
     /// Defects of the flash.
-    pub flash: FlashTrouble,
+    pub flash: FlashFaults,
     /// Faults, each with its own count.
     #[serde(rename = "fault")]
     pub faults: Vec<Fault>,

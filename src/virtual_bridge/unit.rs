@@ -84,7 +84,7 @@ impl VirtualBridge {
     /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
     pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
         flash.set_timing(scenario.timing.flash());
-        flash.set_faults(scenario.flash.faults());
+        flash.set_faults(scenario.flash);
         flash.lose_power_after(scenario.power_loss_after);
         let came_up = power_on(&flash, scenario.state, scenario.speed);
         let command_time = Duration::from_micros(scenario.timing.command_us);

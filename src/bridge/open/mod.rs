@@ -21,9 +21,10 @@ pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 use tracing::info;
 
 use self::queue::TransferQueue;
-use self::work::{BulkWork, Tlps, Writes, WritesThenReads, XdataReads};
+use self::work::{BulkWork, Tlps, Xdata};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
+use super::workload::DataPhase;
 use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
@@ -42,8 +43,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// never answer, and every command that asks waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// Voltage and current of the supply, on boards that measure them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The board's measurement of its supply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "SupplyJson"))]
 pub struct Supply {
     /// Millivolts.
     pub voltage_mv: u16,
@@ -103,9 +106,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`]; [`ControlError::Length`] if the range crosses the page's end.
     pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), ControlError> {
-        let most = self.xdata_read_max();
-        within_page("E4", from, buffer.len())?;
-        self.run(&mut XdataReads::new(from, buffer, most))
+        self.xdata_exchange(&[], from, buffer)
     }
 
     /// E5: writes one byte of XDATA, registers included.
@@ -121,7 +122,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`]; some bytes may have been written.
     pub fn xdata_write_all(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
-        self.run(&mut Writes(writes.iter()))
+        self.xdata_exchange(writes, XdataAddress::main(0), &mut [])
     }
 
     /// E5, then E4: writes these bytes in this order and then reads XDATA, with all requests in flight together. The
@@ -137,7 +138,7 @@ impl OpenBridge {
     ) -> Result<(), ControlError> {
         let most = self.xdata_read_max();
         within_page("E4", from, buffer.len())?;
-        self.run(&mut WritesThenReads { writes: Writes(writes.iter()), reads: XdataReads::new(from, buffer, most) })
+        self.run(&mut Xdata { writes: writes.iter(), from, buffer, most, asked: 0, found: 0 })
     }
 
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
@@ -164,7 +165,7 @@ impl OpenBridge {
     /// [`ControlError`]. An address that no device decodes causes no error.
     pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
         let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
-        self.run(&mut BulkWork::out(OpenCommand::StreamWrite { address, dwords }, data))
+        self.run(&mut BulkWork::new(Some(OpenCommand::StreamWrite { address, dwords }), DataPhase::Out(data)))
     }
 
     /// F0, mode 2: reads memory on the PCIe side. Address and length are multiples of 4.
@@ -173,7 +174,7 @@ impl OpenBridge {
     /// [`ControlError`].
     pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
         let Some(dwords) = dwords("F0 (stream of memory reads)", address, buffer.len())? else { return Ok(()) };
-        self.run(&mut BulkWork::input(OpenCommand::StreamRead { address, dwords }, buffer))
+        self.run(&mut BulkWork::new(Some(OpenCommand::StreamRead { address, dwords }), DataPhase::In(buffer)))
     }
 
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
@@ -207,7 +208,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn bulk_out(&mut self, data: &[u8]) -> Result<(), ControlError> {
-        self.run(&mut BulkWork { command: None, buffer: work::BulkBuffer::Out(data), asked: 0, moved: 0 })
+        self.run(&mut BulkWork::new(None, DataPhase::Out(data)))
     }
 
     /// Receives bulk data that an earlier request has armed. The data of [`OpenBridge::arm_sram`] arrives once a device
@@ -216,7 +217,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn bulk_in(&mut self, buffer: &mut [u8]) -> Result<(), ControlError> {
-        self.run(&mut BulkWork { command: None, buffer: work::BulkBuffer::In(buffer), asked: 0, moved: 0 })
+        self.run(&mut BulkWork::new(None, DataPhase::In(buffer)))
     }
 
     /// F3: switches the power of PCIe. This clears bus numbers and BARs.

@@ -3,6 +3,7 @@
 use std::slice;
 use std::time::Duration;
 
+use super::super::workload::DataPhase;
 use super::BULK_LEN;
 use super::command::{COMPLETION_LEN, OpenCommand};
 use super::error::ControlError;
@@ -26,23 +27,22 @@ impl OpenWorkload for One<'_> {
     }
 }
 
-/// E4 over a range of XDATA.
-pub(super) struct XdataReads<'a> {
-    from: XdataAddress,
-    buffer: &'a mut [u8],
-    most: usize,
-    asked: usize,
-    found: usize,
+/// A sequence of E5, then E4 over a range of XDATA.
+pub(super) struct Xdata<'a> {
+    pub(super) writes: slice::Iter<'a, (XdataAddress, u8)>,
+    pub(super) from: XdataAddress,
+    pub(super) buffer: &'a mut [u8],
+    /// Maximum number of bytes in one E4.
+    pub(super) most: usize,
+    pub(super) asked: usize,
+    pub(super) found: usize,
 }
 
-impl<'a> XdataReads<'a> {
-    pub(super) fn new(from: XdataAddress, buffer: &'a mut [u8], most: usize) -> Self {
-        Self { from, buffer, most, asked: 0, found: 0 }
-    }
-}
-
-impl OpenWorkload for XdataReads<'_> {
+impl OpenWorkload for Xdata<'_> {
     fn next(&mut self) -> Option<OpenJob> {
+        if let Some(&(at, value)) = self.writes.next() {
+            return Some(OpenJob::Control(OpenCommand::XdataWrite { at, value }));
+        }
         let len = (self.buffer.len() - self.asked).min(self.most);
         if len == 0 {
             return None;
@@ -57,39 +57,6 @@ impl OpenWorkload for XdataReads<'_> {
         put(self.buffer, self.found, data, job)?;
         self.found += data.len();
         Ok(())
-    }
-}
-
-/// A sequence of E5.
-pub(super) struct Writes<'a>(pub(super) slice::Iter<'a, (XdataAddress, u8)>);
-
-impl OpenWorkload for Writes<'_> {
-    fn next(&mut self) -> Option<OpenJob> {
-        let &(at, value) = self.0.next()?;
-        Some(OpenJob::Control(OpenCommand::XdataWrite { at, value }))
-    }
-
-    fn complete(&mut self, _: OpenJob, _: &[u8], _: Duration) -> Result<(), ControlError> {
-        Ok(())
-    }
-}
-
-/// A sequence of E5, then E4 over a range of XDATA.
-pub(super) struct WritesThenReads<'a> {
-    pub(super) writes: Writes<'a>,
-    pub(super) reads: XdataReads<'a>,
-}
-
-impl OpenWorkload for WritesThenReads<'_> {
-    fn next(&mut self) -> Option<OpenJob> {
-        self.writes.next().or_else(|| self.reads.next())
-    }
-
-    fn complete(&mut self, job: OpenJob, data: &[u8], elapsed: Duration) -> Result<(), ControlError> {
-        match job {
-            OpenJob::Control(OpenCommand::XdataRead { .. }) => self.reads.complete(job, data, elapsed),
-            _ => Ok(()),
-        }
     }
 }
 
@@ -134,59 +101,39 @@ impl OpenWorkload for Tlps<'_> {
     }
 }
 
-/// Source or destination of bulk data.
-pub(super) enum BulkBuffer<'a> {
-    Out(&'a [u8]),
-    In(&'a mut [u8]),
-}
-
-/// Bulk data, after the request that arms it if that is not sent yet.
+/// BulkWork data, after the request that arms it if that is not sent yet.
 pub(super) struct BulkWork<'a> {
-    pub(super) command: Option<OpenCommand>,
-    pub(super) buffer: BulkBuffer<'a>,
-    pub(super) asked: usize,
-    pub(super) moved: usize,
+    command: Option<OpenCommand>,
+    data: DataPhase<'a>,
+    asked: usize,
+    moved: usize,
 }
 
 impl<'a> BulkWork<'a> {
-    pub(super) fn out(command: OpenCommand, data: &'a [u8]) -> Self {
-        Self { command: Some(command), buffer: BulkBuffer::Out(data), asked: 0, moved: 0 }
-    }
-
-    pub(super) fn input(command: OpenCommand, buffer: &'a mut [u8]) -> Self {
-        Self { command: Some(command), buffer: BulkBuffer::In(buffer), asked: 0, moved: 0 }
-    }
-
-    fn len(&self) -> usize {
-        match &self.buffer {
-            BulkBuffer::Out(data) => data.len(),
-            BulkBuffer::In(buffer) => buffer.len(),
-        }
+    pub(super) fn new(command: Option<OpenCommand>, data: DataPhase<'a>) -> Self {
+        Self { command, data, asked: 0, moved: 0 }
     }
 }
 
 impl OpenWorkload for BulkWork<'_> {
     fn bulk_len(&self) -> usize {
-        self.len().min(BULK_LEN)
+        self.data.len().min(BULK_LEN)
     }
 
     fn next(&mut self) -> Option<OpenJob> {
         if let Some(command) = self.command.take() {
             return Some(OpenJob::Control(command));
         }
-        let len = (self.len() - self.asked).min(BULK_LEN);
+        let len = (self.data.len() - self.asked).min(BULK_LEN);
         if len == 0 {
             return None;
         }
         self.asked += len;
-        Some(match self.buffer {
-            BulkBuffer::Out(_) => OpenJob::BulkOut(len),
-            BulkBuffer::In(_) => OpenJob::BulkIn(len),
-        })
+        Some(if matches!(self.data, DataPhase::Out(_)) { OpenJob::BulkOut(len) } else { OpenJob::BulkIn(len) })
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
-        if let BulkBuffer::Out(data) = self.buffer
+        if let DataPhase::Out(data) = self.data
             && let Some(piece) = data.get(self.moved..self.moved + buffer.len())
         {
             buffer.copy_from_slice(piece);
@@ -195,7 +142,7 @@ impl OpenWorkload for BulkWork<'_> {
     }
 
     fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        if let (OpenJob::BulkIn(_), BulkBuffer::In(buffer)) = (job, &mut self.buffer) {
+        if let (OpenJob::BulkIn(_), DataPhase::In(buffer)) = (job, &mut self.data) {
             put(buffer, self.moved, data, job)?;
             self.moved += data.len();
         }

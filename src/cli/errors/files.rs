@@ -2,7 +2,7 @@
 
 use super::{ErrorEntry, Exit};
 
-/// Sorted by code.
+/// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::damaged", BadInput,
         "the archive is damaged or truncated; download it again, or try another mirror with `--from URL`";
@@ -24,7 +24,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "make it a folder that you may write to, or name another with `--cache-dir`";
     "asmpatch::cache::no_folder", BadInput,
         "set HOME, or name a folder with `--cache-dir`";
-    "asmpatch::completions::folder", BadInput,
+    "asmpatch::completions::folder" | "asmpatch::man::write", BadInput,
         "name a folder that you may write to";
     "asmpatch::config::checksum", BadInput,
         "the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back";
@@ -61,7 +61,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); \
          the image must be long enough, too";
-    "asmpatch::elf::overlap", BadInput,
+    "asmpatch::elf::overlap" | "asmpatch::wrap::overlap", BadInput,
         "asmpatch can't tell which of them should win; link them apart";
     "asmpatch::elf::relocations", BadInput,
         "the addresses in the code are not final yet; link it with sdld for the place where it will run";
@@ -88,7 +88,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "on the chip the unit would hang here until it is unplugged; `asmpatch disasm` shows the code at that address";
     "asmpatch::fetch::empty", BadInput,
         "the file was never written; fetch it again";
-    "asmpatch::fetch::html", BadInput,
+    "asmpatch::fetch::html" | "asmpatch::http::html", BadInput,
         "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
     "asmpatch::fetch::md5_only", BadInput,
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
@@ -125,9 +125,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::irregular", Refused,
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
-    "asmpatch::file::not_text", BadInput,
-        "this is another kind of file; check the name";
-    "asmpatch::file::oversized", BadInput,
+    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput,
         "this is another kind of file; check the name";
     "asmpatch::file::read", BadInput,
         "check the name, and that you may read it";
@@ -141,8 +139,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::http::deadline", BadInput,
         "run the command again: it resumes where it stopped if the server allows; or use another mirror with `--from \
          URL`";
-    "asmpatch::http::html", BadInput,
-        "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
     "asmpatch::http::proxy", BadInput,
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
     "asmpatch::http::range", BadInput,
@@ -163,10 +159,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "no firmware is that large, so this is another file; check the address";
     "asmpatch::http::write", BadInput,
         "free some space there, or name another folder with `--cache-dir`; the partial file was removed";
-    "asmpatch::image::checksum", BadInput,
-        "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
-         download`";
-    "asmpatch::image::crc", BadInput,
+    "asmpatch::image::checksum" | "asmpatch::image::crc", BadInput,
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";
     "asmpatch::image::empty", BadInput,
@@ -184,8 +177,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing half-written is left; run the command again";
     "asmpatch::log::file", BadInput,
         "nothing was done; name a regular file in a folder that you may write to";
-    "asmpatch::man::write", BadInput,
-        "name a folder that you may write to";
     "asmpatch::manifest::duplicate", BadInput,
         "each image has one manifest; give the new one its own id and digest, or remove it";
     "asmpatch::manifest::read", BadInput,
@@ -298,6 +289,4 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          --elf`";
     "asmpatch::wrap::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
-    "asmpatch::wrap::overlap", BadInput,
-        "asmpatch can't tell which of them should win; link them apart";
 ];

@@ -1,14 +1,15 @@
 //! The table that maps each error code to an exit status and a help line.
 //!
-//! An error says what happened and where, and carries a stable code. `files` and `units` hold one entry for each code.
+//! An error says what happened and where, and carries a stable code. `files` and `units` hold an entry for each code, or for
+//! several with the same advice.
 //! docs/errors.md is generated from them.
 
 use miette::Diagnostic;
 
-/// Builds the entries, each written as `"code", Exit, "help";`.
+/// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {
-    ($($code:literal, $exit:ident, $help:literal;)*) => {
-        &[$(ErrorEntry { code: $code, exit: Exit::$exit, help: $help }),*]
+    ($($($code:literal)|+, $exit:ident, $help:literal;)*) => {
+        &[$(ErrorEntry { codes: &[$($code),+], exit: Exit::$exit, help: $help }),*]
     };
 }
 
@@ -40,13 +41,13 @@ pub enum Exit {
 
 /// One entry of the table.
 struct ErrorEntry {
-    code: &'static str,
+    codes: &'static [&'static str],
     exit: Exit,
     help: &'static str,
 }
 
 fn entry(code: &str) -> Option<&'static ErrorEntry> {
-    [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.code == code)
+    [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.codes.contains(&code))
 }
 
 fn entry_of(error: &dyn Diagnostic) -> Option<&'static ErrorEntry> {

@@ -2,7 +2,7 @@
 
 use super::{ErrorEntry, Exit};
 
-/// Sorted by code.
+/// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::digest", BadInput,
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
@@ -56,15 +56,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
          again. `--path e4-255` measures without writing";
-    "asmpatch::bridge::check_condition", Device,
+    "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
         "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
-    "asmpatch::bridge::length", Device,
+    "asmpatch::bridge::length" | "asmpatch::control::length", Device,
         "split the transfer";
     "asmpatch::bridge::malformed", Device,
         "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
-    "asmpatch::bridge::short_data", Device,
-        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
-    "asmpatch::bridge::short_xdata", Device,
+    "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
         "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
     "asmpatch::bridge::status", Device,
         "the unit is busy or confused; wait a few seconds and run the command again";
@@ -78,23 +76,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::control::bulk_timeout", Device,
         "unplug the unit, wait five seconds and plug it in again: if it still answers control requests, its bulk pipes \
          hang, and only the power helps";
-    "asmpatch::control::disconnected", Device,
+    "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
         "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
-    "asmpatch::control::io", Device,
+    "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
         "the system log (`dmesg` on Linux) has the host controller's messages";
-    "asmpatch::control::length", Device,
-        "split the transfer";
     "asmpatch::control::malformed", Device,
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
-    "asmpatch::control::short", Device,
-        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
     "asmpatch::control::sram_busy", Device,
         "an earlier transfer waits for data that no host sends; unplug the unit, wait five seconds and plug it in \
          again";
     "asmpatch::control::stalled", Device,
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
-    "asmpatch::control::timeout", Device,
-        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
     "asmpatch::device::ambiguous", Refused,
         "choose one by its port path; units flashed by other tools often share one serial number";
     "asmpatch::device::mounted", Refused,
@@ -128,13 +120,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
     "asmpatch::flash::all_or_none", Refused,
         "leave out `--all-or-none` to write the other units. Nothing was written";
-    "asmpatch::flash::behaviour", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
-    "asmpatch::flash::block_differs", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
-    "asmpatch::flash::boot_loader", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
-    "asmpatch::flash::build", Device,
+    "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
+    | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
+    | "asmpatch::flash::part_differs" | "asmpatch::flash::version", Device,
         "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::flash::changed", Refused,
         "another program, or another unit on the same port? Nothing was written: run the command again";
@@ -144,23 +132,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          writes it all the same. Nothing was written";
     "asmpatch::flash::declined", Refused,
         "nothing was written; answer `yes` to write";
-    "asmpatch::flash::identity", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::flash::no_backup", Refused,
         "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
          give it the configuration blocks of an earlier backup. Nothing was written";
     "asmpatch::flash::not_asked", Refused,
         "add `--yes` to write without a question. Nothing was written";
-    "asmpatch::flash::not_back", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
         "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
          whether one fits the other's board: add `--other-line` to write it. Nothing was written";
-    "asmpatch::flash::part_differs", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::flash::several", Refused,
         "name one with `--device`, or add `--all` to write all of them. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
@@ -174,8 +156,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::unverified", Refused,
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
          receipt with `--receipt`, or make it with `asmpatch patch`. Nothing was written";
-    "asmpatch::flash::version", Device,
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::pcie::abort", Device,
         "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
@@ -190,7 +170,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
     "asmpatch::pcie::not_ready", Device,
         "the device does not finish its start: check its power, then `asmpatch pcie reset`, or power-cycle the unit";
-    "asmpatch::pcie::request", Usage,
+    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage,
         "nothing was sent";
     "asmpatch::pcie::retry", Device,
         "the device is still starting: wait a second and run the command again";
@@ -206,14 +186,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          --assign` assigns them";
     "asmpatch::registers::busy", Device,
         "the flash may be worn out; run the command again";
-    "asmpatch::registers::controller", Device,
-        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
-    "asmpatch::registers::differs", Device,
+    "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
         "the flash may be worn out there; run the command again";
     "asmpatch::registers::no_flash", Device,
         "this can't be the flash's content; unplug the unit, wait five seconds, plug it in again and try once more";
-    "asmpatch::registers::not_erased", Device,
-        "the flash may be worn out there; run the command again";
     "asmpatch::registers::out_of_time", Device,
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::protected", Device,
@@ -249,12 +225,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "what runs on the unit does not know this command; `asmpatch list` shows what runs there";
     "asmpatch::sense::xdata_length", Device,
         "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
-    "asmpatch::serve::cut_off", Device,
+    "asmpatch::serve::cut_off" | "asmpatch::serve::io", Device,
         "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
     "asmpatch::serve::in_use", Refused,
         "end that program, or name another path";
-    "asmpatch::serve::io", Device,
-        "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
@@ -288,8 +262,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
     "asmpatch::tiny_gpu::fault", Device,
         "the card is newer than this version knows, or it hangs";
-    "asmpatch::tiny_gpu::job", Usage,
-        "nothing was sent";
     "asmpatch::tiny_gpu::left_program", Device,
         "the program needs a RET on every path; data memory is as the program left it";
     "asmpatch::tiny_gpu::never_ends", Device,
@@ -316,17 +288,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again";
     "asmpatch::usb::descriptors", Device,
         "nothing was sent to it; a broken cable does this, or firmware that is not for the ASM2464PD";
-    "asmpatch::usb::disconnected", Device,
-        "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::usb::driver", Device,
         "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
          it";
     "asmpatch::usb::gone", Device,
         "plug it in again, and see what `asmpatch list` shows";
-    "asmpatch::usb::io", Device,
-        "the system log (`dmesg` on Linux) has the host controller's messages";
-    "asmpatch::usb::open", Device,
-        "the system log (`dmesg` on Linux) has the host controller's messages";
     "asmpatch::usb::other_protocol", Device,
         "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission", Device,

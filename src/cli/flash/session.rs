@@ -297,21 +297,28 @@ impl<'a> WritingSession<'a> {
         });
         let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
         let suffix = self.args.ids.suffix();
+        let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        let rewrite = self.args.force;
         at_once(writing.collect(), &|(unit, mut progress): (&mut PreparedUnit, UnitProgress)| {
             log::about(several.then_some(&unit.device));
-            if let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) {
-                let work = (job, &unit.carried);
-                let outcome =
-                    write_one(&mut **port, plan, backup_into, (is_attended, rewrite), &mut progress, work, interrupt);
-                unit.outcome = match outcome {
-                    UnitOutcome::Stopped(report, failure) => {
-                        UnitOutcome::Stopped(report, failure.with_options(&suffix))
-                    }
-                    other => other,
-                };
-            }
+            let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) else { return };
+            // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
+            let is_attended = is_attended && !port.device().starts_with("virtual:");
+            let options = FlashOptions {
+                backup_into: backup_into.map(Path::to_owned),
+                return_deadline: come_back,
+                replug_deadline: if is_attended { replug } else { Duration::ZERO },
+                rewrite: self.args.force,
+                budget: BUDGET,
+            };
+            unit.outcome = match run::run(&mut **port, plan, &options, &mut progress, interrupt) {
+                Ok(report) => UnitOutcome::Written(report),
+                Err(stopped) => {
+                    let report = stopped.report.clone();
+                    let failure = FlashFailure::new(*stopped, &job.origin, &unit.carried);
+                    UnitOutcome::Stopped(report, failure.with_options(&suffix))
+                }
+            };
         });
         screen.finish();
     }
@@ -343,32 +350,4 @@ fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Ve
         // A unit's thread should not panic. If it does, pass the panic on.
         running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
-}
-
-fn write_one(
-    port: &mut dyn Port,
-    plan: &FlashPlan,
-    backup_into: Option<&Path>,
-    (is_attended, rewrite): (bool, bool),
-    progress: &mut UnitProgress,
-    (job, carried): (&WritingJob, &Carried),
-    interrupt: Interrupt<'_>,
-) -> UnitOutcome {
-    // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
-    let is_attended = is_attended && !port.device().starts_with("virtual:");
-    let Deadlines { come_back, replug } = Deadlines::of_this_run();
-    let options = FlashOptions {
-        backup_into: backup_into.map(Path::to_owned),
-        return_deadline: come_back,
-        replug_deadline: if is_attended { replug } else { Duration::ZERO },
-        rewrite,
-        budget: BUDGET,
-    };
-    match run::run(port, plan, &options, progress, interrupt) {
-        Ok(report) => UnitOutcome::Written(report),
-        Err(stopped) => {
-            let report = stopped.report.clone();
-            UnitOutcome::Stopped(report, FlashFailure::new(*stopped, &job.origin, carried))
-        }
-    }
 }

@@ -14,6 +14,7 @@ use thiserror::Error;
 pub use self::show::in_words;
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
+use crate::bridge::open::Supply;
 use crate::cli::errors::Exit;
 use crate::digest::{parse_hex, to_hex};
 use crate::failure::AnyFailure;
@@ -182,7 +183,7 @@ struct Reached<'a, 'b> {
     pcie: Pcie<'a, &'b mut dyn TlpEngine>,
     device: String,
     firmware: BridgeState,
-    supply: Option<show::SupplyJson>,
+    supply: Option<Supply>,
     interrupt: Interrupt<'static>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{PcieRefusal, Reached, SURVEY_TIMEOUT, Waits, show::SupplyJson};
+use super::{PcieRefusal, Reached, SURVEY_TIMEOUT, Waits};
 use crate::bridge::{Behind, ControlError, OpenBridge, survey};
 use crate::cli::device::DeviceArgs;
 use crate::cli::errors::Exit;
@@ -31,7 +31,7 @@ pub(super) fn with_engine(
     match state {
         BridgeState::OpenFirmware => {
             let mut unit = chosen.open_control()?;
-            let supply = unit.bridge.supply()?.map(SupplyJson::from);
+            let supply = unit.bridge.supply()?;
             let is_power_cycled = resets && power_cycle(&mut unit.bridge)?;
             let engine: &mut dyn TlpEngine = &mut unit.bridge;
             let interrupt = patience.interrupt;

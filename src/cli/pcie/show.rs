@@ -22,22 +22,6 @@ const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
 /// The longest database that is read, in bytes. Today's has 1.5 MiB.
 const IDS_MAX: usize = 16 << 20;
 
-/// The board's measurement of its supply.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct SupplyJson {
-    /// Millivolts.
-    voltage_mv: u16,
-    /// Milliamperes.
-    current_ma: i16,
-}
-
-impl From<Supply> for SupplyJson {
-    fn from(Supply { voltage_mv, current_ma }: Supply) -> Self {
-        Self { voltage_mv, current_ma }
-    }
-}
-
 /// Returns names for what was found: from the system's database if there is one, otherwise the built-in names.
 pub(super) fn names(survey: &Survey) -> Names {
     let wanted: BTreeSet<_> = survey.functions.iter().map(|function| (function.vendor, function.device)).collect();
@@ -62,7 +46,7 @@ pub(in crate::cli) struct PcieJson<'a> {
     /// What runs on it.
     firmware: BridgeState,
     /// The supply as its board measures it, if it does.
-    supply: Option<SupplyJson>,
+    supply: Option<Supply>,
     /// The link below the bridge.
     link: Link,
     /// The functions, each after the bridge that it is behind.
@@ -148,7 +132,7 @@ impl PcieShown<'_, '_, '_> {
             self.reached.firmware,
             link.ltssm
         ));
-        if let Some(SupplyJson { voltage_mv, current_ma }) = self.reached.supply {
+        if let Some(Supply { voltage_mv, current_ma }) = self.reached.supply {
             line(format!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000));
         }
         changes.iter().for_each(|change| line(format!("  assigned: {}", changed(change))));

@@ -8,7 +8,7 @@ use crate::cli::names::SymbolsReport;
 use crate::cli::{print, table};
 use crate::escape::Escape as _;
 use crate::firmware::BridgeState;
-use crate::profile::{FunctionCost, Profile};
+use crate::profile::FunctionCost;
 
 /// How many functions the table shows.
 const SHOWN: usize = 12;
@@ -49,27 +49,12 @@ pub(in crate::cli) struct RunReport {
     /// The files of --symbols.
     pub(super) symbols: Vec<SymbolsReport>,
     /// What each function cost. Needs --profile.
-    pub(super) functions: Vec<FunctionReport>,
+    pub(super) functions: Vec<FunctionCost>,
     /// The files that were written.
     pub(super) wrote: Vec<String>,
 }
 
 impl print::Document for RunReport {}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct FunctionReport {
-    /// Its name, or its address.
-    pub(super) name: String,
-    /// Its first address.
-    pub(super) at: String,
-    /// How often it was called.
-    pub(super) calls: u64,
-    /// Clock cycles of its own instructions.
-    pub(super) own_cycles: u64,
-    /// Clock cycles including everything that it called.
-    pub(super) total_cycles: u64,
-}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -106,20 +91,6 @@ pub(super) struct UnknownReport {
     pub(super) kind: &'static str,
     /// The CPU's address.
     pub(super) pc: String,
-}
-
-impl FunctionReport {
-    /// Lists the functions of a profile, sorted by their own cycles, highest first.
-    pub(super) fn all(profile: &Profile) -> Vec<Self> {
-        let report = |FunctionCost { name, entry, calls, own, total }| Self {
-            name,
-            at: entry.to_string(),
-            calls,
-            own_cycles: own,
-            total_cycles: total,
-        };
-        profile.functions().into_iter().map(report).collect()
-    }
 }
 
 pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
@@ -175,7 +146,7 @@ fn show_data(hex: &str) {
     }
 }
 
-fn show_functions(functions: &[FunctionReport]) {
+fn show_functions(functions: &[FunctionCost]) {
     if functions.is_empty() {
         return;
     }
@@ -184,7 +155,7 @@ fn show_functions(functions: &[FunctionReport]) {
     table.set_header(["own cycles", "of all", "with callees", "calls", "function"]);
     for function in functions.iter().take(SHOWN) {
         let share = format!("{:.1} %", 100.0 * function.own_cycles as f64 / all.max(1) as f64);
-        let FunctionReport { name, calls, own_cycles, total_cycles, .. } = function;
+        let FunctionCost { name, calls, own_cycles, total_cycles, .. } = function;
         table.add_row([own_cycles.to_string(), share, total_cycles.to_string(), calls.to_string(), name.clone()]);
     }
     table::print(&table);

@@ -2,19 +2,18 @@
 
 use serde::Serialize;
 
-use crate::chip::boot::{self, BootReport, Check, Wire};
+use crate::chip::boot::{self, Check, Wire};
 use crate::cli::table;
 use crate::firmware::BridgeState;
 use crate::patch::Verification;
 
-/// The result of booting; `None` for a file without an image to boot.
-pub(super) struct Booting(Option<BootReport>);
-
+// Without an image there are no checks.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Booted {
+#[cfg_attr(test, schemars(rename = "Booted"))]
+pub(super) struct Booting {
     /// Whether every check passes.
-    ok: bool,
+    pub(super) ok: bool,
     /// What it enumerates as.
     state: Option<BridgeState>,
     /// The checks, in order.
@@ -39,41 +38,9 @@ struct BootCheck {
 impl Booting {
     /// Boots the image that was verified.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
-        Self(verification.image.as_ref().map(boot::check))
-    }
-
-    pub(super) fn holds(&self) -> bool {
-        self.0.as_ref().is_some_and(BootReport::holds)
-    }
-
-    pub(super) fn print(&self) {
-        let Some(report) = &self.0 else { return outln!("  not booted: the file holds no image") };
-        let state = report.state().map_or_else(|| "nothing".to_owned(), |state| state.to_string());
-        let instructions: u64 = report.checks.iter().map(|check| check.instructions).max().unwrap_or(0);
-        match report.failure() {
-            None if report.holds() => {
-                outln!("  booted: {state}, {} checks hold, {instructions} instructions", report.checks.len());
-            }
-            None => outln!("  booted: {state}, which no image should enumerate as"),
-            Some((check, fault)) => {
-                outln!("  BOOT FAILED: over {}, where it {}: {fault}", check.wire, check.what);
-                let mut table = table::new();
-                table.set_header(["transport", "check", "found", "instructions"]);
-                for check in &report.checks {
-                    let found = found(check);
-                    table.add_row([
-                        check.wire.to_string(),
-                        check.what.to_owned(),
-                        found,
-                        check.instructions.to_string(),
-                    ]);
-                }
-                table::print(&table);
-            }
-        }
-    }
-
-    pub(super) fn json(&self) -> Booted {
+        let Some(report) = verification.image.as_ref().map(boot::check) else {
+            return Self { ok: false, state: None, checks: Vec::new() };
+        };
         let check = |check: &Check| BootCheck {
             wire: check.wire,
             what: check.what,
@@ -81,8 +48,27 @@ impl Booting {
             found: found(check),
             instructions: check.instructions,
         };
-        let checks = self.0.iter().flat_map(|report| &report.checks).map(check).collect();
-        Booted { ok: self.holds(), state: self.0.as_ref().and_then(BootReport::state), checks }
+        Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() }
+    }
+
+    pub(super) fn print(&self) {
+        let Some(instructions) = self.checks.iter().map(|check| check.instructions).max() else {
+            return outln!("  not booted: the file holds no image");
+        };
+        let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
+        if let Some(BootCheck { wire, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
+            outln!("  BOOT FAILED: over {wire}, where it {what}: {found}");
+            let mut table = table::new();
+            table.set_header(["transport", "check", "found", "instructions"]);
+            for BootCheck { wire, what, found, instructions, .. } in &self.checks {
+                table.add_row([&wire.to_string(), *what, found, &instructions.to_string()]);
+            }
+            table::print(&table);
+        } else if self.ok {
+            outln!("  booted: {state}, {} checks hold, {instructions} instructions", self.checks.len());
+        } else {
+            outln!("  booted: {state}, which no image should enumerate as");
+        }
     }
 }
 

@@ -10,14 +10,13 @@ const STATUS_PATCH: &str = "status-0x2a12";
 const E4_LENGTH_16: &str = "e4-length-16";
 const READ16_SRAM: &str = "read16-sram";
 
-/// The results of the list; `None` for an image that can't be executed.
-pub(super) struct Execution(Option<Vec<Checked>>);
-
+// Without an image that can be executed there are no checks.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct Executed {
+#[cfg_attr(test, schemars(rename = "Executed"))]
+pub(super) struct Execution {
     /// Whether every command is answered as it must be.
-    ok: bool,
+    pub(super) ok: bool,
     /// The commands, in order.
     checks: Vec<ExecutionCheck>,
 }
@@ -48,51 +47,37 @@ impl Execution {
             e4_length_16: has(E4_LENGTH_16),
             read16_sram: has(READ16_SRAM),
         };
-        Self(verification.image.as_ref().and_then(|image| checklist::run(image, expected)))
-    }
-
-    pub(super) fn holds(&self) -> bool {
-        self.0.as_ref().is_some_and(|checks| checks.iter().all(Checked::holds))
-    }
-
-    pub(super) fn print(&self) {
-        let Some(checks) = &self.0 else {
-            outln!("  not executed: only image 240417, the practice image and what patches make of them can be");
-            return;
-        };
-        let failed: Vec<&Checked> = checks.iter().filter(|check| !check.holds()).collect();
-        let instructions: u64 = checks.iter().map(|check| check.instructions).sum();
-        outln!(
-            "  executed: {} of {} commands as they must be, {instructions} instructions",
-            checks.len() - failed.len(),
-            checks.len()
-        );
-        if failed.is_empty() {
-            return;
-        }
-        let mut table = table::new();
-        table.set_header(["command", "checks that", "expected", "found"]);
-        for check in failed {
-            table.add_row([
-                check.cdb.to_string(),
-                check.what.to_owned(),
-                check.expected.to_string(),
-                found_words(check),
-            ]);
-        }
-        table::print(&table);
-    }
-
-    pub(super) fn json(&self) -> Executed {
-        let check = |check: &Checked| ExecutionCheck {
+        let checked = verification.image.as_ref().and_then(|image| checklist::run(image, expected));
+        let check = |check: Checked| ExecutionCheck {
             what: check.what,
             cdb: check.cdb.to_string(),
             ok: check.holds(),
             expected: check.expected.to_string(),
-            found: found_words(check),
+            found: found_words(&check),
             instructions: check.instructions,
         };
-        Executed { ok: self.holds(), checks: self.0.iter().flatten().map(check).collect() }
+        let checks: Vec<_> = checked.into_iter().flatten().map(check).collect();
+        Self { ok: !checks.is_empty() && checks.iter().all(|check| check.ok), checks }
+    }
+
+    pub(super) fn print(&self) {
+        if self.checks.is_empty() {
+            outln!("  not executed: only image 240417, the practice image and what patches make of them can be");
+            return;
+        }
+        let all = self.checks.len();
+        let held = self.checks.iter().filter(|check| check.ok).count();
+        let instructions: u64 = self.checks.iter().map(|check| check.instructions).sum();
+        outln!("  executed: {held} of {all} commands as they must be, {instructions} instructions");
+        if self.ok {
+            return;
+        }
+        let mut table = table::new();
+        table.set_header(["command", "checks that", "expected", "found"]);
+        for check in self.checks.iter().filter(|check| !check.ok) {
+            table.add_row([check.cdb.as_str(), check.what, &check.expected, &check.found]);
+        }
+        table::print(&table);
     }
 }
 

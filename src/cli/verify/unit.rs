@@ -16,22 +16,15 @@ use crate::unit::{self, Selector};
 /// The contents of a unit's flash.
 pub struct UnitFlash(Backup);
 
-/// The difference between the flash and an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlashDifference {
-    count: usize,
-    first: FileOffset,
-}
-
 /// The `unit` key of `--json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "UnitFlash"))]
-pub struct FlashComparison {
+pub struct Comparison {
     /// The unit's port, as `--device` takes it.
     device: String,
     /// Whether its flash holds the image.
-    holds: bool,
+    pub holds: bool,
     /// How many bytes differ.
     differing_bytes: usize,
     /// The first differing byte: its place in the file, in bytes.
@@ -53,35 +46,30 @@ impl UnitFlash {
         Ok(Self(Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)?))
     }
 
-    /// Compares the flash with an image file; `None` if it holds the image.
-    pub fn difference(&self, file: &[u8]) -> Option<FlashDifference> {
+    /// Compares the flash with an image file.
+    pub fn compare(&self, file: &[u8]) -> Comparison {
         let parts = Part::ALL.into_iter().zip(&self.0.parts);
         let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
         let mut differing = found.enumerate().filter(|(_, (wanted, found))| wanted != found);
-        let (first, _) = differing.next()?;
-        Some(FlashDifference { count: 1 + differing.count(), first: FileOffset(first as u32) })
-    }
-
-    /// Prints whether the flash holds an image.
-    pub fn print(&self, difference: Option<FlashDifference>) {
-        let device = self.0.unit.device.shown();
-        match difference {
-            None => outln!("  {device}: its flash holds this image"),
-            Some(FlashDifference { count, first }) => outln!(
-                "  {device}: its flash holds another: {count} bytes differ, the first at {first}, {}",
-                first.flash_address()
-            ),
-        }
-    }
-
-    /// Returns the same result for `--json`.
-    pub fn json(&self, difference: Option<FlashDifference>) -> FlashComparison {
-        FlashComparison {
+        let first = differing.next().map(|(at, _)| FileOffset(at as u32));
+        Comparison {
             device: self.0.unit.device.clone(),
-            holds: difference.is_none(),
-            differing_bytes: difference.map_or(0, |difference| difference.count),
-            first_file_offset: difference.map(|difference| difference.first.0),
-            first_flash_address: difference.map(|difference| difference.first.flash_address().0),
+            holds: first.is_none(),
+            differing_bytes: usize::from(first.is_some()) + differing.count(),
+            first_file_offset: first.map(|first| first.0),
+            first_flash_address: first.map(|first| first.flash_address().0),
         }
+    }
+}
+
+impl Comparison {
+    /// Prints whether the flash holds the image.
+    pub fn print(&self) {
+        let device = self.device.shown();
+        let Some(first) = self.first_file_offset.map(FileOffset) else {
+            return outln!("  {device}: its flash holds this image");
+        };
+        let (count, address) = (self.differing_bytes, first.flash_address());
+        outln!("  {device}: its flash holds another: {count} bytes differ, the first at {first}, {address}");
     }
 }

@@ -9,7 +9,7 @@ use crate::flash::access::{Access, read_slot};
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::registers::{Change, Deadline, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Slot};
+use crate::flash::registers::{Change, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Slot};
 use crate::interrupt::Interrupt;
 
 type Flash = RegisterFlash<OpenBridge>;
@@ -28,12 +28,8 @@ impl Run<'_> {
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
                 Err(error) => error,
             };
-            let deadline = flash.deadline();
-            drop(flash);
-            flash = match self.reconnect(port, deadline) {
-                Some(flash) => flash,
-                None => return Err(error),
-            };
+            let Some(again) = self.reconnect(flash, port) else { return Err(error) };
+            flash = again;
             self.recorder.trouble(self.during, &format!("{error}: comparing everything again"));
         }
         Ok(Access::Registers(flash))
@@ -102,18 +98,16 @@ impl Run<'_> {
                 Err(error) => error,
             };
             attempt += 1;
-            let deadline = flash.deadline();
-            drop(flash);
-            flash = match self.reconnect(port, deadline) {
-                Some(flash) => flash,
-                None => return Err(error.into()),
-            };
+            let Some(again) = self.reconnect(flash, port) else { return Err(error.into()) };
+            flash = again;
             self.recorder.trouble(self.during, &format!("{error}: again, over a new connection"));
         }
     }
 
     /// Opens the unit again if it is still the same and runs the same firmware. Its time limit continues.
-    fn reconnect(&self, port: &mut dyn Port, deadline: Deadline) -> Option<Flash> {
+    fn reconnect(&self, flash: Flash, port: &mut dyn Port) -> Option<Flash> {
+        let deadline = flash.deadline();
+        drop(flash);
         let found = match port.attached() {
             Ok(found) => found,
             // The cable may have lost contact for a moment. No signal stops this wait, as none stops the write.

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::chip::{Answers, BarSpec, LinkSpec};
+use crate::firmware::FlashAddress;
+use crate::virtual_bridge::nor::Protection;
 
 #[test]
 fn a_scenario_says_everything_that_the_documentation_lists() {
@@ -45,7 +47,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         stuck_sector: Some(FlashAddress(0x3000)),
         unstable_reads: Some(3),
     };
-    assert_eq!(scenario.flash.faults(), faults);
+    assert_eq!(scenario.flash, faults);
     assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
     assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
     assert_eq!(Scenario::parse(""), Ok(Scenario::default()));

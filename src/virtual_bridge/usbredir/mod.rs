@@ -16,7 +16,7 @@ mod socket;
 mod tests;
 
 pub use protocol::{Capabilities, ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
-pub use reply::{DeviceConnect, EpInfo, Outbox};
+pub use reply::Outbox;
 pub use request::{Bulk, PacketError, Parser, Request, Setup};
 pub use server::{ConnectionError, ServeError, ServerEvent, serve};
 pub use session::{GuestEvent, Session};

@@ -1,9 +1,8 @@
 //! Recording of the traffic between a guest and its unit on a bus. Without a bus it records nothing.
 
 use super::protocol::RedirStatus;
-use super::request::{Bulk, Setup};
+use super::request::Bulk;
 use crate::pcap::{Bus, Device, End, Urb};
-use crate::virtual_bridge::recorded;
 
 /// Records one connection.
 #[derive(Debug, Default)]
@@ -27,21 +26,9 @@ impl ConnectionRecorder {
     }
 
     /// Records a control transfer. `data` holds the transferred bytes of either direction.
-    pub(super) fn control(&self, setup: &Setup, data: &[u8], status: RedirStatus) {
+    pub(super) fn control(&self, setup: [u8; 8], data: &[u8], status: RedirStatus) {
         if let Some(device) = &self.device {
-            device.control(setup.to_bytes(), data, end_of(status));
-        }
-    }
-
-    pub(super) fn set_configuration(&self, value: u8, status: RedirStatus) {
-        if let Some(device) = &self.device {
-            recorded::set_configuration(device, value, end_of(status));
-        }
-    }
-
-    pub(super) fn set_interface(&self, interface: u8, alternate: u8, status: RedirStatus) {
-        if let Some(device) = &self.device {
-            recorded::set_interface(device, interface, alternate, end_of(status));
+            device.control(setup, data, end_of(status));
         }
     }
 

@@ -4,35 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, RedirStatus, kind, slot};
 use super::request::{Bulk, Setup};
+use crate::virtual_bridge::descriptors::Pipe;
+use crate::virtual_bridge::{Descriptors, LinkSpeed};
 
 /// Maximum number of unsent bytes. Above it, no more answers are made until the guest reads.
 pub(super) const OUTBOX_LIMIT: usize = 32 << 20;
-
-/// Contents of `device_connect`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DeviceConnect {
-    /// 2 is high speed, 3 SuperSpeed.
-    pub speed: u8,
-    /// bDeviceClass, bDeviceSubClass, bDeviceProtocol.
-    pub class: [u8; 3],
-    /// idVendor.
-    pub vendor: u16,
-    /// idProduct.
-    pub product: u16,
-    /// bcdDevice.
-    pub release: u16,
-}
-
-/// One endpoint in `ep_info`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EpInfo {
-    /// bEndpointAddress.
-    pub address: u8,
-    /// wMaxPacketSize.
-    pub max_packet: u16,
-    /// Maximum number of streams, 0 for none.
-    pub max_streams: u32,
-}
 
 /// Encoded packets on their way to the usb-guest.
 ///
@@ -108,45 +84,37 @@ impl Outbox {
         let mut version = [0; HELLO_VERSION_LEN];
         let text = concat!("asmpatch ", env!("CARGO_PKG_VERSION")).as_bytes();
         version[..text.len()].copy_from_slice(text);
-        let at = self.begin(kind::HELLO, 0);
-        self.put(&version);
-        self.put(&Capabilities::OURS.word().to_le_bytes());
-        self.finish(at);
+        self.packet(kind::HELLO, 0, &[&version, &Capabilities::OURS.word().to_le_bytes()]);
     }
 
     /// Announces the device. Call [`Outbox::interface_info`] and [`Outbox::ep_info`] first.
-    pub fn device_connect(&mut self, connect: &DeviceConnect) {
-        let at = self.begin(kind::DEVICE_CONNECT, 0);
-        self.put(&[connect.speed]);
-        self.put(&connect.class);
-        self.put(&connect.vendor.to_le_bytes());
-        self.put(&connect.product.to_le_bytes());
-        if self.agreed.has(Capabilities::CONNECT_DEVICE_VERSION) {
-            self.put(&connect.release.to_le_bytes());
-        }
-        self.finish(at);
+    pub fn device_connect(&mut self, descriptors: &Descriptors) {
+        let speed = match descriptors.speed {
+            LinkSpeed::High => 2,
+            LinkSpeed::Super => 3,
+        };
+        let device = &descriptors.device;
+        let (class, ids) = (&device[4..7], &device[8..12]);
+        let release = if self.agreed.has(Capabilities::CONNECT_DEVICE_VERSION) { &device[12..14] } else { &[] };
+        self.packet(kind::DEVICE_CONNECT, 0, &[&[speed], class, ids, release]);
     }
 
     /// Announces that the device is gone.
     pub fn device_disconnect(&mut self) {
-        let at = self.begin(kind::DEVICE_DISCONNECT, 0);
-        self.finish(at);
+        self.packet(kind::DEVICE_DISCONNECT, 0, &[]);
     }
 
     /// Describes the one interface, number 0, by the class, subclass and protocol of its current alternate setting.
     pub fn interface_info(&mut self, class: [u8; 3]) {
-        let at = self.begin(kind::INTERFACE_INFO, 0);
-        self.put(&1u32.to_le_bytes());
-        for first in [0, class[0], class[1], class[2]] {
-            let mut table = [0; ENDPOINT_SLOTS];
-            table[0] = first;
-            self.put(&table);
+        let mut tables = [[0; ENDPOINT_SLOTS]; 4];
+        for (table, byte) in tables[1..].iter_mut().zip(class) {
+            table[0] = byte;
         }
-        self.finish(at);
+        self.packet(kind::INTERFACE_INFO, 0, &[&1u32.to_le_bytes(), tables.as_flattened()]);
     }
 
     /// Describes the endpoints of the current alternate setting, all bulk, besides endpoint 0.
-    pub fn ep_info(&mut self, endpoints: &[EpInfo]) {
+    pub fn ep_info(&mut self, pipes: &[Pipe]) {
         const BULK: u8 = 2;
         const INVALID: u8 = 255;
         let mut types = [INVALID; ENDPOINT_SLOTS];
@@ -155,57 +123,40 @@ impl Outbox {
         for control in [0, ENDPOINT_SLOTS / 2] {
             types[control] = 0;
         }
-        for endpoint in endpoints {
-            let slot = slot(endpoint.address);
+        for pipe in pipes {
+            let slot = slot(pipe.address);
             types[slot] = BULK;
-            max_packets[slot] = endpoint.max_packet.to_le_bytes();
-            max_streams[slot] = endpoint.max_streams.to_le_bytes();
+            max_packets[slot] = pipe.max_packet.to_le_bytes();
+            max_streams[slot] = u32::from(pipe.streams).to_le_bytes();
         }
-        let at = self.begin(kind::EP_INFO, 0);
-        self.put(&types);
+        let agrees = |capability| self.agreed.has(capability);
+        let max_packets = if agrees(Capabilities::EP_INFO_MAX_PACKET_SIZE) { max_packets.as_flattened() } else { &[] };
+        let max_streams = if agrees(Capabilities::BULK_STREAMS) { max_streams.as_flattened() } else { &[] };
         // Intervals and interface numbers are all 0.
-        self.put(&[0; 2 * ENDPOINT_SLOTS]);
-        if self.agreed.has(Capabilities::EP_INFO_MAX_PACKET_SIZE) {
-            self.put(max_packets.as_flattened());
-        }
-        if self.agreed.has(Capabilities::BULK_STREAMS) {
-            self.put(max_streams.as_flattened());
-        }
-        self.finish(at);
+        self.packet(kind::EP_INFO, 0, &[&types, &[0; 2 * ENDPOINT_SLOTS], max_packets, max_streams]);
     }
 
     /// Answers [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
     pub fn configuration_status(&mut self, id: u64, status: RedirStatus, configuration: u8) {
-        let at = self.begin(kind::CONFIGURATION_STATUS, id);
-        self.put(&[status as u8, configuration]);
-        self.finish(at);
+        self.packet(kind::CONFIGURATION_STATUS, id, &[&[status as u8, configuration]]);
     }
 
     /// Answers [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
     pub fn alternate_status(&mut self, id: u64, status: RedirStatus, interface: u8, alternate: u8) {
-        let at = self.begin(kind::ALT_SETTING_STATUS, id);
-        self.put(&[status as u8, interface, alternate]);
-        self.finish(at);
+        self.packet(kind::ALT_SETTING_STATUS, id, &[&[status as u8, interface, alternate]]);
     }
 
     /// Answers [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
     pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: RedirStatus) {
-        let at = self.begin(kind::BULK_STREAMS_STATUS, id);
-        self.put(&endpoints.to_le_bytes());
-        self.put(&count.to_le_bytes());
-        self.put(&[status as u8]);
-        self.finish(at);
+        let body: [&[u8]; 3] = [&endpoints.to_le_bytes(), &count.to_le_bytes(), &[status as u8]];
+        self.packet(kind::BULK_STREAMS_STATUS, id, &body);
     }
 
     /// Answers [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
     pub fn control(&mut self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], length: u16) {
-        let at = self.begin(kind::CONTROL_PACKET, id);
-        self.put(&[setup.endpoint, setup.request, setup.request_type, status as u8]);
-        for field in [setup.value, setup.index, length] {
-            self.put(&field.to_le_bytes());
-        }
-        self.put(data);
-        self.finish(at);
+        let head = [setup.endpoint, setup.request, setup.request_type, status as u8];
+        let fields = [setup.value, setup.index, length].map(u16::to_le_bytes);
+        self.packet(kind::CONTROL_PACKET, id, &[&head, fields.as_flattened(), data]);
     }
 
     /// Answers a bulk packet without data to the host: `length` bytes were taken from it.
@@ -235,6 +186,12 @@ impl Outbox {
         self.bytes[at.body + 1] = status as u8;
         self.finish_bulk(at, length as u32);
         true
+    }
+
+    fn packet(&mut self, kind: u32, id: u64, body: &[&[u8]]) {
+        let at = self.begin(kind, id);
+        body.iter().for_each(|part| self.put(part));
+        self.finish(at);
     }
 
     fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus) -> PacketPosition {
@@ -330,7 +287,7 @@ mod tests {
 
     #[test]
     fn tables_have_the_fields_that_both_sides_agreed_on() {
-        let endpoints = [EpInfo { address: 0x83, max_packet: 1024, max_streams: 32 }];
+        let endpoints = [Pipe { address: 0x83, max_packet: 1024, streams: 32 }];
         let body = |agreed: Capabilities, header: usize| {
             let mut out = Outbox::default();
             out.set_agreed(agreed);

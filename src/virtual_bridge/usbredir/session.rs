@@ -9,12 +9,12 @@ use bulk::Waiting;
 use super::control::{ControlDecision, ControlState};
 use super::protocol::{Capabilities, RedirStatus, slot};
 use super::recorder::ConnectionRecorder;
-use super::reply::{DeviceConnect, EpInfo, Outbox};
+use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
 use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::Bus;
-use crate::virtual_bridge::{ControlAnswer, LinkSpeed, STREAMS, VirtualBridge};
+use crate::virtual_bridge::{ControlAnswer, STREAMS, VirtualBridge, setup};
 
 /// Events for the user who runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl<'u> Session<'u> {
                 } else {
                     RedirStatus::Stall
                 };
-                self.recorder.set_configuration(value, status);
+                self.recorder.control(setup::set_configuration(value), &[], status);
                 out.configuration_status(id, status, self.configuration);
             }
             Request::GetConfiguration { id } => out.configuration_status(id, RedirStatus::Success, self.configuration),
@@ -178,7 +178,7 @@ impl<'u> Session<'u> {
                 } else {
                     RedirStatus::Stall
                 };
-                self.recorder.set_interface(interface, alternate, status);
+                self.recorder.control(setup::set_interface(interface, alternate), &[], status);
                 out.alternate_status(id, status, interface, self.unit.alternate());
             }
             Request::GetAlternate { id, interface } => {
@@ -245,7 +245,7 @@ impl<'u> Session<'u> {
             RedirStatus::Success if !setup.is_in() => data,
             _ => back,
         };
-        self.recorder.control(setup, moved, status);
+        self.recorder.control(setup.to_bytes(), moved, status);
         out.control(id, setup, status, back, moved.len() as u16);
     }
 
@@ -275,17 +275,7 @@ impl<'u> Session<'u> {
             self.unit.set_configuration(0);
             self.announce_alternate(out);
             let descriptors = self.unit.descriptors();
-            let device = &descriptors.device;
-            out.device_connect(&DeviceConnect {
-                speed: match descriptors.speed {
-                    LinkSpeed::High => 2,
-                    LinkSpeed::Super => 3,
-                },
-                class: [device[4], device[5], device[6]],
-                vendor: descriptors.identity.id.vendor,
-                product: descriptors.identity.id.product,
-                release: descriptors.identity.release,
-            });
+            out.device_connect(descriptors);
             self.plug = Plug::In { attachment };
             self.recorder.attached();
             tell(GuestEvent::Plugged { id: descriptors.identity.id, state: descriptors.state });
@@ -297,12 +287,7 @@ impl<'u> Session<'u> {
     fn announce_alternate(&self, out: &mut Outbox) {
         let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
         out.interface_info(setting.class);
-        let pipes: Vec<EpInfo> = setting
-            .pipes
-            .iter()
-            .map(|pipe| EpInfo { address: pipe.address, max_packet: pipe.max_packet, max_streams: pipe.streams.into() })
-            .collect();
-        out.ep_info(&pipes);
+        out.ep_info(&setting.pipes);
     }
 
     /// Whether all of these endpoints have streams in the selected alternate.

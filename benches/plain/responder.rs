@@ -137,7 +137,7 @@ impl PlainResponder {
         let residue = wrapped.host_len.saturating_sub(wrapped.exchange.moved) as u32;
         let csw = CommandStatusWrapper { tag: wrapped.tag, residue, status }.to_bytes();
         self.wrapped = None;
-        packet(buffer, &csw)
+        InReply::packet(buffer, &csw)
     }
 
     fn information_unit(&mut self, data: &[u8]) -> OutReply {
@@ -164,7 +164,7 @@ impl PlainResponder {
     fn status(&mut self, stream: u16, buffer: &mut [u8]) -> InReply {
         if let Some(at) = self.responses.iter().position(|(tag, _)| tag.0 == stream) {
             let (tag, code) = self.responses.remove(at);
-            return packet(buffer, &StatusIu::Response { tag, code }.to_bytes());
+            return InReply::packet(buffer, &StatusIu::Response { tag, code }.to_bytes());
         }
         let Some(task) = self.tasks.get_mut(usize::from(stream)) else { return InReply::Silent };
         let Some(exchange) = task.take_if(|task| task.left() == 0 && task.is_ready()) else { return InReply::Silent };
@@ -173,7 +173,7 @@ impl PlainResponder {
             Some(sense) => (ScsiStatus::CheckCondition, sense.to_fixed().to_vec()),
             None => (ScsiStatus::Good, Vec::new()),
         };
-        packet(buffer, &StatusIu::Sense { tag, status, sense }.to_bytes())
+        InReply::packet(buffer, &StatusIu::Sense { tag, status, sense }.to_bytes())
     }
 }
 
@@ -233,11 +233,4 @@ impl Responder for PlainResponder {
         let tasks = self.tasks.iter().flatten().filter(|task| task.left() == 0);
         wrapped.into_iter().chain(tasks).filter_map(|exchange| exchange.ready_at).min()
     }
-}
-
-/// Answers with one packet that ends the transfer.
-fn packet(buffer: &mut [u8], packet: &[u8]) -> InReply {
-    let count = buffer.len().min(packet.len());
-    buffer[..count].copy_from_slice(&packet[..count]);
-    if count == packet.len() { InReply::Data(count) } else { InReply::Babble(count) }
 }

@@ -42,7 +42,7 @@ pub enum InReply {
 
 impl InReply {
     /// Answers with one packet that ends the transfer.
-    pub(super) fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
+    pub fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
         let count = buffer.len().min(packet.len());
         buffer[..count].copy_from_slice(&packet[..count]);
         if count == packet.len() { Self::Data(count) } else { Self::Babble(count) }

@@ -36,10 +36,8 @@ impl PatchDirs {
         for manifest in manifests.iter() {
             library.know(manifest.sha256, &manifest.id);
         }
-        for dir in &self.dirs {
-            for (path, text) in input::read_toml_files(dir)? {
-                library.add(&path.display().to_string(), &text)?;
-            }
+        for (origin, text) in input::read_toml_files(&self.dirs)? {
+            library.add(&origin, &text)?;
         }
         Ok(library)
     }
@@ -66,10 +64,8 @@ impl DeviceIds {
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
         let mut devices = Devices::embedded()?;
-        for dir in &self.device_dirs {
-            for (path, text) in input::read_toml_files(dir)? {
-                devices.add(&path.display().to_string(), &text)?;
-            }
+        for (origin, text) in input::read_toml_files(&self.device_dirs)? {
+            devices.add(&origin, &text)?;
         }
         self.usb_ids.iter().for_each(|id| devices.name(*id));
         Ok(Arc::new(devices))
@@ -93,7 +89,7 @@ impl DeviceIds {
 /// # Errors
 /// Fails if the system names no cache folder.
 pub fn cache(context: &Context) -> Result<Cache, CacheError> {
-    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings().cache_dir()) {
+    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings.cache_dir()) {
         (Some(folder), _) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
         (_, Some(folder)) => Ok(Cache::at(folder)),
         _ => Cache::of_user(),

@@ -73,7 +73,7 @@ impl PrometheusArgs {
             (result, Ok(())) => result,
             (Ok(_), Err(error)) => Err(error.into()),
             (Err(failure), Err(error)) => {
-                context.report_diagnostic(&error);
+                context.report(&error);
                 Err(failure)
             }
         }

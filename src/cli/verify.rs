@@ -166,7 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let bytes = match read_image(path) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                context.report(&failure);
+                context.report(failure.diagnostic());
                 exit = exit.max(Exit::of(failure.diagnostic()));
                 continue;
             }

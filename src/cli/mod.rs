@@ -44,8 +44,6 @@ mod prometheus;
 mod reset;
 mod restore;
 mod run;
-#[cfg(test)]
-mod schemas;
 mod settings;
 mod table;
 mod terminal;
@@ -219,6 +217,8 @@ fn wants_json(matches: &ArgMatches) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod schemas;
+
     use super::*;
 
     /// Splits a line into words as a shell does, up to a redirection or a pipe. Handles no nested quotes.

@@ -7,11 +7,9 @@ use miette::Diagnostic;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
-use super::Context;
 use super::pcap::PcapArgs;
-use crate::cli::errors::Exit;
+use super::{AnyFailure, Context, Exit};
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::practice;

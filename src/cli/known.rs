@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Context, input};
+use super::{AnyFailure, Context, input};
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
 use crate::fetch::{Cache, CacheError, Manifests};
 use crate::firmware::UsbId;
 use crate::patch::Library;
@@ -18,15 +17,10 @@ use crate::shell;
 pub struct PatchDirs {
     /// Add the patches in this folder, one .toml file each. Repeatable.
     #[arg(long = "patch-dir", value_name = "DIR")]
-    dirs: Vec<PathBuf>,
+    pub dirs: Vec<PathBuf>,
 }
 
 impl PatchDirs {
-    /// Returns the folders as given.
-    pub fn dirs(&self) -> &[PathBuf] {
-        &self.dirs
-    }
-
     /// Loads the embedded patches, those in the folders, and the images of the manifests.
     ///
     /// # Errors

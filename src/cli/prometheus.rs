@@ -8,10 +8,8 @@ use std::time::SystemTime;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::{Context, output};
+use super::{AnyFailure, Context, Exit, output};
 use crate::atomic;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 use crate::prometheus::{Exposition, Sample};
 
 /// The option that says where metrics are written.

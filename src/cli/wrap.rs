@@ -6,12 +6,10 @@ use serde::Serialize;
 
 use super::input::{self, InFile};
 use super::output;
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::firmware::{CodeFileError, CodeFormat, Part, image_of_code};
 use crate::shell;
 

@@ -113,7 +113,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
         // Each unit gets its own bus, numbered from 1 in the order given.
         let bus = recording.capture().map(Capture::bus);
         served.push((unit, Listener::bind(address)?, bus));
-        if !context.is_quiet() {
+        if !context.is_quiet {
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
@@ -144,7 +144,7 @@ fn tell(context: &Context, address: &Address, report: ServerEvent) {
             errln!("{}: the connection was given up", address.bold());
             return context.report(&error);
         }
-        _ if context.is_quiet() => return,
+        _ if context.is_quiet => return,
         ServerEvent::Connected => "a guest has connected".to_owned(),
         ServerEvent::Left => "the guest has left".to_owned(),
         ServerEvent::Unit(GuestEvent::Plugged { id, state }) => format!("plugged in as {id} ({state})"),

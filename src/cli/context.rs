@@ -29,7 +29,8 @@ pub enum ColorChoice {
 /// The settings of one run that every subcommand needs.
 #[derive(Debug)]
 pub struct Context {
-    quiet: bool,
+    /// Whether to print only results and errors.
+    pub(super) is_quiet: bool,
     json: bool,
     /// The configuration file.
     pub(super) settings: Settings,
@@ -85,24 +86,19 @@ impl ErrorJson {
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. `json` says whether the
     /// result is printed as JSON, `settings` is the configuration file.
-    pub fn new(color: ColorChoice, quiet: bool, json: bool, settings: Settings) -> Self {
+    pub fn new(color: ColorChoice, is_quiet: bool, json: bool, settings: Settings) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { quiet, json, settings }
+        Self { is_quiet, json, settings }
     }
 
     /// Whether to draw progress: not with `--quiet`, and not into a pipe.
     pub fn shows_progress(&self) -> bool {
-        !self.quiet && std::io::stderr().is_terminal()
-    }
-
-    /// Whether to print only results and errors.
-    pub fn is_quiet(&self) -> bool {
-        self.quiet
+        !self.is_quiet && std::io::stderr().is_terminal()
     }
 
     /// Reports the failure that ends the command: as the JSON document if one is wanted and none is printed yet,

@@ -150,7 +150,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&report(manifest, path, &acquired.origin));
     } else {
-        if !context.is_quiet() {
+        if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired.origin));
         }
         outln!("{}", path.display());

@@ -77,7 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());
     outln!("wrote {}: {} bytes, SHA-256 {sha256}", args.output.shown(), file.len());
-    if !context.is_quiet() {
+    if !context.is_quiet {
         outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
     }
     Ok(Exit::Done)

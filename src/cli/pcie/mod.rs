@@ -248,7 +248,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFa
     if args.unit.json {
         print::json(&shown.json());
     } else {
-        out!("{}", shown.text());
+        shown.print();
     }
     Ok(())
 }

@@ -73,7 +73,7 @@ impl BackupPlace {
         if let Some(folder) = env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty()) {
             return Ok(folder.into());
         }
-        if let Some(folder) = context.settings().backup_dir() {
+        if let Some(folder) = context.settings.backup_dir() {
             return Ok(folder.to_owned());
         }
         let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;

@@ -1,18 +1,15 @@
 //! The `asmpatch bridge` command: serves virtual bridges over usbredir and cycles their power.
 
-use std::path::PathBuf;
-use std::str::FromStr;
+use std::path::Path;
 use std::thread;
 
 use miette::Diagnostic;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
-use super::Context;
 use super::pcap::PcapArgs;
-use crate::cli::errors::Exit;
+use super::{AnyFailure, Context, Exit};
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::practice;
@@ -41,8 +38,8 @@ enum BridgeCommand {
 #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
 struct ReplugArgs {
     /// The folder of a unit that `asmpatch bridge serve` serves.
-    #[arg(long, value_name = "virtual:DIR")]
-    device: UnitFolder,
+    #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
+    device: Box<Path>,
 }
 
 /// Serve a virtual bridge as a USB device, to a virtual machine.
@@ -61,8 +58,8 @@ struct ServeArgs {
     listen: Vec<Address>,
 
     /// The unit's folder, created if missing.
-    #[arg(long, value_name = "virtual:DIR", required = true)]
-    device: Vec<UnitFolder>,
+    #[arg(long, value_name = "virtual:DIR", required = true, value_parser = unit_folder)]
+    device: Vec<Box<Path>>,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -72,19 +69,10 @@ struct ServeArgs {
     once: bool,
 }
 
-/// A `virtual:DIR` argument.
-#[derive(Debug, Clone)]
-struct UnitFolder(PathBuf);
-
-impl FromStr for UnitFolder {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.strip_prefix("virtual:") {
-            Some(dir) if !dir.is_empty() => Ok(Self(PathBuf::from(dir))),
-            _ => Err("expected `virtual:DIR`; only virtual bridges are served"),
-        }
-    }
+/// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
+fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
+    let dir = text.strip_prefix("virtual:").filter(|dir| !dir.is_empty());
+    dir.map(|dir| Path::new(dir).into()).ok_or("expected `virtual:DIR`; only virtual bridges are served")
 }
 
 /// The numbers of sockets and units differ.
@@ -104,9 +92,9 @@ struct PairError {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
         BridgeCommand::Serve(args) => serve_units(args, context),
-        BridgeCommand::Replug(ReplugArgs { device: UnitFolder(dir) }) => {
-            replug(dir, interrupt::install())?;
-            outln!("virtual:{}: replugged", dir.display());
+        BridgeCommand::Replug(ReplugArgs { device }) => {
+            replug(device, interrupt::install())?;
+            outln!("virtual:{}: replugged", device.display());
             Ok(Exit::Done)
         }
     }
@@ -120,12 +108,12 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     let practice_image = practice::image().to_file();
     let recording = args.pcap.start()?;
     let mut served = Vec::new();
-    for (address, UnitFolder(dir)) in args.listen.iter().zip(&args.device) {
+    for (address, dir) in args.listen.iter().zip(&args.device) {
         let unit = VirtualBridge::open(dir, Some(&practice_image))?;
         // Each unit gets its own bus, numbered from 1 in the order given.
         let bus = recording.capture().map(Capture::bus);
         served.push((unit, Listener::bind(address)?, bus));
-        if !context.is_quiet() {
+        if !context.is_quiet {
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
@@ -154,9 +142,9 @@ fn tell(context: &Context, address: &Address, report: ServerEvent) {
     let text = match report {
         ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
-            return context.report_diagnostic(&error);
+            return context.report(&error);
         }
-        _ if context.is_quiet() => return,
+        _ if context.is_quiet => return,
         ServerEvent::Connected => "a guest has connected".to_owned(),
         ServerEvent::Left => "the guest has left".to_owned(),
         ServerEvent::Unit(GuestEvent::Plugged { id, state }) => format!("plugged in as {id} ({state})"),

@@ -7,10 +7,8 @@ use clap_complete::{Generator as _, Shell};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::Context;
+use super::{AnyFailure, Context, Exit};
 use crate::atomic;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 use crate::file;
 
 /// Print a completion script for a shell, or write it into a folder.

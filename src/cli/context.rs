@@ -1,6 +1,6 @@
 //! The settings that every subcommand shares: colours, quiet, and how to report a failure.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::Display;
 use std::io::IsTerminal;
 
 use clap::ValueEnum;
@@ -14,8 +14,9 @@ use super::settings::Settings;
 use crate::failure::AnyFailure;
 
 /// When to colour the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, derive_more::Display)]
+#[serde(rename_all = "lowercase")]
+#[display(rename_all = "lowercase")]
 pub enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set.
     Auto,
@@ -25,22 +26,14 @@ pub enum ColorChoice {
     Never,
 }
 
-impl Display for ColorChoice {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Always => "always",
-            Self::Never => "never",
-        })
-    }
-}
-
 /// The settings of one run that every subcommand needs.
 #[derive(Debug)]
 pub struct Context {
-    quiet: bool,
+    /// Whether to print only results and errors.
+    pub(super) is_quiet: bool,
     json: bool,
-    settings: Settings,
+    /// The configuration file.
+    pub(super) settings: Settings,
 }
 
 /// A failure as `--json` prints it.
@@ -93,47 +86,32 @@ impl ErrorJson {
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. `json` says whether the
     /// result is printed as JSON, `settings` is the configuration file.
-    pub fn new(color: ColorChoice, quiet: bool, json: bool, settings: Settings) -> Self {
+    pub fn new(color: ColorChoice, is_quiet: bool, json: bool, settings: Settings) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { quiet, json, settings }
-    }
-
-    /// Returns the configuration file's settings.
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
+        Self { is_quiet, json, settings }
     }
 
     /// Whether to draw progress: not with `--quiet`, and not into a pipe.
     pub fn shows_progress(&self) -> bool {
-        !self.quiet && std::io::stderr().is_terminal()
-    }
-
-    /// Whether to print only results and errors.
-    pub fn is_quiet(&self) -> bool {
-        self.quiet
+        !self.is_quiet && std::io::stderr().is_terminal()
     }
 
     /// Reports the failure that ends the command: as the JSON document if one is wanted and none is printed yet,
     /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
-            return self.report(failure);
+            return self.report(failure.diagnostic());
         }
         print::json(&FailureJson { error: ErrorJson::of(failure.diagnostic()) });
     }
 
     /// Prints a failure to stderr: code, message with its causes, help.
-    pub fn report(&self, failure: &AnyFailure) {
-        self.report_diagnostic(failure.diagnostic());
-    }
-
-    /// Prints a failure that does not end the command, in the same form.
-    pub fn report_diagnostic(&self, diagnostic: &dyn Diagnostic) {
+    pub fn report(&self, diagnostic: &dyn Diagnostic) {
         let harmless = Harmless::new(diagnostic);
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };

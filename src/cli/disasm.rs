@@ -6,9 +6,7 @@ use serde::Serialize;
 
 use super::input::ImageFile;
 use super::names::{LoadedSymbols, SymbolsReport};
-use super::{Context, print};
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
+use super::{AnyFailure, Context, Exit, print};
 use crate::firmware::CodeAddress;
 use crate::mcu::{self, Line};
 

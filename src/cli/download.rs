@@ -10,17 +10,14 @@ use serde::Serialize;
 use tracing::info;
 
 use super::output::{self, OutputError};
-use super::{Context, print, terminal};
+use super::{AnyFailure, Context, Exit, print, terminal};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::fetch::{Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Origin, Source};
 use crate::file;
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
-use crate::progress::Progress;
 
 /// Allowed values of `--timeout`, in seconds.
 pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
@@ -135,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         None => Cache::of_user()?,
     };
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
-    let mut progress = DownloadBar { context, bar: None };
+    let mut progress = show_transfers(context);
     let mut fetcher = Fetcher {
         known: &known,
         cache: &cache,
@@ -153,7 +150,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&report(manifest, path, &acquired.origin));
     } else {
-        if !context.is_quiet() {
+        if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired.origin));
         }
         outln!("{}", path.display());
@@ -226,58 +223,37 @@ fn summary(manifest: &Manifest, origin: &Origin) -> String {
     format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())
 }
 
-/// Shows a transfer as a bar on stderr, or not at all.
-struct DownloadBar<'a> {
-    context: &'a Context,
-    bar: Option<ProgressBar>,
-}
-
-impl DownloadBar<'_> {
-    fn begin(&mut self, url: &str, already: u64, total: Option<u64>) {
-        let (bar, template) = match total {
-            Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
-            None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} {bytes_per_sec}"),
-        };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+/// Shows transfers as bars on stderr, or not at all.
+fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
+    let mut bar = ProgressBar::hidden();
+    move |event| match event {
+        FetchEvent::Begin { url, already, total } => {
+            let of = total.map_or("?".to_owned(), |total| total.to_string());
+            info!("fetching {url} from byte {already} on, of {of}");
+            bar = terminal::bars(context).add(transfer_bar(url, total));
+            bar.set_position(already);
+            bar.reset_eta();
         }
-        let bar = terminal::bars(self.context).add(bar);
-        bar.set_message(host(url).shown().to_string());
-        bar.set_position(already);
-        bar.reset_eta();
-        self.bar = Some(bar);
+        FetchEvent::Advance(bytes) => bar.inc(bytes),
+        FetchEvent::Retry(reason) => {
+            info!("{reason}: trying again");
+            if context.shows_progress() {
+                errln!("{}; trying again", reason.shown());
+            }
+        }
+        FetchEvent::End => bar.finish_and_clear(),
     }
 }
 
-impl Progress<FetchEvent<'_>> for DownloadBar<'_> {
-    fn event(&mut self, event: FetchEvent<'_>) {
-        let shows = self.context.shows_progress();
-        match event {
-            FetchEvent::Begin { url, already, total } => {
-                let of = total.map_or("?".to_owned(), |total| total.to_string());
-                info!("fetching {url} from byte {already} on, of {of}");
-                if shows {
-                    self.begin(url, already, total);
-                }
-            }
-            FetchEvent::Advance(bytes) => {
-                if let Some(bar) = &self.bar {
-                    bar.inc(bytes);
-                }
-            }
-            FetchEvent::Retry(reason) => {
-                info!("{reason}: trying again");
-                if shows {
-                    errln!("{}; trying again", reason.shown());
-                }
-            }
-            FetchEvent::End => {
-                if let Some(bar) = self.bar.take() {
-                    bar.finish_and_clear();
-                }
-            }
-        }
+fn transfer_bar(url: &str, total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}"),
+        None => (ProgressBar::new_spinner(), "{msg} {spinner} {bytes} {bytes_per_sec}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style.progress_chars("=> "));
     }
+    bar.with_message(host(url).shown().to_string())
 }
 
 /// Returns the host in an address: the whole address would not fit beside the bar.

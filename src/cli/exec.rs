@@ -5,7 +5,6 @@ mod report;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::mpsc::{Sender, channel};
 
 use clap::ValueEnum;
@@ -13,14 +12,12 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 pub(super) use self::report::ExecReport;
-use self::report::{ExecStatus, TracedAccess};
+use self::report::{ExecStatus, RegisterAccess};
 use super::input::{self, ImageFile};
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::chip::boot::{self, BootFault};
 use crate::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
-use crate::cli::errors::Exit;
 use crate::digest::to_hex;
-use crate::failure::AnyFailure;
 use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use crate::scsi::bot::Direction;
 use crate::scsi::{Cdb, DataLength, XdataAddress, XdataPage, opcode};
@@ -46,11 +43,11 @@ pub struct Args {
     file: PathBuf,
 
     /// The command descriptor block, in hexadecimal.
-    #[arg(long, value_name = "HEX")]
-    cdb: HexBytes,
+    #[arg(long, value_name = "HEX", value_parser = hex_bytes)]
+    cdb: Box<[u8]>,
 
     /// Write bytes into XDATA beforehand; may be given more than once. A 24-bit address selects a page as E4 does: 0x51F000.
-    #[arg(long, value_name = "ADDR=HEX")]
+    #[arg(long, value_name = "ADDR=HEX", value_parser = preset)]
     xdata: Vec<Preset>,
 
     /// A file with the data that the host sends, for a command with data-out.
@@ -86,48 +83,30 @@ pub(super) enum ExecTransport {
     Bot,
 }
 
-#[derive(Debug, Clone)]
-pub(super) struct HexBytes(pub(super) Vec<u8>);
-
-impl FromStr for HexBytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits: Vec<char> = text.chars().filter(|char| !char.is_whitespace()).collect();
-        if !digits.len().is_multiple_of(2) {
-            return Err(format!("{} hexadecimal digits, expected two for each byte", digits.len()));
-        }
-        let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is no hexadecimal digit"));
-        digits
-            .chunks(2)
-            .map(|pair| Ok((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8))
-            .collect::<Result<_, _>>()
-            .map(Self)
+/// Parses bytes in hexadecimal, with or without spaces.
+pub(super) fn hex_bytes(text: &str) -> Result<Box<[u8]>, String> {
+    let digits: Vec<char> = text.chars().filter(|char| !char.is_whitespace()).collect();
+    if !digits.len().is_multiple_of(2) {
+        return Err(format!("{} hexadecimal digits, expected two for each byte", digits.len()));
     }
+    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is no hexadecimal digit"));
+    digits.chunks(2).map(|pair| Ok((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8)).collect()
 }
 
-#[derive(Debug, Clone)]
-struct Preset {
-    at: XdataAddress,
-    bytes: Vec<u8>,
-}
+/// Bytes of XDATA, and where they go.
+type Preset = (XdataAddress, Box<[u8]>);
 
-impl FromStr for Preset {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let form = || format!("{text:?} is not of the form 0xF000=01020304");
-        let (addr, bytes) = text.split_once('=').ok_or_else(form)?;
-        let digits = addr.trim().strip_prefix("0x").or_else(|| addr.trim().strip_prefix("0X")).ok_or_else(form)?;
-        let number = u32::from_str_radix(digits, 16).map_err(|_| form())?;
-        let page = match number >> 16 {
-            0x00 | 0x50 => XdataPage::Main,
-            0x51 => XdataPage::Other,
-            other => return Err(format!("page {other:#04x}: it is 0x50, 0x51 or left out")),
-        };
-        let HexBytes(bytes) = bytes.parse()?;
-        Ok(Self { at: XdataAddress { page, addr: number as u16 }, bytes })
-    }
+fn preset(text: &str) -> Result<Preset, String> {
+    let form = || format!("{text:?} is not of the form 0xF000=01020304");
+    let (addr, bytes) = text.split_once('=').ok_or_else(form)?;
+    let digits = addr.trim().strip_prefix("0x").or_else(|| addr.trim().strip_prefix("0X")).ok_or_else(form)?;
+    let number = u32::from_str_radix(digits, 16).map_err(|_| form())?;
+    let page = match number >> 16 {
+        0x00 | 0x50 => XdataPage::Main,
+        0x51 => XdataPage::Other,
+        other => return Err(format!("page {other:#04x}: it is 0x50, 0x51 or left out")),
+    };
+    Ok((XdataAddress { page, addr: number as u16 }, hex_bytes(bytes)?))
 }
 
 #[derive(Debug, Error, Diagnostic)]
@@ -170,11 +149,8 @@ fn cdb_lengths(opcode: u8) -> std::ops::RangeInclusive<usize> {
 fn cdb_length_words(opcode: Option<u8>) -> String {
     let Some(opcode) = opcode else { return "expected 1 to 16".to_owned() };
     let lengths = cdb_lengths(opcode);
-    if lengths.start() == lengths.end() {
-        format!("{opcode:#04x} has {}", lengths.start())
-    } else {
-        format!("{opcode:#04x} has {} to {}", lengths.start(), lengths.end())
-    }
+    let (least, most) = (lengths.start(), lengths.end());
+    if least == most { format!("{opcode:#04x} has {least}") } else { format!("{opcode:#04x} has {least} to {most}") }
 }
 
 /// Runs the subcommand.
@@ -182,18 +158,16 @@ fn cdb_length_words(opcode: Option<u8>) -> String {
 /// # Errors
 /// Fails if the file is no image or does not boot, the CDB or data-out has the wrong length, or the code hangs.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let HexBytes(bytes) = &args.cdb;
-    let opcode = bytes.first().copied();
-    let fits = |opcode| cdb_lengths(opcode).contains(&bytes.len());
-    let cdb = match Cdb::new(bytes) {
-        Ok(cdb) if opcode.is_some_and(fits) => cdb,
-        _ => return Err(ExecError::CdbLength { found: bytes.len(), opcode }.into()),
+    let (opcode, found) = (args.cdb.first().copied(), args.cdb.len());
+    let cdb = match Cdb::new(&args.cdb) {
+        Ok(cdb) if opcode.is_some_and(|opcode| cdb_lengths(opcode).contains(&found)) => cdb,
+        _ => return Err(ExecError::CdbLength { found, opcode }.into()),
     };
     let file = ImageFile::read(&args.file)?;
     let mut unit = boot::booted(&file.image, u8::from(args.transport == ExecTransport::Uas))
         .map_err(|fault| ExecError::Boot { path: args.file.clone(), fault })?;
-    for preset in &args.xdata {
-        unit.chip.poke(preset.at, &preset.bytes);
+    for (at, bytes) in &args.xdata {
+        unit.chip.poke(*at, bytes);
     }
     unit.settle();
     unit.set_budget(args.budget);
@@ -209,8 +183,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     for line in recorder.borrow().trace.lines() {
         errln!("{line}");
     }
-    let ExecutedCommand { status, answer, instructions } = result?;
-    let accesses: Vec<TracedAccess> = accesses.try_iter().collect();
+    let (status, answer, instructions) = result?;
     let report = ExecReport {
         cdb: cdb.to_string(),
         sense: match answer.ending {
@@ -222,25 +195,25 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         data: to_hex(&answer.data, ""),
         instructions,
         stack_high_water: recorder.borrow().stack_high_water,
-        registers: accesses.iter().map(TracedAccess::json).collect(),
+        registers: accesses.try_iter().collect(),
     };
     if args.json {
         print::json(&report);
     } else {
-        report::print(&report, &answer.data, &accesses);
+        report::print(&report, &answer.data);
     }
     Ok(Exit::Done)
 }
 
 /// Collects the accesses to registers, in order.
-struct Accesses(Sender<TracedAccess>);
+struct Accesses(Sender<RegisterAccess>);
 
 impl Watch for Accesses {
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, _pc: u32) {
         // Skip the flash buffer, the NVMe queues and the SRAM window: they hold data.
         if at.page == XdataPage::Main && matches!(at.addr, 0x9000..=0x9FFF | 0xB200..=0xEFFF) {
             // The chip does not care whether anybody listens.
-            let _ = self.0.send(TracedAccess { kind, addr: at.addr, value });
+            let _ = self.0.send(RegisterAccess { kind, address: at.addr, value });
         }
     }
 }
@@ -260,15 +233,9 @@ impl Observer for CommandObserver {
     }
 }
 
-/// The result of a command.
-struct ExecutedCommand {
-    status: ExecStatus,
-    answer: Answer,
-    instructions: u64,
-}
-
 impl Args {
-    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<ExecutedCommand, AnyFailure> {
+    /// Executes the command. Returns how it ended, its answer, and the number of instructions.
+    fn execute(&self, unit: &mut Driver<MemoryFlash>, cdb: &Cdb) -> Result<(ExecStatus, Answer, u64), AnyFailure> {
         let path = || self.file.clone();
         let (len, direction) = self.moves(cdb);
         let out = self.data_out.as_ref().map(|path| input::read(path, MAX_DATA_OUT)).transpose()?;
@@ -311,7 +278,7 @@ impl Args {
             }
             Err(why) => return Err(ExecError::Stopped { path: path(), fault: BootFault::of(why, &unit.chip) }.into()),
         };
-        Ok(ExecutedCommand { status, answer, instructions })
+        Ok((status, answer, instructions))
     }
 
     /// Returns how many bytes the host expects to move, and in which direction.

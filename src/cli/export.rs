@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::Context;
 use super::input::ImageFile;
 use super::output;
+use super::{AnyFailure, Context, Exit};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::firmware::known_routines;
 
 /// Write an image as an ELF file, for readelf, objdump and disassemblers.

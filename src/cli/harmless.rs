@@ -1,27 +1,29 @@
 //! A failure that is safe to show: text from outside can't break its messages into several lines.
 
-use std::error::Error;
 use std::fmt;
 
 use miette::{Diagnostic, LabeledSpan, SourceCode};
+use thiserror::Error;
 
 use super::errors;
 use crate::escape::{self, Escape as _};
 
 /// A diagnostic with escaped messages. Codes are ours; quoted source is escaped where it is read
 /// ([`crate::toml_file`]).
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{message}")]
 pub struct Harmless<'a> {
     original: &'a dyn Diagnostic,
     message: String,
-    cause: Option<Cause>,
+    source: Option<Cause>,
     related: Vec<Harmless<'a>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{message}")]
 struct Cause {
     message: String,
-    cause: Option<Box<Cause>>,
+    source: Option<Box<Cause>>,
 }
 
 /// The longest chain of causes that is followed. A longer one would be a loop.
@@ -31,8 +33,8 @@ impl<'a> Harmless<'a> {
     /// Copies a diagnostic and escapes everything in it that is shown.
     pub fn new(original: &'a dyn Diagnostic) -> Self {
         let related = original.related().into_iter().flatten().map(Self::new).collect();
-        let cause = Cause::of(original.source(), MAX_CAUSES);
-        Self { original, message: one_line(original), cause, related }
+        let source = Cause::of(original.source(), MAX_CAUSES);
+        Self { original, message: one_line(original), source, related }
     }
 }
 
@@ -41,33 +43,9 @@ fn one_line(text: &(impl fmt::Display + ?Sized)) -> String {
 }
 
 impl Cause {
-    fn of(source: Option<&dyn Error>, depth: usize) -> Option<Self> {
+    fn of(source: Option<&dyn std::error::Error>, depth: usize) -> Option<Self> {
         let source = source.filter(|_| depth > 0)?;
-        Some(Self { message: one_line(source), cause: Self::of(source.source(), depth - 1).map(Box::new) })
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for Cause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| &**cause as _)
-    }
-}
-
-impl fmt::Display for Harmless<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for Harmless<'_> {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.as_ref().map(|cause| cause as _)
+        Some(Self { message: one_line(source), source: Self::of(source.source(), depth - 1).map(Box::new) })
     }
 }
 
@@ -89,17 +67,14 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn related<'b>(&'b self) -> Option<Box<dyn Iterator<Item = &'b dyn Diagnostic> + 'b>> {
-        if self.related.is_empty() {
-            return None;
-        }
-        Some(Box::new(self.related.iter().map(|related| related as &dyn Diagnostic)))
+        let related = self.related.iter().map(|related| related as &dyn Diagnostic);
+        (!self.related.is_empty()).then(|| Box::new(related) as _)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use miette::{GraphicalReportHandler, GraphicalTheme};
-    use thiserror::Error;
 
     use super::*;
 

@@ -7,11 +7,9 @@ use serde::Serialize;
 use super::input::ImageFile;
 use super::known::PatchDirs;
 use super::plan::PatchJson;
-use super::{Context, print, table};
-use crate::cli::errors::Exit;
+use super::{AnyFailure, Context, Exit, print, table};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
 use crate::flash::open_image::OpenImage;
@@ -146,22 +144,20 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             }
         }
     }
-    let mut table = table::new();
-    table.set_header(["area", "addresses", "file", "flash", "bytes", "free", "largest free runs"]);
-    for area in &map {
-        let code =
-            area.code().map_or_else(|| "-".to_owned(), |(first, last)| format!("{first}..0x{:04X}", last.addr()));
-        table.add_row([
+    let code = |area: &Area| area.code().map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
+    let row = |area: &Area| {
+        [
             area_name(area.kind).to_owned(),
-            code,
+            code(area).unwrap_or_else(|| "-".to_owned()),
             format!("{:#07x}", area.start.0),
             format!("{:#08x}", area.start.flash_address().0),
             area.len.to_string(),
             area.free.iter().map(|run| run.len).sum::<u32>().to_string(),
             largest_runs(&area.free),
-        ]);
-    }
-    table::print(&table);
+        ]
+    };
+    let header = ["area", "addresses", "file", "flash", "bytes", "free", "largest free runs"];
+    table::print(header, map.iter().map(row));
     outln!("free: runs of at least {MIN_FREE} zero bytes");
     Ok(Exit::Done)
 }

@@ -106,20 +106,24 @@ pub fn read_text(path: &Path) -> Result<String, InputError> {
         .map_err(|error| InputError::NotText { path: path.to_owned(), offset: error.utf8_error().valid_up_to() })
 }
 
-/// Reads every `.toml` file in a folder, sorted by name. Each must be a regular file of at most 1 MiB.
+/// Reads every `.toml` file in these folders, sorted by name in each, with its path. Each must be a regular file of at
+/// most 1 MiB.
 ///
 /// # Errors
 /// [`InputError`].
-pub fn read_toml_files(folder: &Path) -> Result<Vec<(PathBuf, String)>, InputError> {
+pub fn read_toml_files(folders: &[PathBuf]) -> Result<Vec<(String, String)>, InputError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| InputError::Read { path, source }
     };
-    let paths = file::toml_files(folder).map_err(failed(folder))?;
-    paths
-        .into_iter()
-        .map(|path| Ok((path.clone(), file::read_regular_text(&path, MAX_TEXT).map_err(failed(&path))?)))
-        .collect()
+    let mut files = Vec::new();
+    for folder in folders {
+        for path in file::toml_files(folder).map_err(failed(folder))? {
+            let text = file::read_regular_text(&path, MAX_TEXT).map_err(failed(&path))?;
+            files.push((path.display().to_string(), text));
+        }
+    }
+    Ok(files)
 }
 
 /// A firmware image that the user named.

@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Context, input};
+use super::{AnyFailure, Context, input};
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
 use crate::fetch::{Cache, CacheError, Manifests};
 use crate::firmware::UsbId;
 use crate::patch::Library;
@@ -18,15 +17,10 @@ use crate::shell;
 pub struct PatchDirs {
     /// Add the patches in this folder, one .toml file each. Repeatable.
     #[arg(long = "patch-dir", value_name = "DIR")]
-    dirs: Vec<PathBuf>,
+    pub dirs: Vec<PathBuf>,
 }
 
 impl PatchDirs {
-    /// Returns the folders as given.
-    pub fn dirs(&self) -> &[PathBuf] {
-        &self.dirs
-    }
-
     /// Loads the embedded patches, those in the folders, and the images of the manifests.
     ///
     /// # Errors
@@ -36,10 +30,8 @@ impl PatchDirs {
         for manifest in manifests.iter() {
             library.know(manifest.sha256, &manifest.id);
         }
-        for dir in &self.dirs {
-            for (path, text) in input::read_toml_files(dir)? {
-                library.add(&path.display().to_string(), &text)?;
-            }
+        for (origin, text) in input::read_toml_files(&self.dirs)? {
+            library.add(&origin, &text)?;
         }
         Ok(library)
     }
@@ -66,10 +58,8 @@ impl DeviceIds {
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
         let mut devices = Devices::embedded()?;
-        for dir in &self.device_dirs {
-            for (path, text) in input::read_toml_files(dir)? {
-                devices.add(&path.display().to_string(), &text)?;
-            }
+        for (origin, text) in input::read_toml_files(&self.device_dirs)? {
+            devices.add(&origin, &text)?;
         }
         self.usb_ids.iter().for_each(|id| devices.name(*id));
         Ok(Arc::new(devices))
@@ -93,7 +83,7 @@ impl DeviceIds {
 /// # Errors
 /// Fails if the system names no cache folder.
 pub fn cache(context: &Context) -> Result<Cache, CacheError> {
-    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings().cache_dir()) {
+    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings.cache_dir()) {
         (Some(folder), _) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
         (_, Some(folder)) => Ok(Cache::at(folder)),
         _ => Cache::of_user(),

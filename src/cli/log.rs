@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use miette::Diagnostic;
 use thiserror::Error;
-use tracing::field::{Field, Visit};
+use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -73,18 +73,18 @@ impl LogArgs {
             (1, _) => LevelFilter::INFO,
             _ => LevelFilter::DEBUG,
         };
-        let sink = match &self.log_file {
+        let queue = Arc::new(LineQueue::default());
+        let sink: Sink = match &self.log_file {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
-                LogSink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
+                into_file(opened.map_err(|source| LogError { path: path.clone(), source })?)
             }
-            None => LogSink::Stderr,
+            None => {
+                let _ = ON_STDERR.set(Arc::clone(&queue));
+                Box::new(print::log)
+            }
         };
-        let queue = Arc::new(LineQueue::default());
-        let has_times = matches!(sink, LogSink::File(_));
-        if !has_times {
-            let _ = ON_STDERR.set(Arc::clone(&queue));
-        }
+        let has_times = self.log_file.is_some();
         let writer = Arc::clone(&queue);
         // If the thread can't be started, there is no log, and the work goes on.
         if thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(sink)).is_ok() {
@@ -99,8 +99,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         let (lost, failure) = self.queue.finish();
         if lost > 0 {
-            let place =
-                self.path.as_deref().map_or_else(|| "stderr".to_owned(), |path: &Path| path.shown().to_string());
+            let place = self.path.as_deref().unwrap_or(Path::new("stderr")).shown();
             errln!("asmpatch: the log lacks {lost} lines: cannot write to {place}: {failure}");
         }
     }
@@ -123,19 +122,11 @@ pub fn settle() {
     }
 }
 
-/// Where lines go.
-enum LogSink {
-    Stderr,
-    File(File),
-}
+/// Writes a line to where the log goes.
+type Sink = Box<dyn FnMut(&str) -> io::Result<()> + Send>;
 
-impl LogSink {
-    fn write(&mut self, line: &str) -> io::Result<()> {
-        match self {
-            Self::Stderr => print::log(line),
-            Self::File(file) => file.write_all(line.as_bytes()),
-        }
-    }
+fn into_file(mut file: File) -> Sink {
+    Box::new(move |line| file.write_all(line.as_bytes()))
 }
 
 /// The lines that wait for the writing thread.
@@ -182,14 +173,14 @@ impl LineQueue {
     }
 
     /// Writes lines until the run is over or the sink fails.
-    fn write(&self, mut sink: LogSink) {
+    fn write(&self, mut sink: Sink) {
         loop {
             let waited = self.filled.wait_while(self.lock(), |state| state.lines.is_empty() && !state.is_over);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner);
             let Some(line) = state.lines.pop_front() else { return };
             state.waiting -= line.len();
             drop(state);
-            let outcome = sink.write(&line);
+            let outcome = sink(&line);
             let mut state = self.lock();
             state.done += 1;
             if let Err(error) = outcome {
@@ -255,9 +246,10 @@ impl Subscriber for LineSubscriber {
                 let _ = write!(line, "{}: ", unit.shown());
             }
         });
-        let mut message = MessageField(String::new());
-        event.record(&mut message);
-        let _ = writeln!(line, "{}", message.0.shown());
+        // The events have no field but the message.
+        event.record(&mut |_: &Field, message: &dyn fmt::Debug| {
+            let _ = writeln!(line, "{}", format!("{message:?}").shown());
+        });
         self.queue.push(line);
     }
 
@@ -273,15 +265,6 @@ impl Subscriber for LineSubscriber {
     fn enter(&self, _: &Id) {}
 
     fn exit(&self, _: &Id) {}
-}
-
-/// An event's message. The events have no other fields.
-struct MessageField(String);
-
-impl Visit for MessageField {
-    fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
-        let _ = write!(self.0, "{value:?}");
-    }
 }
 
 #[cfg(test)]
@@ -321,7 +304,7 @@ mod tests {
         let writer = Arc::clone(&queue);
         let (ended, has_ended) = std::sync::mpsc::channel();
         thread::spawn(move || {
-            writer.write(LogSink::File(full));
+            writer.write(into_file(full));
             ended.send(())
         });
         queue.push("one\n".to_owned());

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::Context;
+use super::{AnyFailure, Context, Exit};
 use crate::atomic;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 use crate::file;
 
 /// Write the man pages, one per subcommand, into a folder.

@@ -44,8 +44,6 @@ mod prometheus;
 mod reset;
 mod restore;
 mod run;
-#[cfg(test)]
-mod schemas;
 mod settings;
 mod table;
 mod terminal;
@@ -163,26 +161,14 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
-    let exit = parse(Cli::command()).and_then(|(cli, wants_json)| match Settings::load(&cli.config_file) {
-        Ok(settings) if settings.is_empty() => Ok(run_reported(cli, wants_json, settings)),
-        // The file's values become the options' defaults, so parse the command line again with them.
-        Ok(settings) => {
-            let (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
-            Ok(run_reported(cli, wants_json, settings))
-        }
-        Err(failure) => {
-            Context::new(cli.color, cli.quiet, wants_json, Settings::default()).report_end(&failure);
-            Ok(Exit::of(failure.diagnostic()))
-        }
-    });
-    let exit = match exit {
-        Ok(exit) => exit as u8,
-        Err(error) => {
+    let exit = run_reported().map_or_else(
+        |error| {
             // clap prints help and version to stdout with status 0, and errors to stderr with status 2.
             let _ = error.print();
             u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8)
-        }
-    };
+        },
+        |exit| exit as u8,
+    );
     print::report_lost_output();
     ExitCode::from(exit)
 }
@@ -194,21 +180,30 @@ fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
     Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
 }
 
-/// Runs the command and reports its failure.
-fn run_reported(cli: Cli, wants_json: bool, settings: Settings) -> Exit {
+/// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
+fn run_reported() -> Result<Exit, clap::Error> {
+    let (mut cli, mut wants_json) = parse(Cli::command())?;
+    let loaded = Settings::load(&cli.config_file);
+    if let Ok(settings) = &loaded
+        && !settings.is_empty()
+    {
+        // The file's values become the options' defaults, so parse the command line again with them.
+        (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
+    }
+    let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
     let context = Context::new(cli.color, cli.quiet, wants_json, settings);
-    // Start the log before anything else: a file that can't be written stops the command.
-    let outcome = cli.log.start().map_err(AnyFailure::from);
-    let (log, outcome) = match outcome {
-        Ok(log) => (log, dispatch(cli.command, &context)),
-        Err(failure) => (None, Err(failure)),
-    };
+    let mut log = None;
+    let outcome = loaded.and_then(|_| {
+        // Start the log before anything else: a file that can't be written stops the command.
+        log = cli.log.start()?;
+        dispatch(cli.command, &context)
+    });
     let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
         Exit::of(failure.diagnostic())
     });
     drop(log);
-    exit
+    Ok(exit)
 }
 
 /// Whether the subcommand, or the one below it, has a `--json` option and it was given.
@@ -219,6 +214,8 @@ fn wants_json(matches: &ArgMatches) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod schemas;
+
     use super::*;
 
     /// Splits a line into words as a shell does, up to a redirection or a pipe. Handles no nested quotes.

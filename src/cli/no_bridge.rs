@@ -3,9 +3,7 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::Context;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
+use super::{AnyFailure, Context, Exit};
 
 /// Work with virtual bridges (not on this system).
 #[derive(Debug, clap::Args)]

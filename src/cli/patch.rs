@@ -9,11 +9,9 @@ use super::known::PatchDirs;
 use super::output;
 use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
-use super::{Context, print, table};
+use super::{AnyFailure, Context, Exit, print, table};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
@@ -191,11 +189,11 @@ fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &
         outln!("  {}: {}", patch.id().shown(), patch.title().shown());
     }
     if dry_run {
-        if set.hunks().next().is_some() {
-            plan::hunk_lines(set.hunks(), set.base(), &patched.image).iter().for_each(|line| outln!("  {line}"));
-        }
+        plan::print_hunks(set.hunks(), set.base(), &patched.image);
         if !set.config().is_empty() {
-            table::print(&plan::config_table(set.config()));
+            let fields = set.config().iter();
+            let rows = fields.map(|(field, value)| [field.name().to_owned(), value.to_string().shown().to_string()]);
+            table::print(["configuration field", "new value"], rows);
         }
         outln!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
     }

@@ -6,11 +6,9 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
-use super::{Context, known};
-use crate::cli::errors::Exit;
+use super::{AnyFailure, Context, Exit, known};
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape;
-use crate::failure::AnyFailure;
 use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
 use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};

@@ -1,9 +1,7 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
-use comfy_table::Table;
 use serde::Serialize;
 
-use super::table;
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape::Escape as _;
 use crate::firmware::Image;
@@ -61,17 +59,12 @@ impl<'a> PatchJson<'a> {
     }
 }
 
-/// Formats the hunks: place in the file and in code, bytes and instructions, before and after.
-pub fn hunk_lines<'a>(
-    hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>,
-    unpatched: &Image,
-    patched: &Image,
-) -> Vec<String> {
-    let mut all = Vec::new();
+/// Prints the hunks: place in the file and in code, bytes and instructions, before and after.
+pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpatched: &Image, patched: &Image) {
     for (patch, hunk) in hunks {
         let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
         let address = hunk.at.code_address().map(|address| format!(", {address}")).unwrap_or_default();
-        all.push(format!("{}: {:#07x} in the file{address}", patch.id().shown(), hunk.at.file_offset().0));
+        outln!("  {}: {:#07x} in the file{address}", patch.id().shown(), hunk.at.file_offset().0);
         for (name, lines) in [
             ("expected", byte_lines(&hunk.expect)),
             ("new", byte_lines(&hunk.new)),
@@ -79,20 +72,9 @@ pub fn hunk_lines<'a>(
             ("after", instruction_lines(&after)),
         ] {
             let names = std::iter::once(name).chain(std::iter::repeat(""));
-            all.extend(names.zip(lines).map(|(name, line)| format!("  {name:<9} {line}")));
+            names.zip(lines).for_each(|(name, line)| outln!("    {name:<9} {line}"));
         }
     }
-    all
-}
-
-/// Returns the configuration fields as a table.
-pub fn config_table(config: &ConfigEdits) -> Table {
-    let mut table = table::new();
-    table.set_header(["configuration field", "new value"]);
-    for (field, value) in config.iter() {
-        table.add_row([field.name().to_owned(), value.to_string().shown().to_string()]);
-    }
-    table
 }
 
 /// Runs of this many zeros or NOPs, or more, are counted instead of listed.

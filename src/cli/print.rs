@@ -54,20 +54,15 @@ struct Versioned<'a, T> {
     document: &'a T,
 }
 
-impl<'a, T: Document> Versioned<'a, T> {
-    const fn new(document: &'a T) -> Self {
-        Self { schema: T::VERSION, document }
-    }
-}
-
 /// Prints a document as the run's result.
-pub fn json(document: &impl Document) {
-    json_text(&Versioned::new(document));
+pub fn json<T: Document>(document: &T) {
+    json_text(&Versioned { schema: T::VERSION, document });
 }
 
 /// Prints an array of documents, each with its version, as the run's result.
 pub fn json_each<T: Document>(documents: &[T]) {
-    json_text(&documents.iter().map(Versioned::new).collect::<Vec<_>>());
+    let versioned = documents.iter().map(|document| Versioned { schema: T::VERSION, document });
+    json_text(&versioned.collect::<Vec<_>>());
 }
 
 fn json_text(value: &impl Serialize) {

@@ -8,10 +8,8 @@ use std::time::SystemTime;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::{Context, output};
+use super::{AnyFailure, Context, Exit, output};
 use crate::atomic;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 use crate::prometheus::{Exposition, Sample};
 
 /// The option that says where metrics are written.
@@ -73,7 +71,7 @@ impl PrometheusArgs {
             (result, Ok(())) => result,
             (Ok(_), Err(error)) => Err(error.into()),
             (Err(failure), Err(error)) => {
-                context.report_diagnostic(&error);
+                context.report(&error);
                 Err(failure)
             }
         }

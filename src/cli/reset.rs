@@ -9,10 +9,8 @@ use tracing::info;
 
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::bridge::{Attached, CommandError, Port, Speed};
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
 use crate::scsi::ResetMode;

@@ -7,7 +7,6 @@ mod report;
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::str::FromStr;
 
 use clap::ValueEnum;
 
@@ -15,16 +14,14 @@ use self::author::AuthorArgs;
 use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{CommandReport, RequestReport, show, unknown};
-use super::exec::{ExecTransport, TRACE_KEPT};
+use super::exec::{ExecTransport, TRACE_KEPT, hex_bytes};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::chip::boot::{self, Enumerated};
 use crate::chip::{Bdf, Chip, Data, Driver, MemoryFunction, Outcome, Speed, Unanswered};
-use crate::cli::errors::Exit;
 use crate::digest::to_hex;
-use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, CodeAddress};
+use crate::firmware::CodeAddress;
 use crate::mcu::{MemoryFlash, Observer, Step, Trace};
 use crate::profile::{Profile, Timeline};
 use crate::scsi::{Cdb, XdataAddress};
@@ -48,12 +45,12 @@ pub struct Args {
 
     /// Send this control request after enumeration, before any --cdb: a SETUP packet's 8 bytes in hexadecimal, followed
     /// by the data of a write; may be given more than once.
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", value_parser = control_request)]
     control: Vec<ControlRequest>,
 
     /// Send this command after enumeration, in hexadecimal; may be given more than once.
-    #[arg(long, value_name = "HEX")]
-    cdb: Vec<super::exec::HexBytes>,
+    #[arg(long, value_name = "HEX", value_parser = hex_bytes)]
+    cdb: Vec<Box<[u8]>>,
 
     /// How many bytes the host asks for with each --cdb.
     #[arg(long = "in", value_name = "N", default_value_t = 0)]
@@ -161,8 +158,12 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
     }
 
-    let mut did = Did::default();
-    let told = host(args, &mut driver, &mut did);
+    let mut report = RunReport {
+        file: args.file.display().to_string(),
+        version: file.image.version().to_string(),
+        ..RunReport::default()
+    };
+    let told = host(args, &mut driver, &mut report);
     for line in eyes.borrow().trace.lines() {
         errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
     }
@@ -172,26 +173,18 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         (None, Ok(())) => None,
     };
     let hangs = stopped.is_some() && eyes.borrow().hit.is_none();
-    let (state, product) = did.enumerated.unzip();
     let chip = &mut driver.chip;
     let mut eyes = eyes.borrow_mut();
     let InstructionObserver { symbols, observers, .. } = &mut *eyes;
     let wrote = args.author.write(symbols, observers)?;
-    let here = CodeAddress::fetched((chip.pc() >> 16) as u8, chip.pc() as u16);
     let report = RunReport {
-        file: args.file.display().to_string(),
-        version: file.image.version().to_string(),
-        state,
-        product,
         at: stopped.is_some().then(|| place(chip.pc())),
-        function: here.filter(|_| stopped.is_some()).and_then(|at| symbols.names.label(at)),
+        function: chip.at().filter(|_| stopped.is_some()).and_then(|at| symbols.names.label(at)),
         stopped,
         instructions: chip.instructions(),
         stack_high_water: chip.stack_high_water(),
         uart: String::from_utf8_lossy(&chip.take_uart()).into_owned(),
         uart_lost: chip.uart_lost(),
-        requests: did.requests,
-        commands: did.commands,
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
         functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
         symbols: std::mem::take(&mut symbols.files),
@@ -200,6 +193,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             Some(_) => Vec::new(),
             None => args.until.iter().map(ToString::to_string).collect(),
         },
+        ..report
     };
     if args.json {
         print::json(&report);
@@ -216,28 +210,16 @@ struct ControlRequest {
     data: Vec<u8>,
 }
 
-impl FromStr for ControlRequest {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = text.parse::<super::exec::HexBytes>()?.0;
-        match bytes.split_first_chunk() {
-            Some((setup, data)) => Ok(Self { setup: *setup, data: data.to_vec() }),
-            None => Err(format!("{} bytes, expected a SETUP packet's 8", bytes.len())),
-        }
+fn control_request(text: &str) -> Result<ControlRequest, String> {
+    let bytes = hex_bytes(text)?;
+    match bytes.split_first_chunk() {
+        Some((setup, data)) => Ok(ControlRequest { setup: *setup, data: data.to_vec() }),
+        None => Err(format!("{} bytes, expected a SETUP packet's 8", bytes.len())),
     }
 }
 
-/// The results of what the host did.
-#[derive(Default)]
-struct Did {
-    enumerated: Option<(BridgeState, String)>,
-    requests: Vec<RequestReport>,
-    commands: Vec<CommandReport>,
-}
-
-/// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands.
-fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<(), Unanswered> {
+/// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands. Reports the answers.
+fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -> Result<(), Unanswered> {
     let settle = |driver: &mut Driver<MemoryFlash>| match driver.settle() {
         Outcome::Parked => Ok(()),
         outcome => Err(Unanswered::Silent(outcome)),
@@ -245,7 +227,7 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
     settle(driver)?;
     driver.enumerate()?;
     let Enumerated { state, product, .. } = boot::described(driver)?;
-    did.enumerated = Some((state, product));
+    (report.state, report.product) = (Some(state), Some(product));
     if args.transport == ExecTransport::Uas && !args.cdb.is_empty() {
         driver.set_alternate(1)?;
     }
@@ -263,13 +245,13 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, did: &mut Did) -> Result<
             Err(why) => return Err(why),
         };
         let instructions = driver.chip.instructions() - before;
-        did.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
+        report.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
     }
     for (index, cdb) in args.cdb.iter().enumerate() {
         let before = driver.chip.instructions();
-        let (status, data) = command(args, driver, index as u16 + 1, &cdb.0)?;
-        did.commands.push(CommandReport {
-            cdb: Cdb::new(&cdb.0).map_or_else(|_| hex(&cdb.0), |cdb| cdb.to_string()),
+        let (status, data) = command(args, driver, index as u16 + 1, cdb)?;
+        report.commands.push(CommandReport {
+            cdb: Cdb::new(cdb).map_or_else(|_| hex(cdb), |cdb| cdb.to_string()),
             status,
             data: hex(&data),
             instructions: driver.chip.instructions() - before,

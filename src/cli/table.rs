@@ -3,7 +3,7 @@
 use std::env;
 use std::io::IsTerminal as _;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ContentArrangement, Row, Table, presets};
 
 /// Width of a table that does not go to a terminal, in columns.
 const WIDTH: u16 = 80;
@@ -20,8 +20,8 @@ pub fn new() -> Table {
 }
 
 /// Prints a table without trailing spaces.
-pub fn print(table: &Table) {
-    outln!("{}", table.trim_fmt());
+pub fn print<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
+    outln!("{}", new().set_header(header).add_rows(rows).trim_fmt());
 }
 
 /// Whether the locale uses UTF-8. The first of these variables that is set and not empty decides (POSIX.1-2024, 8.2).

@@ -1,9 +1,7 @@
 //! The `asmpatch udev` command: prints udev rules.
 
-use super::Context;
 use super::known::DeviceIds;
-use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
+use super::{AnyFailure, Context, Exit};
 use crate::usb::udev_rules;
 
 /// Print the udev rules that let a Linux user open a bridge.

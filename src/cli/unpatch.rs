@@ -7,12 +7,10 @@ use serde::Serialize;
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::patch::{self, Patch, PatchError};
 

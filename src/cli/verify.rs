@@ -6,21 +6,19 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
-use comfy_table::Table;
 use miette::Diagnostic;
 use serde::Serialize;
 
 use self::booting::Booting;
 use self::execution::Execution;
 use self::unit::UnitFlash;
-use super::input;
+use super::input::{self, ImageFile};
 use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, PatchJson};
-use super::{Context, print, table};
+use super::{AnyFailure, Context, print, table};
 use crate::cli::errors::{self, Exit};
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::flash::open_image::OpenImage;
@@ -156,8 +154,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = args.patches.load(&manifests)?;
     let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
-    let originals = AvailableOriginals::read(&args.original, &manifests, context)?;
-    let find = |sha256: &Sha256Digest| originals.find(sha256);
+    let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
     let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
 
@@ -167,7 +165,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let bytes = match read_image(path) {
             Ok(bytes) => bytes,
             Err(failure) => {
-                context.report(&failure);
+                context.report(failure.diagnostic());
                 exit = exit.max(Exit::of(failure.diagnostic()));
                 continue;
             }
@@ -240,34 +238,15 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
     })
 }
 
-/// The unpatched images that are available.
-struct AvailableOriginals<'a> {
-    named: Vec<(Sha256Digest, Image)>,
-    manifests: &'a Manifests,
-    context: &'a Context,
-}
-
-impl<'a> AvailableOriginals<'a> {
-    fn read(paths: &[PathBuf], manifests: &'a Manifests, context: &'a Context) -> Result<Self, AnyFailure> {
-        let mut named = Vec::new();
-        for path in paths {
-            let file = input::ImageFile::read(path)?;
-            named.push((file.sha256, file.image));
-        }
-        Ok(Self { named, manifests, context })
+/// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file, so
+/// that nothing is read or built for good files. A cache that can't be read counts as empty: the report only gets
+/// shorter.
+fn original(sha256: &Sha256Digest, named: &[ImageFile], manifests: &Manifests, context: &Context) -> Option<Image> {
+    if let Some(file) = named.iter().find(|file| file.sha256 == *sha256) {
+        return Some(file.image.clone());
     }
-
-    /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file,
-    /// so that nothing is read or built for good files. A cache that can't be read counts as empty: the report only
-    /// gets shorter.
-    fn find(&self, sha256: &Sha256Digest) -> Option<Image> {
-        if let Some((_, image)) = self.named.iter().find(|(digest, _)| digest == sha256) {
-            return Some(image.clone());
-        }
-        let cached =
-            || Image::parse(&known::cache(self.context).ok()?.load(self.manifests.by_sha256(sha256)?).ok()??).ok();
-        Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
-    }
+    let cached = || Image::parse(&known::cache(context).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok();
+    Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
 }
 
 fn summary(library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>) -> String {
@@ -285,12 +264,11 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
     let verdict = if holds { "ok" } else { "FAILED" };
     outln!("{}: {verdict}: {}", path.shown(), summary(library, verification, open).shown());
     if show_hunks
-        && !verification.patches.is_empty()
         && let (Some(base), Some(original), Some(image)) =
             (verification.base, &verification.original, &verification.image)
     {
         let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
-        plan::hunk_lines(hunks, original, image).iter().for_each(|line| outln!("  {line}"));
+        plan::print_hunks(hunks, original, image);
     }
     for finding in verification.findings.iter().filter(|_| !holds) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
@@ -300,7 +278,7 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
         }
     }
     if !verification.differences.is_empty() {
-        table::print(&difference_table(&verification.differences));
+        print_differences(&verification.differences);
         let hidden = verification.differences.len().saturating_sub(MAX_SHOWN);
         if hidden > 0 {
             outln!("  and {hidden} more bytes; --json lists them all");
@@ -308,20 +286,19 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
     }
 }
 
-fn difference_table(differences: &[Difference]) -> Table {
+fn print_differences(differences: &[Difference]) {
     let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
-    let mut table = table::new();
-    table.set_header(["file offset", "flash", "address", "expected", "found"]);
-    for Difference { at, expected, found } in differences.iter().take(MAX_SHOWN) {
-        table.add_row([
+    let row = |Difference { at, expected, found }: &Difference| {
+        [
             format!("{:#07x}", at.0),
             format!("{:#08x}", at.flash_address().0),
             code_address(*at).unwrap_or_else(|| "-".to_owned()),
             byte(*expected),
             byte(*found),
-        ]);
-    }
-    table
+        ]
+    };
+    let shown = differences.iter().take(MAX_SHOWN).map(row);
+    table::print(["file offset", "flash", "address", "expected", "found"], shown);
 }
 
 fn code_address(at: FileOffset) -> Option<String> {

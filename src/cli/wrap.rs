@@ -6,12 +6,10 @@ use serde::Serialize;
 
 use super::input::{self, InFile};
 use super::output;
-use super::{Context, print};
+use super::{AnyFailure, Context, Exit, print};
 use crate::atomic;
-use crate::cli::errors::Exit;
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::firmware::{CodeFileError, CodeFormat, Part, image_of_code};
 use crate::shell;
 
@@ -79,7 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());
     outln!("wrote {}: {} bytes, SHA-256 {sha256}", args.output.shown(), file.len());
-    if !context.is_quiet() {
+    if !context.is_quiet {
         outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
     }
     Ok(Exit::Done)

@@ -8,7 +8,8 @@ use crate::scsi::XdataPage;
 pub(crate) const XDATA_PAGE_LEN: usize = 0x1_0000;
 
 /// Whether an access reads or writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum AccessKind {
     /// MOVX A,@...
     Read,

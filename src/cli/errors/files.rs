@@ -6,8 +6,7 @@ use super::{ErrorEntry, Exit};
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::damaged", BadInput,
         "the archive is damaged or truncated; download it again, or try another mirror with `--from URL`";
-    "asmpatch::archive::encrypted", BadInput,
-        "unpack it with its password, and give the image with `--from FILE.bin`";
+    "asmpatch::archive::encrypted", BadInput, "unpack it with its password, and give the image with `--from FILE.bin`";
     "asmpatch::archive::expands", BadInput,
         "no firmware is that large: the archive is damaged, or made to fill memory; get it from another mirror";
     "asmpatch::archive::members", BadInput,
@@ -18,20 +17,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "programs disagree on which of them counts, so asmpatch takes neither; get the archive from another mirror";
     "asmpatch::archive::unsafe_name", BadInput,
         "an archive with \"..\" or absolute names is made to overwrite files elsewhere; get it from another mirror";
-    "asmpatch::bug", Device,
-        "please report it with the command and everything it printed";
-    "asmpatch::cache::access", BadInput,
-        "make it a folder that you may write to, or name another with `--cache-dir`";
-    "asmpatch::cache::no_folder", BadInput,
-        "set HOME, or name a folder with `--cache-dir`";
-    "asmpatch::completions::folder" | "asmpatch::man::write", BadInput,
-        "name a folder that you may write to";
+    "asmpatch::bug", Device, "please report it with the command and everything it printed";
+    "asmpatch::cache::access", BadInput, "make it a folder that you may write to, or name another with `--cache-dir`";
+    "asmpatch::cache::no_folder", BadInput, "set HOME, or name a folder with `--cache-dir`";
+    "asmpatch::completions::folder" | "asmpatch::man::write", BadInput, "name a folder that you may write to";
     "asmpatch::config::checksum", BadInput,
         "the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back";
-    "asmpatch::config::kind", BadInput,
-        "docs/formats.md lists the fields and their values";
-    "asmpatch::config::length", BadInput,
-        "read the unit again with `asmpatch backup`";
+    "asmpatch::config::kind", BadInput, "docs/formats.md lists the fields and their values";
+    "asmpatch::config::length", BadInput, "read the unit again with `asmpatch backup`";
     "asmpatch::config::magic", BadInput,
         "an erased flash reads as 0xff here; the chip then uses the identity in its ROM";
     "asmpatch::config::no_block", Refused,
@@ -40,18 +33,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::config::no_firmware", Refused,
         "changing a field erases the whole slot, so the firmware has to be written again too. Write both together: \
          `asmpatch flash FILE --serial TEXT`. Nothing was written";
-    "asmpatch::config::text", BadInput,
-        "shorten the text, and use printable ASCII only";
+    "asmpatch::config::text", BadInput, "shorten the text, and use printable ASCII only";
     "asmpatch::demo::check", CheckFailed,
         "this is a bug in asmpatch: please report it with the output of `asmpatch demo`";
     "asmpatch::demo::setup", BadInput,
         "the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder";
-    "asmpatch::devices::duplicate", BadInput,
-        "each ID has one entry: remove this one";
-    "asmpatch::devices::length", BadInput,
-        "correct the entry; docs/formats.md describes every key";
-    "asmpatch::elf::empty", BadInput,
-        "check that the code is in an area that the linker keeps";
+    "asmpatch::devices::duplicate", BadInput, "each ID has one entry: remove this one";
+    "asmpatch::devices::length", BadInput, "correct the entry; docs/formats.md describes every key";
+    "asmpatch::elf::empty", BadInput, "check that the code is in an area that the linker keeps";
     "asmpatch::elf::machine", BadInput,
         "code for another processor would crash the bridge; build it with SDCC for mcs51";
     "asmpatch::elf::malformed", BadInput,
@@ -65,15 +54,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "asmpatch can't tell which of them should win; link them apart";
     "asmpatch::elf::relocations", BadInput,
         "the addresses in the code are not final yet; link it with sdld for the place where it will run";
-    "asmpatch::elf::same", BadInput,
-        "there is nothing to patch";
+    "asmpatch::elf::same", BadInput, "there is nothing to patch";
     "asmpatch::elf::site", BadInput,
         "8051 code runs only at the address it was linked for: link it for the site (`sdld -b AREA=ADDRESS`, or \
          `.org`), or name the site where it is";
-    "asmpatch::elf::truncated", BadInput,
-        "the file is cut off; build it again";
-    "asmpatch::exec::boot", BadInput,
-        "`asmpatch run FILE` shows how far the image comes";
+    "asmpatch::elf::truncated", BadInput, "the file is cut off; build it again";
+    "asmpatch::exec::boot", BadInput, "`asmpatch run FILE` shows how far the image comes";
     "asmpatch::exec::budget", BadInput,
         "on the chip the unit would hang here: usually the code waits for a register that nothing sets. `--trace` \
          shows the loop, `--budget N` allows more";
@@ -82,12 +68,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::exec::data_out_length", BadInput,
         "the firmware would wait for the rest, or leave some of it; give a file of that length, or change the length \
          in the CDB";
-    "asmpatch::exec::no_data_out", Usage,
-        "name a file of exactly that length with --data-out";
+    "asmpatch::exec::no_data_out", Usage, "name a file of exactly that length with --data-out";
     "asmpatch::exec::stopped", BadInput,
         "on the chip the unit would hang here until it is unplugged; `asmpatch disasm` shows the code at that address";
-    "asmpatch::fetch::empty", BadInput,
-        "the file was never written; fetch it again";
+    "asmpatch::fetch::empty", BadInput, "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html", BadInput,
         "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
     "asmpatch::fetch::md5_only", BadInput,
@@ -95,8 +79,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          flash it";
     "asmpatch::fetch::mirrors", BadInput,
         "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from FILE`";
-    "asmpatch::fetch::nested", BadInput,
-        "unpack it by hand, and give the image with `--from FILE.bin`";
+    "asmpatch::fetch::nested", BadInput, "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors", BadInput,
         "give a file or an address that holds it: `asmpatch download ID --from FILE`";
     "asmpatch::fetch::not_inside", BadInput,
@@ -104,49 +87,39 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::offline", BadInput,
         "run the command once without --offline, or give a file that holds the image: `asmpatch download ID --from \
          FILE`";
-    "asmpatch::fetch::offline_url", Usage,
-        "leave out --offline or --from, or give a file";
+    "asmpatch::fetch::offline_url", Usage, "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image", BadInput,
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
-    "asmpatch::fetch::read", BadInput,
-        "`--from` takes a readable file: a zip, an image, or an updater";
+    "asmpatch::fetch::read", BadInput, "`--from` takes a readable file: a zip, an image, or an updater";
     "asmpatch::fetch::sha256", BadInput,
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size", BadInput,
         "it is truncated, or another file altogether; fetch it again, or name another image";
     "asmpatch::fetch::too_large", BadInput,
         "no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`";
-    "asmpatch::file::exists", Refused,
-        "name another file, or replace it with `--force`";
-    "asmpatch::file::folder", BadInput,
-        "name the file in it";
-    "asmpatch::file::input_is_output", Refused,
-        "the original would be lost; name another file after `-o`";
+    "asmpatch::file::exists", Refused, "name another file, or replace it with `--force`";
+    "asmpatch::file::folder", BadInput, "name the file in it";
+    "asmpatch::file::input_is_output", Refused, "the original would be lost; name another file after `-o`";
     "asmpatch::file::irregular", Refused,
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
-    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput,
-        "this is another kind of file; check the name";
-    "asmpatch::file::read", BadInput,
-        "check the name, and that you may read it";
+    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "this is another kind of file; check the name";
+    "asmpatch::file::read", BadInput, "check the name, and that you may read it";
     "asmpatch::file::write", BadInput,
         "nothing half-written is left; check that the folder exists, that you may write to it, and that the disk has \
          room";
     "asmpatch::http::connect", BadInput,
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
-    "asmpatch::http::cut_off", BadInput,
-        "run the command again: it resumes where it stopped if the server allows";
+    "asmpatch::http::cut_off", BadInput, "run the command again: it resumes where it stopped if the server allows";
     "asmpatch::http::deadline", BadInput,
         "run the command again: it resumes where it stopped if the server allows; or use another mirror with `--from \
          URL`";
     "asmpatch::http::proxy", BadInput,
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
-    "asmpatch::http::range", BadInput,
-        "the bytes so far were discarded; run the command again, which starts over";
+    "asmpatch::http::range", BadInput, "the bytes so far were discarded; run the command again, which starts over";
     "asmpatch::http::redirects", BadInput,
         "the server redirects in a circle; download with a browser and use `--from FILE`";
-    "asmpatch::http::request", BadInput,
-        "an address is http://HOST/PATH or https://HOST/PATH";
+    "asmpatch::http::request", BadInput, "an address is http://HOST/PATH or https://HOST/PATH";
     "asmpatch::http::status", BadInput,
         "use another mirror with `--from URL`, or download with a browser and use `--from FILE`; after 429 wait some \
          minutes, and after 500 and above try again later";
@@ -155,99 +128,73 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::http::tls", BadInput,
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
          (package ca-certificates); or download with a browser and use `--from FILE`";
-    "asmpatch::http::too_large", BadInput,
-        "no firmware is that large, so this is another file; check the address";
+    "asmpatch::http::too_large", BadInput, "no firmware is that large, so this is another file; check the address";
     "asmpatch::http::write", BadInput,
         "free some space there, or name another folder with `--cache-dir`; the partial file was removed";
     "asmpatch::image::checksum" | "asmpatch::image::crc", BadInput,
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";
-    "asmpatch::image::empty", BadInput,
-        "the file was probably never written; fetch it again with `asmpatch download`";
+    "asmpatch::image::empty", BadInput, "the file was probably never written; fetch it again with `asmpatch download`";
     "asmpatch::image::length", BadInput,
         "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that it is an \
          ASM2464PD image";
     "asmpatch::image::magic", BadInput,
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
-    "asmpatch::image::oversized", BadInput,
-        "this is not an ASM2464PD image: the largest known has 98,016 bytes";
-    "asmpatch::image::short_body", BadInput,
-        "the container is valid, but there is no ASM2464PD firmware in it";
-    "asmpatch::interrupted", Interrupted,
-        "nothing half-written is left; run the command again";
-    "asmpatch::log::file", BadInput,
-        "nothing was done; name a regular file in a folder that you may write to";
+    "asmpatch::image::oversized", BadInput, "this is not an ASM2464PD image: the largest known has 98,016 bytes";
+    "asmpatch::image::short_body", BadInput, "the container is valid, but there is no ASM2464PD firmware in it";
+    "asmpatch::interrupted", Interrupted, "nothing half-written is left; run the command again";
+    "asmpatch::log::file", BadInput, "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate", BadInput,
         "each image has one manifest; give the new one its own id and digest, or remove it";
-    "asmpatch::manifest::read", BadInput,
-        "`--manifest-dir` takes a readable folder with one .toml file per image";
-    "asmpatch::manifest::unknown_image", Usage,
-        "name a known image, or add a manifest for it with `--manifest-dir`";
+    "asmpatch::manifest::read", BadInput, "`--manifest-dir` takes a readable folder with one .toml file per image";
+    "asmpatch::manifest::unknown_image", Usage, "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value", BadInput,
         "with this value no download could succeed; correct it: docs/formats.md describes every key";
     "asmpatch::patch::already_patched", BadInput,
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL";
-    "asmpatch::patch::config_conflict", BadInput,
-        "leave one of them out";
-    "asmpatch::patch::conflicts", Usage,
-        "leave one of them out; with `--no-defaults` the set starts empty";
-    "asmpatch::patch::duplicate_id", BadInput,
-        "receipts name patches by id, so each needs its own; rename the new one";
+    "asmpatch::patch::config_conflict", BadInput, "leave one of them out";
+    "asmpatch::patch::conflicts", Usage, "leave one of them out; with `--no-defaults` the set starts empty";
+    "asmpatch::patch::duplicate_id", BadInput, "receipts name patches by id, so each needs its own; rename the new one";
     "asmpatch::patch::empty", BadInput,
         "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md";
     "asmpatch::patch::hunk", BadInput,
         "code does not move: a hunk replaces at least one byte by as many others; leave out what stays the same";
-    "asmpatch::patch::hunks_overlap", BadInput,
-        "the result would depend on their order; merge them into one hunk";
+    "asmpatch::patch::hunks_overlap", BadInput, "the result would depend on their order; merge them into one hunk";
     "asmpatch::patch::image_twice", BadInput,
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
     "asmpatch::patch::instruction", BadInput,
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
     "asmpatch::patch::mismatch", BadInput,
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
-    "asmpatch::patch::none", Usage,
-        "with `--no-defaults`, name at least one with `--patch ID`";
+    "asmpatch::patch::none", Usage, "with `--no-defaults`, name at least one with `--patch ID`";
     "asmpatch::patch::not_for_image", BadInput,
         "leave it out, or patch an image that it is made for: `asmpatch download` fetches one";
-    "asmpatch::patch::not_patched", BadInput,
-        "there is nothing to undo: the file is the original already";
+    "asmpatch::patch::not_patched", BadInput, "there is nothing to undo: the file is the original already";
     "asmpatch::patch::overlap", BadInput,
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end", BadInput,
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
-    "asmpatch::patch::requires", Usage,
-        "nobody tested the firmware with one alone; add the other with `--patch ID`";
-    "asmpatch::patch::unknown_id", Usage,
-        "name a known patch, or add a folder with `--patch-dir`";
+    "asmpatch::patch::requires", Usage, "nobody tested the firmware with one alone; add the other with `--patch ID`";
+    "asmpatch::patch::unknown_id", Usage, "name a known patch, or add a folder with `--patch-dir`";
     "asmpatch::patch::unknown_image", BadInput,
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
          image that has patches";
-    "asmpatch::pcap::busy", Refused,
-        "wait for the other command to end, or name another file";
-    "asmpatch::pcap::file", BadInput,
-        "name a file in a folder that you may write to; a symbolic link is not followed";
-    "asmpatch::pcap::not_a_capture", Refused,
-        "name a new file, or an earlier capture, which is replaced";
+    "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
+    "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
+    "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
     "asmpatch::prometheus::foreign", Refused,
         "name a new file, or an earlier metrics file of asmpatch, which is replaced";
     "asmpatch::prometheus::name", Usage,
         "node_exporter's textfile collector reads only such files; choose a name like asmpatch.prom";
-    "asmpatch::prometheus::read", BadInput,
-        "check that you may read and write it, or name a new file";
+    "asmpatch::prometheus::read", BadInput, "check that you may read and write it, or name a new file";
     "asmpatch::receipt::format", BadInput,
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
-    "asmpatch::run::no_lines", BadInput,
-        "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
-    "asmpatch::run::same_output", Usage,
-        "give --profile, --timeline and --coverage a file each";
-    "asmpatch::symbols::malformed", BadInput,
-        "the file is damaged or cut off; link the firmware again";
-    "asmpatch::symbols::too_many", BadInput,
-        "no firmware of 98,006 bytes has so many; check the file";
-    "asmpatch::symbols::unknown_form", BadInput,
-        "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";
-    "asmpatch::toml::invalid", BadInput,
-        "correct the marked place; docs/formats.md describes every key";
+    "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
+    "asmpatch::run::same_output", Usage, "give --profile, --timeline and --coverage a file each";
+    "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
+    "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";
+    "asmpatch::symbols::unknown_form", BadInput, "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";
+    "asmpatch::toml::invalid", BadInput, "correct the marked place; docs/formats.md describes every key";
     "asmpatch::updater::endless", BadInput,
         "the file was made to keep a search busy forever; give the image itself with `--from FILE.bin`";
     "asmpatch::updater::no_image", BadInput,
@@ -255,18 +202,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          inside with `--from`";
     "asmpatch::updater::not_pe", BadInput,
         "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`";
-    "asmpatch::verify::hunk", CheckFailed,
-        "something else changed these bytes";
-    "asmpatch::verify::other_base", CheckFailed,
-        "verify it against the image that it was made from";
+    "asmpatch::verify::hunk", CheckFailed, "something else changed these bytes";
+    "asmpatch::verify::other_base", CheckFailed, "verify it against the image that it was made from";
     "asmpatch::verify::patch_digest", CheckFailed,
         "patch the original again, or verify with the version of asmpatch that the receipt names";
-    "asmpatch::verify::patch_missing", CheckFailed,
-        "patch the original again with the receipt's patches";
-    "asmpatch::verify::patch_set", CheckFailed,
-        "nobody tested these patches together; patch the original again";
-    "asmpatch::verify::patch_unlisted", CheckFailed,
-        "the receipt belongs to another file";
+    "asmpatch::verify::patch_missing", CheckFailed, "patch the original again with the receipt's patches";
+    "asmpatch::verify::patch_set", CheckFailed, "nobody tested these patches together; patch the original again";
+    "asmpatch::verify::patch_unlisted", CheckFailed, "the receipt belongs to another file";
     "asmpatch::verify::receipt_config", CheckFailed,
         "flashing would change other fields of the unit than the patches name; patch the original again";
     "asmpatch::verify::receipt_digest", CheckFailed,
@@ -274,16 +216,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::unknown_base", CheckFailed,
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown";
-    "asmpatch::verify::unknown_image", Usage,
-        "name a known image; `asmpatch info FILE` shows which one a file is";
-    "asmpatch::verify::unknown_patch", CheckFailed,
-        "add the folder that holds it with `--patch-dir`";
-    "asmpatch::wrap::hex", BadInput,
-        "the file is damaged, or is no Intel HEX; write it again with the linker";
-    "asmpatch::wrap::hex_end", BadInput,
-        "the file is cut off; write it again with the linker";
-    "asmpatch::wrap::is_image", BadInput,
-        "there is nothing to wrap; `asmpatch info FILE` shows what it is";
+    "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
+    "asmpatch::verify::unknown_patch", CheckFailed, "add the folder that holds it with `--patch-dir`";
+    "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
+    "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
+    "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
     "asmpatch::wrap::no_reset_vector", BadInput,
         "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch patch \
          --elf`";

@@ -13,30 +13,25 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::firmware", BadInput,
         "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with \
          `asmpatch flash`";
-    "asmpatch::backup::format", BadInput,
-        "a newer asmpatch wrote it; use that version to restore it";
+    "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
         "check that the path exists, that you may use it, and that the disk has room; nothing half-written is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
-    "asmpatch::backup::no_block", Refused,
-        "nothing was written. `--no-backup` writes a unit that can't be backed up";
-    "asmpatch::backup::no_place", Usage,
-        "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::no_block", Refused, "nothing was written. `--no-backup` writes a unit that can't be backed up";
+    "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::unusable", CheckFailed,
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
     "asmpatch::bench::baseline", BadInput,
         "write one with `asmpatch bench --json > before.json`; docs/bench.md describes it";
-    "asmpatch::bench::baseline_schema", BadInput,
-        "measure the baseline again with this version";
+    "asmpatch::bench::baseline_schema", BadInput, "measure the baseline again with this version";
     "asmpatch::bench::corrupt", CheckFailed,
         "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
          again";
     "asmpatch::bench::failed", CheckFailed,
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
          port, and power-cycle the unit";
-    "asmpatch::bench::floor", CheckFailed,
-        "`asmpatch list` shows the speed of the link; try another port and cable";
+    "asmpatch::bench::floor", CheckFailed, "`asmpatch list` shows the speed of the link; try another port and cable";
     "asmpatch::bench::integrity", CheckFailed,
         "the report's first lines show which direction failed; try another cable and port, and power-cycle the unit";
     "asmpatch::bench::no_firmware", Device,
@@ -45,27 +40,22 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::no_model", Usage,
         "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual bridge: --device \
          virtual:DIR";
-    "asmpatch::bench::nothing_to_draw", CheckFailed,
-        "the table says why each path has no figures";
+    "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
     "asmpatch::bench::recovery", Device,
         "unplug the unit, wait five seconds and plug it in again; nothing was written to its flash";
     "asmpatch::bench::ssd", Refused,
         "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
-    "asmpatch::bench::svg", BadInput,
-        "the figures are in `--json`; please report this as a bug";
+    "asmpatch::bench::svg", BadInput, "the figures are in `--json`; please report this as a bug";
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
          again. `--path e4-255` measures without writing";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
         "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
-    "asmpatch::bridge::length" | "asmpatch::control::length", Device,
-        "split the transfer";
-    "asmpatch::bridge::malformed", Device,
-        "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
+    "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";
+    "asmpatch::bridge::malformed", Device, "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
         "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
-    "asmpatch::bridge::status", Device,
-        "the unit is busy or confused; wait a few seconds and run the command again";
+    "asmpatch::bridge::status", Device, "the unit is busy or confused; wait a few seconds and run the command again";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
@@ -93,8 +83,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff \
          DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
          machine, or a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more";
-    "asmpatch::device::no_data_folder", Usage,
-        "name a folder yourself: --device virtual:DIR";
+    "asmpatch::device::no_data_folder", Usage, "name a folder yourself: --device virtual:DIR";
     "asmpatch::device::no_match", Device,
         "`asmpatch list` shows port paths and serial numbers. Name the ID of a dock that asmpatch does not know: \
          `--usb-id VID:PID`";
@@ -108,8 +97,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          virtual` works without one";
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
-    "asmpatch::device::several", Refused,
-        "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";
@@ -118,8 +106,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
     "asmpatch::doctor::not_asked", Refused,
         "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
-    "asmpatch::flash::all_or_none", Refused,
-        "leave out `--all-or-none` to write the other units. Nothing was written";
+    "asmpatch::flash::all_or_none", Refused, "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
     | "asmpatch::flash::part_differs" | "asmpatch::flash::version", Device,
@@ -130,13 +117,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "one host can't tell two units with one identity apart: give this one a serial number of its own (`flash \
          --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
          writes it all the same. Nothing was written";
-    "asmpatch::flash::declined", Refused,
-        "nothing was written; answer `yes` to write";
+    "asmpatch::flash::declined", Refused, "nothing was written; answer `yes` to write";
     "asmpatch::flash::no_backup", Refused,
         "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
          give it the configuration blocks of an earlier backup. Nothing was written";
-    "asmpatch::flash::not_asked", Refused,
-        "add `--yes` to write without a question. Nothing was written";
+    "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
@@ -156,8 +141,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::unverified", Refused,
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
          receipt with `--receipt`, or make it with `asmpatch patch`. Nothing was written";
-    "asmpatch::pcie::abort", Device,
-        "the device refuses the request: see its manual for what it accepts there";
+    "asmpatch::pcie::abort", Device, "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
         "the answer makes no sense: check the card's seat, and its link with `asmpatch pcie`";
     "asmpatch::pcie::link_down", Device,
@@ -166,14 +150,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::no_completion", Device,
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";
-    "asmpatch::pcie::no_firmware", Refused,
-        "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
+    "asmpatch::pcie::no_firmware", Refused, "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
     "asmpatch::pcie::not_ready", Device,
         "the device does not finish its start: check its power, then `asmpatch pcie reset`, or power-cycle the unit";
-    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage,
-        "nothing was sent";
-    "asmpatch::pcie::retry", Device,
-        "the device is still starting: wait a second and run the command again";
+    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage, "nothing was sent";
+    "asmpatch::pcie::retry", Device, "the device is still starting: wait a second and run the command again";
     "asmpatch::pcie::ssd", Refused,
         "the firmware drives the SSD through the same registers that send PCIe requests: two users would corrupt each \
          other's requests, and with them the SSD's data. Nothing was sent to the PCIe side";
@@ -184,8 +165,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::unsupported", Device,
         "no device answers at this address: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie \
          --assign` assigns them";
-    "asmpatch::registers::busy", Device,
-        "the flash may be worn out; run the command again";
+    "asmpatch::registers::busy", Device, "the flash may be worn out; run the command again";
     "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
         "the flash may be worn out there; run the command again";
     "asmpatch::registers::no_flash", Device,
@@ -209,43 +189,33 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,
         "the unit reports a hardware fault: unplug it, wait five seconds and plug it in again";
-    "asmpatch::sense::medium", Device,
-        "the medium behind the bridge failed";
-    "asmpatch::sense::no_medium", Device,
-        "nothing that holds data is behind the bridge";
+    "asmpatch::sense::medium", Device, "the medium behind the bridge failed";
+    "asmpatch::sense::no_medium", Device, "nothing that holds data is behind the bridge";
     "asmpatch::sense::parameters", Device,
         "this firmware does not take these parameters; `asmpatch list` shows what runs on the unit";
-    "asmpatch::sense::past_end", Device,
-        "the address is past the end of the medium";
-    "asmpatch::sense::reset", Device,
-        "the unit was reset since the last command: run the command again";
-    "asmpatch::sense::starting", Device,
-        "the unit is still starting: wait a few seconds and run the command again";
+    "asmpatch::sense::past_end", Device, "the address is past the end of the medium";
+    "asmpatch::sense::reset", Device, "the unit was reset since the last command: run the command again";
+    "asmpatch::sense::starting", Device, "the unit is still starting: wait a few seconds and run the command again";
     "asmpatch::sense::unknown_command", Device,
         "what runs on the unit does not know this command; `asmpatch list` shows what runs there";
     "asmpatch::sense::xdata_length", Device,
         "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
     "asmpatch::serve::cut_off" | "asmpatch::serve::io", Device,
         "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
-    "asmpatch::serve::in_use", Refused,
-        "end that program, or name another path";
+    "asmpatch::serve::in_use", Refused, "end that program, or name another path";
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
         "run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
-    "asmpatch::serve::not_a_socket", BadInput,
-        "name a path that does not exist yet";
-    "asmpatch::serve::pairs", Usage,
-        "give one --device for each --listen, in the same order";
+    "asmpatch::serve::not_a_socket", BadInput, "name a path that does not exist yet";
+    "asmpatch::serve::pairs", Usage, "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol", Device,
         "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
     "asmpatch::serve::stuck", Device,
         "find out what the peer waits for. The unit saw its cable pulled: an erase or write of its flash may be \
          unfinished";
-    "asmpatch::serve::wait", Device,
-        "see the system log; start the server again";
-    "asmpatch::sram::length", Usage,
-        "split the read; nothing was sent";
+    "asmpatch::serve::wait", Device, "see the system log; start the server again";
+    "asmpatch::sram::length", Usage, "split the read; nothing was sent";
     "asmpatch::sram::no_completion", Device,
         "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the \
          bridge has to write the completion entry: without one, read the SRAM by E4";
@@ -256,30 +226,21 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::sram::queues", Device,
         "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
          unit";
-    "asmpatch::sram::short", Device,
-        "do not trust what arrived: read the SRAM by E4";
+    "asmpatch::sram::short", Device, "do not trust what arrived: read the SRAM by E4";
     "asmpatch::sram::transport", Refused,
         "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
-    "asmpatch::tiny_gpu::fault", Device,
-        "the card is newer than this version knows, or it hangs";
+    "asmpatch::tiny_gpu::fault", Device, "the card is newer than this version knows, or it hangs";
     "asmpatch::tiny_gpu::left_program", Device,
         "the program needs a RET on every path; data memory is as the program left it";
-    "asmpatch::tiny_gpu::never_ends", Device,
-        "look for a branch that is always taken, or allow more cycles";
-    "asmpatch::tiny_gpu::no_address", Device,
-        "`asmpatch pcie --assign` gives it one";
-    "asmpatch::tiny_gpu::no_command", Device,
-        "let it wait at the bridge's NVMe submission queue, from 0x00820000 on";
-    "asmpatch::tiny_gpu::no_run", Device,
-        "something else wrote the job's registers: run the job again";
-    "asmpatch::tiny_gpu::no_source", Device,
-        "send from within the card's 16 MiB of memory";
+    "asmpatch::tiny_gpu::never_ends", Device, "look for a branch that is always taken, or allow more cycles";
+    "asmpatch::tiny_gpu::no_address", Device, "`asmpatch pcie --assign` gives it one";
+    "asmpatch::tiny_gpu::no_command", Device, "let it wait at the bridge's NVMe submission queue, from 0x00820000 on";
+    "asmpatch::tiny_gpu::no_run", Device, "something else wrote the job's registers: run the job again";
+    "asmpatch::tiny_gpu::no_source", Device, "send from within the card's 16 MiB of memory";
     "asmpatch::tiny_gpu::no_target", Device,
         "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue";
-    "asmpatch::tiny_gpu::not_master", Device,
-        "open the card again: that sets Bus Master Enable";
-    "asmpatch::tiny_gpu::other_device", Device,
-        "another device has the same IDs: nothing was written to it";
+    "asmpatch::tiny_gpu::not_master", Device, "open the card again: that sets Bus Master Enable";
+    "asmpatch::tiny_gpu::other_device", Device, "another device has the same IDs: nothing was written to it";
     "asmpatch::tiny_gpu::status", Device,
         "the card hangs, or its link does: `asmpatch pcie reset` resets what is behind the bridge";
     "asmpatch::usb::bad_status", Device,
@@ -291,30 +252,23 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::driver", Device,
         "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
          it";
-    "asmpatch::usb::gone", Device,
-        "plug it in again, and see what `asmpatch list` shows";
-    "asmpatch::usb::other_protocol", Device,
-        "nothing was sent to it; `asmpatch list` shows what runs on each unit";
+    "asmpatch::usb::gone", Device, "plug it in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::other_protocol", Device, "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission", Device,
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
          udevadm control --reload`, and plug the unit in again; on macOS only root may take a unit from the system's \
          disk driver";
     "asmpatch::usb::phase", Device,
         "host and unit disagreed about the data; the unit was reset, so run the command again";
-    "asmpatch::usb::protocol", Device,
-        "the unit breaks the protocol; try another cable and port, or `--transport bot`";
-    "asmpatch::usb::stall", Device,
-        "unplug the unit, wait five seconds and plug it in again";
-    "asmpatch::usb::tag", Device,
-        "host and unit are out of step; the unit was reset, so run the command again";
+    "asmpatch::usb::protocol", Device, "the unit breaks the protocol; try another cable and port, or `--transport bot`";
+    "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::usb::tag", Device, "host and unit are out of step; the unit was reset, so run the command again";
     "asmpatch::usb::timeout", Device,
         "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
-    "asmpatch::usb::unavailable", Device,
-        "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";
+    "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";
     "asmpatch::virtual_bridge::absent", Device,
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
-    "asmpatch::virtual_bridge::busy", Device,
-        "wait for the other command to end, or name another folder";
+    "asmpatch::virtual_bridge::busy", Device, "wait for the other command to end, or name another folder";
     "asmpatch::virtual_bridge::factory", BadInput,
         "the folder's disk may be full; delete flash.bin there and try again";
     "asmpatch::virtual_bridge::file", BadInput,

@@ -1,9 +1,10 @@
 //! The report of `asmpatch exec`, as text and as JSON.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::chip::register_name;
 use crate::cli::{print, table};
+use crate::digest::to_hex;
 use crate::mcu::AccessKind;
 
 const BYTES_A_LINE: usize = 16;
@@ -28,7 +29,7 @@ pub(in crate::cli) struct ExecReport {
     /// The highest stack pointer during the command.
     pub(super) stack_high_water: u8,
     /// Each access to a register during the command, in order.
-    pub(super) registers: Vec<RegisterAccessJson>,
+    pub(super) registers: Vec<RegisterAccess>,
 }
 
 impl print::Document for ExecReport {
@@ -54,15 +55,19 @@ pub(super) enum ExecStatus {
     NoAnswer,
 }
 
+/// An access of the CPU to a register.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "RegisterAccess"))]
-pub(super) struct RegisterAccessJson {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct RegisterAccess {
     /// `read` or `write`.
-    kind: &'static str,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(super) kind: AccessKind,
     /// The XDATA address.
-    address: String,
+    #[serde(serialize_with = "in_hex")]
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(super) address: u16,
     /// The byte.
-    value: u8,
+    pub(super) value: u8,
 }
 
 impl ExecReport {
@@ -80,68 +85,42 @@ impl ExecReport {
     }
 }
 
-pub(super) fn print(report: &ExecReport, data: &[u8], accesses: &[TracedAccess]) {
+pub(super) fn print(report: &ExecReport, data: &[u8]) {
     outln!("command       {}", report.cdb);
     outln!("status        {}", report.status_words());
     outln!("instructions  {} from the command's arrival to its status", report.instructions);
     outln!("stack         up to 0x{:02X}", report.stack_high_water);
     outln!("data          {} bytes", data.len());
     for (line, bytes) in data.chunks(BYTES_A_LINE).enumerate() {
-        let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        outln!("  {:04x}  {}", line * BYTES_A_LINE, hex.join(" "));
+        outln!("  {:04x}  {}", line * BYTES_A_LINE, to_hex(bytes, " "));
     }
-    if !accesses.is_empty() {
-        table::print(&register_table(accesses));
+    if !report.registers.is_empty() {
+        print_registers(&report.registers);
     }
 }
 
-/// One row per register, in the order of first access.
-fn register_table(accesses: &[TracedAccess]) -> comfy_table::Table {
-    struct RegisterRow {
-        addr: u16,
-        reads: usize,
-        writes: usize,
-        last_write: Option<u8>,
-    }
-    let mut rows: Vec<RegisterRow> = Vec::new();
-    for access in accesses {
-        let addr = access.addr;
-        let index = rows.iter().position(|row| row.addr == addr).unwrap_or_else(|| {
-            rows.push(RegisterRow { addr, reads: 0, writes: 0, last_write: None });
-            rows.len() - 1
-        });
-        match access.kind {
-            AccessKind::Read => rows[index].reads += 1,
-            AccessKind::Write => {
-                rows[index].writes += 1;
-                rows[index].last_write = Some(access.value);
-            }
+/// Prints one row per register, in the order of first access.
+fn print_registers(accesses: &[RegisterAccess]) {
+    let mut registers: Vec<u16> = Vec::new();
+    for RegisterAccess { address, .. } in accesses {
+        if !registers.contains(address) {
+            registers.push(*address);
         }
     }
-    let mut table = table::new();
-    table.set_header(["register", "name", "reads", "writes", "last written"]);
-    for row in rows {
-        table.add_row([
-            format!("0x{:04X}", row.addr),
-            register_name(row.addr).unwrap_or("?").to_owned(),
-            row.reads.to_string(),
-            row.writes.to_string(),
-            row.last_write.map_or_else(String::new, |byte| format!("{byte:02x}")),
-        ]);
-    }
-    table
+    let row = |register: u16| {
+        let of_register = accesses.iter().filter(|access| access.address == register);
+        let (reads, writes): (Vec<_>, Vec<_>) = of_register.partition(|access| access.kind == AccessKind::Read);
+        [
+            format!("0x{register:04X}"),
+            register_name(register).unwrap_or("?").to_owned(),
+            reads.len().to_string(),
+            writes.len().to_string(),
+            writes.last().map_or_else(String::new, |access| format!("{:02x}", access.value)),
+        ]
+    };
+    table::print(["register", "name", "reads", "writes", "last written"], registers.into_iter().map(row));
 }
 
-/// An access of the CPU to a register.
-pub(super) struct TracedAccess {
-    pub(super) kind: AccessKind,
-    pub(super) addr: u16,
-    pub(super) value: u8,
-}
-
-impl TracedAccess {
-    pub(super) fn json(&self) -> RegisterAccessJson {
-        let kind = if self.kind == AccessKind::Read { "read" } else { "write" };
-        RegisterAccessJson { kind, address: format!("0x{:04X}", self.addr), value: self.value }
-    }
+fn in_hex<S: Serializer>(address: &u16, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("0x{address:04X}"))
 }

@@ -185,7 +185,7 @@ impl Args {
         if let Some(path) = &self.receipt {
             add("--receipt", path);
         }
-        for dir in self.patches.dirs() {
+        for dir in &self.patches.dirs {
             add("--patch-dir", dir);
         }
         if let Some(serial) = &self.serial {

@@ -50,7 +50,7 @@ impl Screen {
     pub fn start(context: &Context, says_steps: bool, names_units: bool) -> Self {
         let printer = Printer {
             all: terminal::bars(context),
-            says_steps: says_steps && !context.is_quiet(),
+            says_steps: says_steps && !context.is_quiet,
             names_units,
             bars: Vec::new(),
         };

@@ -256,7 +256,7 @@ impl<'a> WritingSession<'a> {
             }
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
-            (UnitOutcome::Refused(failure), _) => self.context.report(failure),
+            (UnitOutcome::Refused(failure), _) => self.context.report(failure.diagnostic()),
             _ => {}
         }
     }
@@ -335,7 +335,7 @@ impl<'a> WritingSession<'a> {
             }
             UnitOutcome::Refused(failure) => Exit::of(failure.diagnostic()),
             UnitOutcome::Stopped(_, failure) => {
-                self.context.report_diagnostic(failure);
+                self.context.report(failure);
                 failure.way_out().iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
             }

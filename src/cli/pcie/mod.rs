@@ -44,7 +44,12 @@ pub struct Args {
 enum PcieCommand {
     Read(ReadArgs),
     Write(WriteArgs),
-    Reset(ResetArgs),
+    /// Reset everything behind the bridge, then show it.
+    ///
+    /// On open firmware, PCIe's power is switched off and on. On the vendor's, and on open builds without that request,
+    /// the root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are lost.
+    #[command(after_help = "Examples:\n  asmpatch pcie reset --device 3-1.2")]
+    Reset(ShowArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -103,26 +108,11 @@ struct WriteArgs {
 
     /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
     #[arg(value_parser = parse_bytes)]
-    bytes: BytesArgument,
+    bytes: Box<[u8]>,
 
     #[command(flatten)]
     unit: UnitArgs,
 }
-
-/// Reset everything behind the bridge, then show it.
-///
-/// On open firmware, PCIe's power is switched off and on. On the vendor's, and on open builds without that request, the
-/// root port sends a hot reset. Bus numbers, windows and BARs behind the bridge are lost.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch pcie reset --device 3-1.2")]
-struct ResetArgs {
-    #[command(flatten)]
-    show: ShowArgs,
-}
-
-/// Bytes given on the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct BytesArgument(Vec<u8>);
 
 /// The most bytes that one command reads.
 const READ_MAX: usize = 1 << 20;
@@ -140,9 +130,9 @@ fn parse_len(text: &str) -> Result<usize, String> {
     len.ok_or_else(|| "expected 1 to 0x100000 bytes".to_owned())
 }
 
-fn parse_bytes(text: &str) -> Result<BytesArgument, String> {
+fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     let bytes = parse_hex(text).ok().filter(|bytes| !bytes.is_empty());
-    bytes.map(BytesArgument).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
+    bytes.map(Vec::into_boxed_slice).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
 /// Reasons nothing was sent to the PCIe side.
@@ -224,11 +214,11 @@ impl Reached<'_, '_> {
 /// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
+    let show =
+        |args: &ShowArgs, resets| open::with_engine(&args.unit.device, resets, &mut |reached| show_tree(args, reached));
     match &args.action {
-        None => open::with_engine(&args.show.unit.device, false, &mut |reached| show_tree(&args.show, reached)),
-        Some(PcieCommand::Reset(ResetArgs { show })) => {
-            open::with_engine(&show.unit.device, true, &mut |reached| show_tree(show, reached))
-        }
+        None => show(&args.show, false),
+        Some(PcieCommand::Reset(args)) => show(args, true),
         Some(PcieCommand::Read(args)) => {
             open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached, context))
         }
@@ -258,7 +248,7 @@ fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFa
     if args.unit.json {
         print::json(&shown.json());
     } else {
-        out!("{}", shown.text());
+        shown.print();
     }
     Ok(())
 }
@@ -303,12 +293,11 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Re
 
 fn write(args: &WriteArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
-    let BytesArgument(bytes) = &args.bytes;
-    reached.pcie.memory_write(args.address, bytes)?;
+    reached.pcie.memory_write(args.address, &args.bytes)?;
     if args.unit.json {
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(bytes, "") });
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(&args.bytes, "") });
     } else {
-        outln!("{}: {} bytes written at {:#x}", reached.device, bytes.len(), args.address);
+        outln!("{}: {} bytes written at {:#x}", reached.device, args.bytes.len(), args.address);
     }
     Ok(())
 }
@@ -321,7 +310,7 @@ mod tests {
     fn numbers_and_bytes_are_taken_as_people_write_them() {
         assert_eq!((parse_number("0x10"), parse_number("10")), (Ok(16), Ok(10)));
         assert!(parse_number("x").is_err() && parse_number("0x").is_err() && parse_number("-1").is_err());
-        assert_eq!(parse_bytes("00fF10"), Ok(BytesArgument(vec![0, 0xFF, 0x10])));
+        assert_eq!(parse_bytes("00fF10"), Ok([0, 0xFF, 0x10].into()));
         assert!(parse_bytes("0").is_err() && parse_bytes("").is_err() && parse_bytes("zz").is_err());
         assert!(parse_len("0").is_err() && parse_len("0x100001").is_err() && parse_len("0x100000").is_ok());
     }

@@ -9,7 +9,7 @@ use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt;
-use crate::pcie::{Pcie, PcieError, TlpEngine, VendorTlp};
+use crate::pcie::{Pcie, TlpEngine, VendorTlp};
 
 /// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;
@@ -28,18 +28,23 @@ pub(super) fn with_engine(
     let chosen = args.choose(recording.capture())?;
     let (state, device) = (chosen.info().state, chosen.info().location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
+    let interrupt = patience.interrupt;
+    let mut reach = |engine: &mut dyn TlpEngine, supply, is_power_cycled: bool| {
+        let mut pcie = Pcie::new(engine, &mut patience);
+        if resets {
+            if !is_power_cycled {
+                pcie.hot_reset()?;
+            }
+            pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS)?;
+        }
+        work(&mut Reached { pcie, device: device.clone(), firmware: state, supply, interrupt })
+    };
     match state {
         BridgeState::OpenFirmware => {
             let mut unit = chosen.open_control()?;
             let supply = unit.bridge.supply()?;
             let is_power_cycled = resets && power_cycle(&mut unit.bridge)?;
-            let engine: &mut dyn TlpEngine = &mut unit.bridge;
-            let interrupt = patience.interrupt;
-            let mut pcie = Pcie::new(engine, &mut patience);
-            if resets {
-                settle(&mut pcie, !is_power_cycled)?;
-            }
-            work(&mut Reached { pcie, device, firmware: state, supply, interrupt })?;
+            reach(&mut unit.bridge, supply, is_power_cycled)?;
         }
         BridgeState::Vendor => {
             let mut unit = chosen.open(args.transport)?;
@@ -52,14 +57,7 @@ pub(super) fn with_engine(
                 Behind::CannotTell(why) => return Err(PcieRefusal::CannotTell { device, why }.into()),
                 Behind::NoMedium => {}
             }
-            let mut engine = VendorTlp::new(unit.bridge());
-            let engine: &mut dyn TlpEngine = &mut engine;
-            let interrupt = patience.interrupt;
-            let mut pcie = Pcie::new(engine, &mut patience);
-            if resets {
-                settle(&mut pcie, true)?;
-            }
-            work(&mut Reached { pcie, device, firmware: state, supply: None, interrupt })?;
+            reach(&mut VendorTlp::new(unit.bridge()), None, false)?;
         }
         BridgeState::BootLoader => return Err(PcieRefusal::NoFirmware { device, state }.into()),
     }
@@ -74,12 +72,4 @@ fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
     }
     bridge.pcie_power(true)?;
     Ok(true)
-}
-
-/// Sends a hot reset from the root port if `is_hot`, and waits for the link.
-fn settle(pcie: &mut Pcie<'_, &mut dyn TlpEngine>, is_hot: bool) -> Result<(), PcieError> {
-    if is_hot {
-        pcie.hot_reset()?;
-    }
-    pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS)
 }

@@ -119,34 +119,27 @@ impl PcieShown<'_, '_, '_> {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn print(&self) {
         let Survey { link, functions, changes, notes } = self.survey;
-        let mut text = String::new();
-        let mut line = |line: String| text.extend([line.as_str(), "\n"]);
         let state = if link.is_up { "up" } else { "down" };
         let rate = functions.first().and_then(|root| root.capabilities.express()).map(|express| express.link);
         let rate = rate.filter(|rate| rate.lanes != 0).map_or_else(String::new, |rate| format!(" at {rate}"));
-        line(format!(
-            "{}: {}, PCIe link {state}{rate} (LTSSM {:#04x})",
-            self.reached.device.as_str().shown(),
-            self.reached.firmware,
-            link.ltssm
-        ));
-        if let Some(Supply { voltage_mv, current_ma }) = self.reached.supply {
-            line(format!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000));
+        let Reached { device, firmware, supply, .. } = self.reached;
+        outln!("{}: {firmware}, PCIe link {state}{rate} (LTSSM {:#04x})", device.shown(), link.ltssm);
+        if let Some(Supply { voltage_mv, current_ma }) = supply {
+            outln!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000);
         }
-        changes.iter().for_each(|change| line(format!("  assigned: {}", changed(change))));
-        notes.iter().for_each(|note| line(format!("  note: {}", in_words(note))));
-        line(String::new());
-        line(tree::draw(self.survey, &|index| self.name(&functions[index])).trim_end().to_owned());
+        changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
+        notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));
+        outln!("");
+        out!("{}", tree::draw(self.survey, &|index| self.name(&functions[index])));
         for (index, function) in functions.iter().enumerate() {
-            line(String::new());
-            self.function(function, &mut line);
+            outln!("");
+            self.print_function(function);
             if let Some(space) = self.spaces.get(index) {
-                line(dump(0, &bytes(space)).trim_end().to_owned());
+                out!("{}", dump(0, &bytes(space)));
             }
         }
-        text
     }
 
     /// Returns the names of vendor and device, as far as they are known.
@@ -158,28 +151,28 @@ impl PcieShown<'_, '_, '_> {
         format!("{} {}", vendor_name.as_str().shown(), device_name.as_str().shown())
     }
 
-    fn function(&self, function: &Function, line: &mut dyn FnMut(String)) {
+    fn print_function(&self, function: &Function) {
         let Function { at, vendor, device, class, revision, .. } = *function;
         let class_code = class >> 8;
         let class = class_name(class).unwrap_or("Unknown class");
         let name = self.name(function);
-        line(format!("{at} {class} [{class_code:04x}]: {name} [{vendor:04x}:{device:04x}] (rev {revision:02x})"));
+        outln!("{at} {class} [{class_code:04x}]: {name} [{vendor:04x}:{device:04x}] (rev {revision:02x})");
         if let Some(express) = function.capabilities.express()
             && express.link_max.lanes != 0
         {
             let trained = if express.link.lanes == 0 { "none".to_owned() } else { express.link.to_string() };
-            line(format!("        link: {trained}, can {}", express.link_max));
+            outln!("        link: {trained}, can {}", express.link_max);
         }
         if let Header::Bridge { buses, memory, prefetchable, .. } = function.header {
             let forwards = if function.decodes_memory() { "" } else { ", forwards nothing" };
             match buses.secondary {
-                0 => line("        no bus behind it".to_owned()),
-                secondary => line(format!("        buses {secondary:02x}-{:02x} behind it", buses.subordinate)),
+                0 => outln!("        no bus behind it"),
+                secondary => outln!("        buses {secondary:02x}-{:02x} behind it", buses.subordinate),
             }
-            line(format!("        windows: memory {}, prefetchable {}{forwards}", shown(memory), shown(prefetchable)));
+            outln!("        windows: memory {}, prefetchable {}{forwards}", shown(memory), shown(prefetchable));
         }
         for bar in &function.bars {
-            line(format!("        BAR {}: {}", bar.index, described(bar, function.decodes_memory())));
+            outln!("        BAR {}: {}", bar.index, described(bar, function.decodes_memory()));
         }
         let capabilities: Vec<String> = function
             .capabilities
@@ -188,7 +181,7 @@ impl PcieShown<'_, '_, '_> {
             .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, said(capability.kind)))
             .collect();
         if !capabilities.is_empty() {
-            line(format!("        capabilities: {}", capabilities.join("; ")));
+            outln!("        capabilities: {}", capabilities.join("; "));
         }
     }
 }

@@ -8,12 +8,13 @@ use crate::cli::names::SymbolsReport;
 use crate::cli::{print, table};
 use crate::escape::Escape as _;
 use crate::firmware::BridgeState;
+use crate::mcu::AccessKind;
 use crate::profile::FunctionCost;
 
 /// How many functions the table shows.
 const SHOWN: usize = 12;
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct RunReport {
     /// The image.
@@ -88,17 +89,14 @@ pub(super) struct UnknownReport {
     /// The XDATA address.
     pub(super) at: String,
     /// `read` or `write`.
-    pub(super) kind: &'static str,
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub(super) kind: AccessKind,
     /// The CPU's address.
     pub(super) pc: String,
 }
 
 pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
-    let kind = match access.kind {
-        crate::mcu::AccessKind::Read => "read",
-        crate::mcu::AccessKind::Write => "write",
-    };
-    UnknownReport { at: xdata(access.at), kind, pc: place(access.pc) }
+    UnknownReport { at: xdata(access.at), kind: access.kind, pc: place(access.pc) }
 }
 
 pub(super) fn show(report: &RunReport) {
@@ -124,7 +122,7 @@ pub(super) fn show(report: &RunReport) {
         let lost = if report.uart_lost == 0 { String::new() } else { format!(" ({} bytes lost)", report.uart_lost) };
         outln!("  serial port   {}{lost}", report.uart.escape_debug());
     }
-    let reads = report.unknown_registers.iter().filter(|access| access.kind == "read").count();
+    let reads = report.unknown_registers.iter().filter(|access| access.kind == AccessKind::Read).count();
     let writes = report.unknown_registers.len() - reads;
     outln!("  not modelled  {reads} registers read, {writes} written; --json lists each with its first place");
     if !report.not_reached.is_empty() {
@@ -151,14 +149,13 @@ fn show_functions(functions: &[FunctionCost]) {
         return;
     }
     let all: u64 = functions.iter().map(|function| function.own_cycles).sum();
-    let mut table = table::new();
-    table.set_header(["own cycles", "of all", "with callees", "calls", "function"]);
-    for function in functions.iter().take(SHOWN) {
-        let share = format!("{:.1} %", 100.0 * function.own_cycles as f64 / all.max(1) as f64);
+    let row = |function: &FunctionCost| {
         let FunctionCost { name, calls, own_cycles, total_cycles, .. } = function;
-        table.add_row([own_cycles.to_string(), share, total_cycles.to_string(), calls.to_string(), name.clone()]);
-    }
-    table::print(&table);
+        let share = format!("{:.1} %", 100.0 * *own_cycles as f64 / all.max(1) as f64);
+        [own_cycles.to_string(), share, total_cycles.to_string(), calls.to_string(), name.clone()]
+    };
+    let header = ["own cycles", "of all", "with callees", "calls", "function"];
+    table::print(header, functions.iter().take(SHOWN).map(row));
     if functions.len() > SHOWN {
         outln!(" and {} functions more", functions.len() - SHOWN);
     }

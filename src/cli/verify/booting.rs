@@ -9,8 +9,7 @@ use crate::patch::Verification;
 
 // Without an image there are no checks.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Booted"))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Booted"))]
 pub(super) struct Booting {
     /// Whether every check passes.
     pub(super) ok: bool,
@@ -58,12 +57,11 @@ impl Booting {
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         if let Some(BootCheck { wire, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
             outln!("  BOOT FAILED: over {wire}, where it {what}: {found}");
-            let mut table = table::new();
-            table.set_header(["transport", "check", "found", "instructions"]);
-            for BootCheck { wire, what, found, instructions, .. } in &self.checks {
-                table.add_row([&wire.to_string(), *what, found, &instructions.to_string()]);
-            }
-            table::print(&table);
+            let row = |check: &BootCheck| {
+                let BootCheck { wire, what, found, instructions, .. } = check;
+                [wire.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
+            };
+            table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
         } else if self.ok {
             outln!("  booted: {state}, {} checks hold, {instructions} instructions", self.checks.len());
         } else {

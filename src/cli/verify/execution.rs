@@ -6,14 +6,9 @@ use crate::chip::checklist::{self, Checked, Expected};
 use crate::cli::table;
 use crate::patch::Verification;
 
-const STATUS_PATCH: &str = "status-0x2a12";
-const E4_LENGTH_16: &str = "e4-length-16";
-const READ16_SRAM: &str = "read16-sram";
-
 // Without an image that can be executed there are no checks.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Executed"))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Executed"))]
 pub(super) struct Execution {
     /// Whether every command is answered as it must be.
     pub(super) ok: bool,
@@ -43,9 +38,9 @@ impl Execution {
     pub(super) fn of(verification: &Verification<'_>) -> Self {
         let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
         let expected = Expected {
-            status_patch: has(STATUS_PATCH),
-            e4_length_16: has(E4_LENGTH_16),
-            read16_sram: has(READ16_SRAM),
+            status_patch: has("status-0x2a12"),
+            e4_length_16: has("e4-length-16"),
+            read16_sram: has("read16-sram"),
         };
         let checked = verification.image.as_ref().and_then(|image| checklist::run(image, expected));
         let check = |check: Checked| ExecutionCheck {
@@ -72,12 +67,9 @@ impl Execution {
         if self.ok {
             return;
         }
-        let mut table = table::new();
-        table.set_header(["command", "checks that", "expected", "found"]);
-        for check in self.checks.iter().filter(|check| !check.ok) {
-            table.add_row([check.cdb.as_str(), check.what, &check.expected, &check.found]);
-        }
-        table::print(&table);
+        let failed = self.checks.iter().filter(|check| !check.ok);
+        let rows = failed.map(|check| [check.cdb.as_str(), check.what, &check.expected, &check.found]);
+        table::print(["command", "checks that", "expected", "found"], rows);
     }
 }
 

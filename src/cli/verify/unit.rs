@@ -18,8 +18,7 @@ pub struct UnitFlash(Backup);
 
 /// The `unit` key of `--json`.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "UnitFlash"))]
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UnitFlash"))]
 pub struct Comparison {
     /// The unit's port, as `--device` takes it.
     device: String,

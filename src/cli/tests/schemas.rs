@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::print::Document;
-use super::{
+use crate::cli::print::Document;
+use crate::cli::{
     backup, bench, config, context, disasm, doctor, download, exec, flash, info, list, patch, pcie, reset, run,
     unpatch, verify, wrap,
 };

@@ -1,5 +1,6 @@
 //! Result of a bench: the JSON of `--json`, and the source of tables and charts. docs/bench.md describes it.
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
@@ -107,13 +108,15 @@ impl Integrity {
 }
 
 /// Result of a path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Display, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// Integrity: every byte read back the same.
+    #[display("the same, every byte")]
     Same,
     /// Integrity: a byte read back differently.
+    #[display("differs first at {offset:#x}: expected {expected:02x}, found {found:02x}")]
     Differs {
         /// Its offset in the pattern.
         offset: usize,
@@ -123,6 +126,7 @@ pub enum Outcome {
         found: u8,
     },
     /// The path moved fewer bytes than requested.
+    #[display("short: {found} of {expected} bytes, with good status")]
     Short {
         /// Bytes requested.
         expected: usize,
@@ -130,18 +134,22 @@ pub enum Outcome {
         found: usize,
     },
     /// The path was measured.
+    #[display("measured")]
     Measured(Figures),
     /// No answer within the time limit. The unit was recovered.
+    #[display("no answer in {timeout_s} s; the unit was recovered")]
     NoAnswer {
         /// The time limit in seconds.
         timeout_s: f64,
     },
     /// The path was skipped: it can't be measured on this unit in its current state.
+    #[display("not run: {reason}")]
     NotRun {
         /// The reason.
         reason: String,
     },
     /// The unit refused.
+    #[display("refused: {reason}")]
     Refused {
         /// The reason, as the unit gave it.
         reason: String,

@@ -332,10 +332,10 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
     if args.check {
         let in_integrity = report.integrity.iter().flat_map(Integrity::outcomes).find(|outcome| outcome.is_failure());
         if let Some(row) = report.failed_row() {
-            return Err(CheckFailed::Failed { path: row.path, what: table::words(&row.outcome) });
+            return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
         }
         if let Some(outcome) = in_integrity {
-            return Err(CheckFailed::Integrity { what: table::words(outcome) });
+            return Err(CheckFailed::Integrity { what: outcome.to_string() });
         }
     }
     for floor in &args.floors {

@@ -10,7 +10,7 @@ use super::report::Outcome;
 use super::tally::repeat;
 use crate::bridge::{Bridge, Transport};
 use crate::interrupt::Interrupt;
-use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu, VendorTlp};
+use crate::pcie::{NoTime, Pcie, TinyGpu, VendorTlp};
 
 /// Measures READ(16) or the DMA that E5 commands start. `compare` says whether the SRAM begins with the pattern. The
 /// time to set up the read and the GPU counts.
@@ -37,24 +37,15 @@ pub(super) fn measure<T: Transport>(
                 // A card that has its address is ready.
                 card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
             };
-            let ended = match path {
-                Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell),
-                _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell),
-            };
-            match ended {
-                Ok(()) => tally.count(size, begun.elapsed()),
-                Err(SramReadError::NoCompletion { deadline, .. }) => {
-                    return Ok(Some(Outcome::NoAnswer { timeout_s: deadline.as_secs_f64() }));
-                }
-                Err(SramReadError::Short { expected, found, .. }) => {
-                    return Ok(Some(Outcome::Short { expected, found }));
-                }
-                Err(error) => return Err(error.into()),
+            match path {
+                Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?,
+                _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell)?,
             }
+            tally.count(size, begun.elapsed());
             if let Some(known) = known {
                 tally.compare(Some(known), found.get(..known.len()));
             }
         }
-        Ok(None)
+        Ok(())
     })
 }

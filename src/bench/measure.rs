@@ -145,12 +145,12 @@ pub fn measure<T: Transport>(
             trouble: None,
         };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => Ok(stream.trouble),
+            Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
             Err(error) if error.is_timeout() => {
                 integrity::recover(bridge, path)?;
-                Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))
+                Err(Outcome::no_answer(effort.timeout).into())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(BenchError::from(error).into()),
         }
     })
 }

@@ -16,7 +16,6 @@ mod pattern;
 mod predict;
 mod report;
 mod run;
-mod survey;
 #[cfg(feature = "cli")]
 pub mod svg;
 mod tally;
@@ -33,4 +32,3 @@ pub use pattern::Pattern;
 pub use predict::{Limit, Prediction, ROUND_TRIP_US};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Spread};
 pub use run::{BenchEvent, BenchPlan, run};
-pub use survey::runs_firmware;

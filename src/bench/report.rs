@@ -1,5 +1,7 @@
 //! Result of a bench: the JSON of `--json`, and the source of tables and charts. docs/bench.md describes it.
 
+use std::time::Duration;
+
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +159,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub(super) fn no_answer(deadline: Duration) -> Self {
+        Self::NoAnswer { timeout_s: deadline.as_secs_f64() }
+    }
+
     /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
     pub const fn is_failure(&self) -> bool {
         match self {

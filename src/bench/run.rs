@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::beyond::{self, Beyond};
 use super::completed;
-use super::error::BenchError;
+use super::error::{BenchError, Halt};
 use super::measure::{Effort, Point, measure};
 use super::path::Path;
 use super::pattern::Pattern;
@@ -211,13 +211,11 @@ pub fn run<T: Transport>(
     let (mut before, mut memory_outcome) = (None, None);
     if let Some(&memory) = memory {
         let engine = &mut VendorTlp::new(bridge);
-        memory_outcome = Some(match tlp::save(engine, memory, plan.effort)? {
-            Ok(saved) => {
-                before = Some((memory, saved));
-                tlp::check(engine, memory, &pattern, plan.effort)?
-            }
-            Err(outcome) => outcome,
+        let checked = tlp::save(engine, memory, plan.effort).and_then(|saved| {
+            before = Some((memory, saved));
+            tlp::check(engine, memory, &pattern, plan.effort)
         });
+        memory_outcome = Some(checked.or_else(Halt::outcome)?);
     }
     if initialises {
         if !bridge.has_no_medium()? {
@@ -249,37 +247,30 @@ pub fn run<T: Transport>(
         wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
         wanted.dedup();
     }
-    let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
-    for (index, &point) in wanted.iter().enumerate() {
-        interrupt.check()?;
-        progress.event(BenchEvent::Row { index, of: wanted.len(), point });
+    let rows = measure_each(&wanted, interrupt, progress, |point, rows| {
         let left_out = left_out(point.path, plan, kind, reads, read16_sram);
-        let obstacle = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), &rows);
-        let outcome = match obstacle {
-            Some(outcome) => outcome,
-            None => {
-                let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
-                let outcome = match (&beyond, reads) {
-                    (Some(beyond), _) if point.path.is_tlp() => {
-                        tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
-                    }
-                    (_, ReadCompleter::Card(card)) if by_dma => {
-                        completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
-                    }
-                    _ => {
-                        let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
-                        measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
-                    }
-                };
-                // Recovery of a unit clears its initialisation.
-                if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
-                    bridge.initialise()?;
-                }
-                outcome
+        if let Some(known) = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), rows) {
+            return Ok(known);
+        }
+        let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
+        let outcome = match (&beyond, reads) {
+            (Some(beyond), _) if point.path.is_tlp() => {
+                tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
+            }
+            (_, ReadCompleter::Card(card)) if by_dma => {
+                completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
+            }
+            _ => {
+                let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
+                measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
             }
         };
-        rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
-    }
+        // Recovery of a unit clears its initialisation.
+        if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
+            bridge.initialise()?;
+        }
+        Ok(outcome)
+    })?;
     if let Some((memory, before)) = before {
         tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
@@ -293,6 +284,23 @@ pub fn run<T: Transport>(
         rows,
         verdict,
     })
+}
+
+/// Measures each point. `measure` gets the point and the rows before it.
+pub(super) fn measure_each(
+    points: &[Point],
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+    mut measure: impl FnMut(Point, &[Row]) -> Result<Outcome, BenchError>,
+) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::with_capacity(points.len());
+    for (index, &point) in points.iter().enumerate() {
+        interrupt.check()?;
+        progress.event(BenchEvent::Row { index, of: points.len(), point });
+        let Point { path, size, depth } = point;
+        rows.push(Row { path, size, depth, outcome: measure(point, &rows)? });
+    }
+    Ok(rows)
 }
 
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is

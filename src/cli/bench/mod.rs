@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
+use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
 use crate::bridge::UnitInfo;
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
@@ -230,7 +230,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let chosen = args.device.choose(recording.capture())?;
     let state = chosen.info().state;
-    bench::runs_firmware(state)?;
+    // The boot loader takes only the commands that write the flash. Source: the reference's table of states.
+    if state == BridgeState::BootLoader {
+        return Err(BenchError::NoFirmware { state }.into());
+    }
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {

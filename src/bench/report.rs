@@ -189,6 +189,12 @@ pub struct Row {
 }
 
 impl BenchReport {
+    /// Whether bytes came back different from what was written, in the check or in a row.
+    pub fn is_corrupt(&self) -> bool {
+        let mismatched = self.rows.iter().filter_map(Row::figures).any(|figures| figures.mismatches > 0);
+        mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
+    }
+
     /// The first row that failed, in the order of measurement.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())

@@ -3,7 +3,6 @@
 mod table;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar};
@@ -70,7 +69,7 @@ pub struct Args {
     timeout: Duration,
 
     /// Fail with status 1 unless the path's best row reaches N MB/s.
-    #[arg(long = "min-mb-s", value_name = "PATH=N")]
+    #[arg(long = "min-mb-s", value_name = "PATH=N", value_parser = parse_floor)]
     floors: Vec<Floor>,
 
     /// Fail with status 1 if a measured path does not do what its firmware should: no answer, a refusal, missing or
@@ -110,16 +109,12 @@ struct Floor {
     mb_per_s: f64,
 }
 
-impl FromStr for Floor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
-        let path = path.parse::<Path>().map_err(|error| error.to_string())?;
-        match floor.parse() {
-            Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Self { path, mb_per_s }),
-            _ => Err(format!("{floor:?} is no number of MB/s")),
-        }
+fn parse_floor(text: &str) -> Result<Floor, String> {
+    let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
+    let path = path.parse::<Path>().map_err(|error| error.to_string())?;
+    match floor.parse() {
+        Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Floor { path, mb_per_s }),
+        _ => Err(format!("{floor:?} is no number of MB/s")),
     }
 }
 
@@ -161,13 +156,9 @@ enum CheckFailed {
     #[error("the pattern could not be written and read back: {what}")]
     #[diagnostic(code(asmpatch::bench::integrity))]
     Integrity { what: String },
-    #[error("{path}: {}, at least {floor} MB/s was asked for", found_words(*found))]
+    #[error("{path}: {found}, at least {floor} MB/s was asked for")]
     #[diagnostic(code(asmpatch::bench::floor))]
-    Floor { path: Path, found: Option<f64>, floor: f64 },
-}
-
-fn found_words(found: Option<f64>) -> String {
-    found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"))
+    Floor { path: Path, found: String, floor: f64 },
 }
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
@@ -328,8 +319,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
 }
 
 fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
-    let mismatched = report.rows.iter().filter_map(|row| row.figures()).any(|figures| figures.mismatches > 0);
-    if mismatched || report.integrity.as_ref().is_some_and(|integrity| integrity.is_corrupt()) {
+    if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
     if args.check {
@@ -349,7 +339,8 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
             .filter_map(|row| row.figures().map(|figures| figures.mb_per_s.median))
             .reduce(f64::max);
         if best.is_none_or(|best| best < floor.mb_per_s) {
-            return Err(CheckFailed::Floor { path: floor.path, found: best, floor: floor.mb_per_s });
+            let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
+            return Err(CheckFailed::Floor { path: floor.path, found, floor: floor.mb_per_s });
         }
     }
     Ok(())

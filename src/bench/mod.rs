@@ -6,7 +6,6 @@
 
 pub mod baseline;
 mod beyond;
-mod completed;
 mod error;
 pub mod integrity;
 pub mod measure;

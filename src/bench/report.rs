@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
+use crate::bridge::UnitInfo;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
@@ -67,6 +68,19 @@ pub struct BenchUnit {
     pub transport: String,
     /// What is behind it: `no medium`, the SSD's capacity or model, or a device on PCIe.
     pub behind: String,
+}
+
+/// What is known of a unit before it is asked.
+impl From<&UnitInfo> for BenchUnit {
+    fn from(info: &UnitInfo) -> Self {
+        Self {
+            device: info.location.to_string(),
+            is_virtual: info.is_virtual(),
+            usb_id: info.id.to_string(),
+            serial: info.serial.clone().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Results of the pattern on each way. `None` means that it was not tried, because an earlier step failed.

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::beyond::{self, Beyond};
-use super::completed;
 use super::error::{BenchError, Halt};
-use super::measure::{Effort, Point, measure};
+use super::measure::{Effort, Point, measure, measure_completed};
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
@@ -258,7 +257,7 @@ pub fn run<T: Transport>(
                 tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
             }
             (_, ReadCompleter::Card(card)) if by_dma => {
-                completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
+                measure_completed(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
             }
             _ => {
                 let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);

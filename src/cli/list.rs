@@ -202,15 +202,10 @@ impl Look<'_> {
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
-    match (speed, unit.state) {
-        (Speed::Low | Speed::Full | Speed::High, BridgeState::Vendor) => {
-            Some(format!("the link is at {speed}: {reset} trains it anew"))
-        }
-        (Speed::Low | Speed::Full | Speed::High, _) => {
-            Some(format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"))
-        }
-        (Speed::Unknown | Speed::Super | Speed::SuperPlus, _) => None,
-    }
+    matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
+        BridgeState::Vendor => format!("the link is at {speed}: {reset} trains it anew"),
+        _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
+    })
 }
 
 fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {

@@ -30,6 +30,7 @@ use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
 use crate::pcie::{Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
 use crate::practice;
 use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use crate::unit;
 use crate::virtual_bridge::{Counts, VirtualPort};
 use mirror::MirrorServer;
 
@@ -236,14 +237,8 @@ impl<'a> Demo<'a> {
     ///
     /// # Errors
     /// The errors of `bench`, and [`DemoError::Check`] if bytes came back wrong.
-    pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::BenchReport, AnyFailure> {
-        let unit = bench::BenchUnit {
-            device: port.device(),
-            is_virtual: true,
-            usb_id: attached.usb_id.to_string(),
-            serial: attached.serial.clone(),
-            ..bench::BenchUnit::default()
-        };
+    pub fn bench(&self, port: &mut VirtualPort) -> Result<bench::BenchReport, AnyFailure> {
+        let unit = bench::BenchUnit::from(&unit::of_port(port)?);
         let effort = Effort {
             warm_up: Duration::from_millis(20),
             repetition: Duration::from_millis(100),
@@ -356,7 +351,7 @@ mod tests {
         assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
         assert_eq!(after.serial, "DEMO0001");
         assert_eq!(report.version, plan.version);
-        let bench = demo.bench(&mut port, &after).unwrap();
+        let bench = demo.bench(&mut port).unwrap();
         assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
         let computed = demo.compute(&mut port).unwrap();
         assert_eq!((computed.product, computed.cycles), ([19, 22, 43, 50], 491));

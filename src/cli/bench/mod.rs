@@ -14,7 +14,6 @@ use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
 use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
-use crate::bridge::UnitInfo;
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
@@ -253,7 +252,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open_control()?;
-    let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
         show(bar, plan.effort, progress)
     })?)
@@ -266,7 +265,7 @@ fn vendor_firmware(
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open(args.device.transport)?;
-    let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
+    let (who, plan) = (BenchUnit::from(unit.info()), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
     let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
@@ -280,17 +279,6 @@ fn vendor_firmware(
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
     }
     Ok(report?)
-}
-
-/// Describes the unit as a report names it.
-fn told_of(info: &UnitInfo) -> BenchUnit {
-    BenchUnit {
-        device: info.location.to_string(),
-        is_virtual: info.is_virtual(),
-        usb_id: info.id.to_string(),
-        serial: info.serial.clone().unwrap_or_default(),
-        ..BenchUnit::default()
-    }
 }
 
 /// Restarts the unit and waits until it is back.

@@ -97,17 +97,13 @@ fn all(
     interrupt: Interrupt<'_>,
 ) -> (Vec<Finding>, Result<(), AnyFailure>) {
     let mut findings: Vec<Finding> = Vec::new();
-    let mut asked = Ok(());
+    let (mut asked, mut stopped) = (Ok(()), None);
     for (number, experiment) in (1..).zip(Experiment::ALL) {
-        if findings.iter().any(|finding| finding.answer == Answer::Hang) {
-            findings.push(experiment.not_run("the unit hangs"));
+        if let Some(why) = stopped {
+            findings.push(experiment.not_run(why));
             continue;
         }
-        if asked.is_err() {
-            findings.push(experiment.not_run("interrupted"));
-            continue;
-        }
-        errln!("experiment {number} of {}, {}: {}", Experiment::ALL.len(), experiment, experiment.question());
+        errln!("experiment {number} of {}, {experiment}: {}", Experiment::ALL.len(), experiment.question());
         errln!("  sends  {}", experiment.sends());
         errln!("  risk   {}", experiment.risk());
         let goes_on = match interrupt.check() {
@@ -115,14 +111,18 @@ fn all(
             Ok(()) if args.yes => Ok(true),
             Ok(()) => ask::is_yes("run it?", interrupt),
         };
-        findings.push(match goes_on {
+        let finding = match goes_on {
             Ok(true) => experiment.run(bridge),
             Ok(false) => experiment.not_run("declined"),
             Err(error) => {
-                asked = Err(error);
+                (asked, stopped) = (Err(error), Some("interrupted"));
                 experiment.not_run("interrupted")
             }
-        });
+        };
+        if finding.answer == Answer::Hang {
+            stopped = Some("the unit hangs");
+        }
+        findings.push(finding);
     }
     (findings, asked)
 }

@@ -209,6 +209,12 @@ impl BenchReport {
         mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
     }
 
+    /// The greatest of these values of a path's rows.
+    pub fn best(&self, path: Path, value: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.path == path);
+        rows.filter_map(|row| value(row.figures()?)).reduce(f64::max)
+    }
+
     /// The first row that failed, in the order of measurement.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())

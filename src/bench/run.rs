@@ -192,18 +192,14 @@ pub fn run<T: Transport>(
         && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, reads));
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
     let pattern = Pattern::new(plan.seed);
-    let beyond = if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
-        let assigns = writes || completes;
-        let beyond = beyond::look(&mut VendorTlp::new(bridge), assigns, completes, interrupt)?;
-        if beyond.function.is_some() {
-            unit.behind = format!("{}; on PCIe {}", unit.behind, beyond.words);
+    let mut beyond = None;
+    if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
+        let found = beyond::look(&mut VendorTlp::new(bridge), writes || completes, completes, interrupt)?;
+        if found.function.is_some() {
+            unit.behind = format!("{}; on PCIe {}", unit.behind, found.words);
         }
-        Some(beyond)
-    } else {
-        None
-    };
-    if let Some(card) = beyond.as_ref().and_then(|beyond| beyond.card) {
-        reads = ReadCompleter::Card(card);
+        reads = found.card.map_or(reads, ReadCompleter::Card);
+        beyond = Some(found);
     }
     let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
@@ -226,8 +222,10 @@ pub fn run<T: Transport>(
     }
     let asks = initialises && plan.paths.contains(&Path::Read16);
     let read16_sram = asks && is_read_by_software(bridge, plan)?;
-    let mut integrity =
-        if runs(Path::Write16, reads) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+    let mut integrity = None;
+    if runs(Path::Write16, reads) {
+        integrity = Some(integrity::check(bridge, &pattern, plan.effort.timeout)?);
+    }
     if memory_outcome.is_some() {
         integrity.get_or_insert_default().memory = memory_outcome;
     }

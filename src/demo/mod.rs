@@ -112,11 +112,6 @@ impl<'a> Demo<'a> {
         Self { folder: folder.to_owned(), interrupt }
     }
 
-    /// Returns the folder of the virtual bridge.
-    pub fn unit_folder(&self) -> PathBuf {
-        self.folder.join("unit")
-    }
-
     /// Downloads the practice image from a local mirror, through manifest, HTTP, zip, digest and cache; writes
     /// `stock.bin`.
     ///
@@ -198,7 +193,7 @@ impl<'a> Demo<'a> {
     /// # Errors
     /// Fails if its folder can't be used.
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
-        let folder = self.unit_folder();
+        let folder = self.folder.join("unit");
         file::make_folder(&folder).map_err(setup("make the virtual bridge's folder"))?;
         atomic::write(&folder.join("bridge.toml"), b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\n")?;
         let mut port = VirtualPort::open_dir(&folder)?;

@@ -220,15 +220,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let chosen = args.device.choose(recording.capture())?;
     let state = chosen.info().state;
-    // The boot loader takes only the commands that write the flash. Source: the reference's table of states.
-    if state == BridgeState::BootLoader {
-        return Err(BenchError::NoFirmware { state }.into());
-    }
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {
         BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
-        BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, chosen, recording.capture(), &bar),
+        BridgeState::Vendor => vendor_firmware(args, chosen, recording.capture(), &bar),
+        // It takes only the commands that write the flash. Source: the reference's table of states.
+        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
     };
     bar.finish_and_clear();
     let mut report = report?;
@@ -320,12 +318,7 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
         }
     }
     for floor in &args.floors {
-        let best = report
-            .rows
-            .iter()
-            .filter(|row| row.path == floor.path)
-            .filter_map(|row| row.figures().map(|figures| figures.mb_per_s.median))
-            .reduce(f64::max);
+        let best = report.best(floor.path, |figures| Some(figures.mb_per_s.median));
         if best.is_none_or(|best| best < floor.mb_per_s) {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
             return Err(CheckFailed::Floor { path: floor.path, found, floor: floor.mb_per_s });

@@ -178,11 +178,7 @@ fn prediction_lines(text: &mut String, report: &BenchReport) {
 
 /// Adds what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
 fn gain_lines(text: &mut String, report: &BenchReport) {
-    let best = |path: Path| {
-        let rows = report.rows.iter().filter(|row| row.path == path);
-        let predicted = rows.filter_map(|row| row.figures()?.predicted);
-        predicted.map(|prediction| prediction.mb_per_s).reduce(f64::max)
-    };
+    let best = |path| report.best(path, |figures| Some(figures.predicted?.mb_per_s));
     let Some(stock) = best(Path::E4Stock) else { return };
     let read16 = if report.read16_sram { "the patch read16-sram" } else { "a device that completes it" };
     for (path, by) in [

@@ -251,9 +251,12 @@ impl FlashFailure {
 mod tests {
     use super::*;
 
+    fn invoked(command: WritingCommand, what: &str) -> InvokedCommand {
+        InvokedCommand { command, what: vec![what.into()], config_from: None, backup: Vec::new() }
+    }
+
     fn flash() -> InvokedCommand {
-        let what = vec!["fw patched.bin".into()];
-        InvokedCommand { command: WritingCommand::Flash, what, config_from: None, backup: Vec::new() }
+        invoked(WritingCommand::Flash, "fw patched.bin")
     }
 
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
-        let origin = InvokedCommand::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
+        let origin = invoked(WritingCommand::Config, "product=GPU dock");
         let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b")),
@@ -318,7 +321,7 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &InvokedCommand::Restore { folder: "b".into(), backup: Vec::new() }, None),
+            commands(Left::Untouched, &invoked(WritingCommand::Restore, "b"), None),
             ["asmpatch restore b --device 1-2.3"]
         );
     }
@@ -326,7 +329,7 @@ mod tests {
     #[test]
     fn recovery_commands_repeat_the_backup_options() {
         for option in ["--no-backup", "--backup-dir=my backups"] {
-            let origin = InvokedCommand::Restore { folder: "b".into(), backup: vec![option.into()] };
+            let origin = InvokedCommand { backup: vec![option.into()], ..invoked(WritingCommand::Restore, "b") };
             let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
             assert_eq!(commands(Left::Untouched, &origin, None), [again]);
             assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
@@ -355,11 +358,12 @@ mod tests {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt;
 
-        let origin = InvokedCommand::Flash {
-            file: "--all".into(),
-            options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
+        let file = shell::argument(Path::new("--all"));
+        let receipt = OsStr::from_bytes(b"r\xFF'.toml").to_owned();
+        let origin = InvokedCommand {
+            what: vec![file, "--receipt".into(), receipt, "--serial=-1".into()],
             config_from: Some("-dir\nrm -r x".into()),
-            backup: Vec::new(),
+            ..flash()
         };
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b c"))[0],

@@ -2,7 +2,7 @@
 //!
 //! Source: Prometheus' documentation, "Exposition formats", text format 0.0.4.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use crate::escape::Escape as _;
 
@@ -12,14 +12,14 @@ pub struct Exposition {
     text: String,
 }
 
-/// One value of a gauge, with its labels by name. A label with an empty value is left out, which means the same.
+/// One value of a gauge, with its labels. A label with an empty value is left out, which means the same.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample<'a> {
-    labels: Vec<(&'static str, &'a str)>,
+pub struct Sample {
+    labels: Vec<String>,
     value: f64,
 }
 
-impl<'a> Sample<'a> {
+impl Sample {
     /// Creates a value without labels.
     pub const fn new(value: f64) -> Self {
         Self { labels: Vec::new(), value }
@@ -27,13 +27,16 @@ impl<'a> Sample<'a> {
 
     /// Adds a label.
     #[must_use]
-    pub fn with(mut self, label: &'static str, value: &'a str) -> Self {
-        self.labels.push((label, value));
+    pub fn with(mut self, label: &str, value: impl Display) -> Self {
+        let value = value.to_string();
+        if !value.is_empty() {
+            self.labels.push(format!("{label}=\"{}\"", quoted(&value)));
+        }
         self
     }
 }
 
-impl From<bool> for Sample<'_> {
+impl From<bool> for Sample {
     fn from(is_so: bool) -> Self {
         Self::new(f64::from(u8::from(is_so)))
     }
@@ -45,7 +48,7 @@ impl Exposition {
 
     /// Adds a gauge: its name, its help text and its values. The name begins with `asmpatch_` and must not be in the
     /// document yet. Without values the gauge is left out.
-    pub fn gauge<'a>(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample<'a>>) {
+    pub fn gauge(&mut self, name: &str, help: &str, samples: impl IntoIterator<Item = Sample>) {
         let mut samples = samples.into_iter().peekable();
         if samples.peek().is_none() {
             return;
@@ -53,8 +56,6 @@ impl Exposition {
         // Writing into a String cannot fail.
         let _ = write!(self.text, "# HELP {name} {}\n# TYPE {name} gauge\n", escaped(help));
         for Sample { labels, value } in samples {
-            let label = |(label, value): (&str, &str)| format!("{label}=\"{}\"", quoted(value));
-            let labels: Vec<String> = labels.into_iter().filter(|(_, value)| !value.is_empty()).map(label).collect();
             let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
             let _ = writeln!(self.text, "{name}{labels} {value}");
         }

@@ -1,7 +1,6 @@
 //! Compares a report with an earlier one.
 
-use std::fmt;
-
+use derive_more::Display;
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -10,8 +9,9 @@ use super::path::Path;
 use super::report::{BenchReport, Row, SCHEMA};
 
 /// A row compared with the same row of an earlier run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Display, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[display("{:+.1}%{}", self.percent(), if *within_spread { " (within spread)" } else { "" })]
 pub struct Change {
     /// The path.
     pub path: Path,
@@ -27,11 +27,9 @@ pub struct Change {
     pub within_spread: bool,
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = (self.now_mb_per_s / self.before_mb_per_s - 1.0) * 100.0;
-        write!(f, "{percent:+.1}%")?;
-        if self.within_spread { f.write_str(" (within spread)") } else { Ok(()) }
+impl Change {
+    fn percent(&self) -> f64 {
+        (self.now_mb_per_s / self.before_mb_per_s - 1.0) * 100.0
     }
 }
 

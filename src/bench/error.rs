@@ -1,8 +1,10 @@
 //! Errors that keep a bench from starting or end it early.
 
+use derive_more::From;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::report::Outcome;
 use crate::bridge::{CommandError, ControlError, TransportError};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupted;
@@ -69,4 +71,51 @@ pub enum BenchError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
+}
+
+/// Reasons a path's measurement or check ends early.
+#[derive(Debug, From)]
+pub(super) enum Halt {
+    /// The path has this result.
+    Outcome(Outcome),
+    /// Nothing more can be measured.
+    Error(BenchError),
+}
+
+impl Halt {
+    /// The path's result, or the error that ends the bench.
+    pub(super) fn outcome(self) -> Result<Outcome, BenchError> {
+        match self {
+            Self::Outcome(outcome) => Ok(outcome),
+            Self::Error(error) => Err(error),
+        }
+    }
+}
+
+impl From<ControlError> for Halt {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Timeout { deadline, .. }
+            | ControlError::BulkTimeout { deadline, .. }
+            | ControlError::SramBusy { deadline, .. } => Outcome::no_answer(deadline).into(),
+            ControlError::Short { expected, found, .. } => Outcome::Short { expected, found }.into(),
+            ControlError::Stalled { .. } | ControlError::Malformed { .. } => {
+                Outcome::Refused { reason: error.to_string() }.into()
+            }
+            ControlError::Disconnected { .. } | ControlError::Length { .. } | ControlError::Io { .. } => {
+                Self::Error(error.into())
+            }
+        }
+    }
+}
+
+impl From<SramReadError> for Halt {
+    fn from(error: SramReadError) -> Self {
+        match error {
+            SramReadError::NoCompletion { deadline, .. } => Outcome::no_answer(deadline).into(),
+            SramReadError::Short { expected, found, .. } => Outcome::Short { expected, found }.into(),
+            SramReadError::Control(error) => error.into(),
+            error => Self::Error(error.into()),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::BenchError;
+use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
@@ -12,32 +12,24 @@ use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 /// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
-/// Result of one exchange.
-pub(super) enum PieceResult {
-    /// GOOD, with this many bytes moved.
-    Moved(usize),
-    /// No answer; the unit has been recovered.
-    NoAnswer,
-    /// Another status, in words.
-    Refused(String),
-}
-
-/// Runs one command, and recovers the unit if it gets no answer.
-pub(super) fn exchange<T: Transport>(
+/// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
+fn exchange<T: Transport>(
     bridge: &mut Bridge<T>,
     path: Path,
     command: Command,
     data: DataPhase<'_>,
+    len: usize,
     timeout: Duration,
-) -> Result<PieceResult, BenchError> {
+) -> Result<(), Halt> {
     match bridge.execute(command, data, timeout) {
-        Ok(completion) if completion.status == ScsiStatus::Good => Ok(PieceResult::Moved(completion.transferred)),
-        Ok(completion) => Ok(PieceResult::Refused(refusal(&completion))),
+        Ok(ended) if ended.status != ScsiStatus::Good => Err(Outcome::Refused { reason: refusal(&ended) }.into()),
+        Ok(ended) if ended.transferred != len => Err(Outcome::Short { expected: len, found: ended.transferred }.into()),
+        Ok(_) => Ok(()),
         Err(error) if error.is_timeout() => {
             recover(bridge, path)?;
-            Ok(PieceResult::NoAnswer)
+            Err(Outcome::no_answer(timeout).into())
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(BenchError::from(error).into()),
     }
 }
 
@@ -51,15 +43,11 @@ pub(super) fn refusal(completion: &Completion) -> String {
 
 /// Recovers the unit after a path that gave no answer.
 pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), BenchError> {
-    let mut recovered = bridge.recover();
-    if recovered.is_ok() {
-        // A unit is recovered only when it answers again.
-        recovered = match bridge.is_ready() {
-            Ok(_) => Ok(()),
-            Err(CommandError::Transport(error)) => Err(error.into()),
-            Err(_) => Ok(()),
-        };
-    }
+    // A unit is recovered only when it answers again.
+    let recovered = bridge.recover().and_then(|()| match bridge.is_ready() {
+        Err(CommandError::Transport(error)) => Err(error.into()),
+        _ => Ok(()),
+    });
     recovered.map_err(|source| BenchError::NotRecovered { path: path.to_string(), source })
 }
 
@@ -76,28 +64,43 @@ pub fn check<T: Transport>(
     pattern: &Pattern,
     timeout: Duration,
 ) -> Result<Integrity, BenchError> {
-    let mut integrity = Integrity::default();
-    let pieces = pattern.bytes().chunks(WINDOW_LEN);
-    let again = pattern.bytes().chunks(WINDOW_LEN).take(1);
-    for (index, piece) in pieces.enumerate().chain(again.map(|piece| (0, piece))) {
+    let write = |bridge: &mut Bridge<T>, piece: &[u8]| {
         let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
-        match exchange(bridge, Path::Write16, command, DataPhase::Out(piece), timeout)? {
-            PieceResult::Moved(moved) if moved == piece.len() => {}
-            other => {
-                integrity.write16 = Some(outcome(other, piece.len(), timeout));
-                return Ok(integrity);
-            }
+        exchange(bridge, Path::Write16, command, DataPhase::Out(piece), piece.len(), timeout)
+    };
+    let read_back = |bridge: &mut Bridge<T>, piece: &[u8], offset| {
+        let found = read_back(bridge, piece, offset, timeout).or_else(Halt::outcome)?;
+        bridge.free_slots(piece.len()).map_err(BenchError::from)?;
+        Ok(found)
+    };
+    let [write16, e4] = check_pieces(bridge, pattern, write, read_back)?;
+    Ok(Integrity { write16, e4, ..Integrity::default() })
+}
+
+/// Writes the pattern through the SRAM's window, 4 KiB at a time, and reads each piece back before it writes the next.
+/// Leaves the first piece there. Returns the results of writing and of reading.
+///
+/// # Errors
+/// If the wire failed.
+pub(super) fn check_pieces<B>(
+    bridge: &mut B,
+    pattern: &Pattern,
+    write: impl Fn(&mut B, &[u8]) -> Result<(), Halt>,
+    read_back: impl Fn(&mut B, &[u8], usize) -> Result<Outcome, Halt>,
+) -> Result<[Option<Outcome>; 2], BenchError> {
+    let (mut written, mut found) = (None, None);
+    let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
+    for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
+        written = Some(write(bridge, piece).map(|()| Outcome::Same).or_else(Halt::outcome)?);
+        if written != Some(Outcome::Same) {
+            break;
         }
-        integrity.write16 = Some(Outcome::Same);
-        let found = read_back(bridge, piece, index * WINDOW_LEN, timeout)?;
-        let goes_on = found == Outcome::Same;
-        integrity.e4 = Some(found);
-        bridge.free_slots(piece.len())?;
-        if !goes_on {
+        found = Some(read_back(bridge, piece, index * WINDOW_LEN).or_else(Halt::outcome)?);
+        if found != Some(Outcome::Same) {
             break;
         }
     }
-    Ok(integrity)
+    Ok([written, found])
 }
 
 /// Reads the window and compares it with `piece`, which is at `offset` of the pattern.
@@ -106,17 +109,14 @@ fn read_back<T: Transport>(
     piece: &[u8],
     offset: usize,
     timeout: Duration,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, Halt> {
     let mut buffer = [0; E4_STEP];
     for (step, expected) in piece.chunks(E4_STEP).enumerate() {
         let at = step * E4_STEP;
         let found = &mut buffer[..expected.len()];
         let from = XdataAddress::SRAM_WINDOW.plus(at as u16);
         let command = Command::XdataRead { from, len: expected.len() as u16 };
-        match exchange(bridge, Path::E4Stock, command, DataPhase::In(found), timeout)? {
-            PieceResult::Moved(moved) if moved == expected.len() => {}
-            other => return Ok(outcome(other, expected.len(), timeout)),
-        }
+        exchange(bridge, Path::E4Stock, command, DataPhase::In(found), expected.len(), timeout)?;
         let outcome = compare(expected, found, offset + at);
         if outcome != Outcome::Same {
             return Ok(outcome);
@@ -133,13 +133,5 @@ pub(super) fn compare(expected: &[u8], found: &[u8], offset: usize) -> Outcome {
     match found.iter().zip(expected).position(|(found, expected)| found != expected) {
         Some(at) => Outcome::Differs { offset: offset + at, expected: expected[at], found: found[at] },
         None => Outcome::Same,
-    }
-}
-
-fn outcome(result: PieceResult, expected: usize, timeout: Duration) -> Outcome {
-    match result {
-        PieceResult::Moved(found) => Outcome::Short { expected, found },
-        PieceResult::NoAnswer => Outcome::NoAnswer { timeout_s: timeout.as_secs_f64() },
-        PieceResult::Refused(reason) => Outcome::Refused { reason },
     }
 }

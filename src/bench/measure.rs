@@ -11,6 +11,7 @@ use super::report::Outcome;
 use super::tally::{Tally, repeat};
 use crate::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
 use crate::interrupt::Interrupt;
+use crate::pcie::{NoTime, Pcie, TinyGpu, VendorTlp};
 use crate::scsi::runtime::freeing;
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
@@ -43,8 +44,7 @@ pub struct Point {
 
 /// Streams commands until its deadline and counts their results.
 struct Stream<'a> {
-    path: Path,
-    size: usize,
+    point: Point,
     pattern: &'a Pattern,
     compare: bool,
     tally: &'a mut Tally,
@@ -59,7 +59,7 @@ struct Stream<'a> {
 
 impl Workload for Stream<'_> {
     fn buffer_len(&self) -> usize {
-        self.size
+        self.point.size
     }
 
     fn is_timed(&self) -> bool {
@@ -67,6 +67,7 @@ impl Workload for Stream<'_> {
     }
 
     fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        let Point { path, size, .. } = self.point;
         if self.trouble.is_some() {
             return None;
         }
@@ -78,20 +79,21 @@ impl Workload for Stream<'_> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
-        let (command, at) = self.path.command(self.number, self.size)?;
-        if self.path.writes() {
+        let (command, at) = path.command(self.number, size)?;
+        if path.writes() {
             // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
-            let head = self.size.min(16);
+            let head = size.min(16);
             if buffer[..head] != self.pattern.bytes()[..head] {
-                buffer[..self.size].copy_from_slice(&self.pattern.bytes()[..self.size]);
+                buffer[..size].copy_from_slice(&self.pattern.bytes()[..size]);
             }
-            self.freeing.extend(freeing(self.size));
+            self.freeing.extend(freeing(size));
         }
         self.number += 1;
-        Some(Job { cdb: command.cdb(), data: self.path.job_data(self.size), id: at as u64 })
+        Some(Job { cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
     }
 
     fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool {
+        let Point { path, size, .. } = self.point;
         if completion.status != ScsiStatus::Good {
             self.trouble.get_or_insert(Outcome::Refused { reason: integrity::refusal(completion) });
             return false;
@@ -99,17 +101,16 @@ impl Workload for Stream<'_> {
         if job.id == FREEING {
             return true;
         }
-        if completion.transferred != self.size {
-            self.trouble.get_or_insert(Outcome::Short { expected: self.size, found: completion.transferred });
+        if completion.transferred != size {
+            self.trouble.get_or_insert(Outcome::Short { expected: size, found: completion.transferred });
             return false;
         }
         if self.compare {
             // The window holds the pattern's first 4 KiB.
-            let (at, len) =
-                if self.path == Path::Read16 { (0, self.size.min(WINDOW_LEN)) } else { (job.id as usize, self.size) };
+            let (at, len) = if path == Path::Read16 { (0, size.min(WINDOW_LEN)) } else { (job.id as usize, size) };
             self.tally.compare(self.pattern.bytes().get(at..at + len), data.get(..len));
         }
-        self.tally.count(self.size, elapsed);
+        self.tally.count(size, elapsed);
         true
     }
 }
@@ -129,12 +130,11 @@ pub fn measure<T: Transport>(
     effort: Effort,
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
-    let Point { path, size, depth } = point;
+    let Point { path, depth, .. } = point;
     let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
     repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
         let mut stream = Stream {
-            path,
-            size,
+            point,
             pattern,
             compare: compare && (path.reads_window() || path == Path::Read16),
             tally,
@@ -145,12 +145,50 @@ pub fn measure<T: Transport>(
             trouble: None,
         };
         match bridge.transport_mut().run(&mut stream, depth, effort.timeout) {
-            Ok(()) => Ok(stream.trouble),
+            Ok(()) => stream.trouble.map_or(Ok(()), |trouble| Err(trouble.into())),
             Err(error) if error.is_timeout() => {
                 integrity::recover(bridge, path)?;
-                Ok(Some(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() }))
+                Err(Outcome::no_answer(effort.timeout).into())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(BenchError::from(error).into()),
         }
+    })
+}
+
+/// Measures READ(16) or the DMA that E5 commands start. `compare` says whether the SRAM begins with the pattern. The
+/// time to set up the read and the GPU counts.
+///
+/// # Errors
+/// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
+pub(super) fn measure_completed<T: Transport>(
+    bridge: &mut Bridge<T>,
+    card: TinyGpu,
+    point: Point,
+    pattern: &Pattern,
+    compare: bool,
+    effort: Effort,
+    interrupt: Interrupt<'_>,
+) -> Result<Outcome, BenchError> {
+    let Point { path, size, .. } = point;
+    let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
+    let known = compare.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
+    let mut found = vec![0; size];
+    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
+        while Instant::now() < until && !interrupt.is_requested() {
+            let begun = Instant::now();
+            let tell = |bridge: &mut Bridge<T>, entry| {
+                // A card that has its address is ready.
+                card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
+            };
+            match path {
+                Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?,
+                _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell)?,
+            }
+            tally.count(size, begun.elapsed());
+            if let Some(known) = known {
+                tally.compare(Some(known), found.get(..known.len()));
+            }
+        }
+        Ok(())
     })
 }

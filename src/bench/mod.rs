@@ -6,7 +6,6 @@
 
 pub mod baseline;
 mod beyond;
-mod completed;
 mod error;
 pub mod integrity;
 pub mod measure;
@@ -16,7 +15,6 @@ mod pattern;
 mod predict;
 mod report;
 mod run;
-mod survey;
 #[cfg(feature = "cli")]
 pub mod svg;
 mod tally;
@@ -33,4 +31,3 @@ pub use pattern::Pattern;
 pub use predict::{Limit, Prediction, ROUND_TRIP_US};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Spread};
 pub use run::{BenchEvent, BenchPlan, run};
-pub use survey::runs_firmware;

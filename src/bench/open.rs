@@ -4,20 +4,19 @@
 use std::time::{Duration, Instant};
 
 use super::beyond::{self, Beyond, Memory};
-use super::error::BenchError;
+use super::error::{BenchError, Halt};
 use super::measure::{Effort, Point};
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
-use super::run::{BenchEvent, BenchPlan, NO_DEVICE, obstacle};
+use super::run::{BenchEvent, BenchPlan, NO_DEVICE, measure_each, obstacle};
 use super::tally::{Tally, repeat};
-use super::tlp::{self, control_outcome};
-use super::{integrity, verdict};
+use super::{integrity, tlp, verdict};
 use crate::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use crate::bridge::{ControlError, OpenBridge};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
-use crate::pcie::{NoTime, Pcie, SramReadError, TinyGpu};
+use crate::pcie::{NoTime, Pcie};
 use crate::progress::Progress;
 use crate::scsi::XdataAddress;
 
@@ -64,11 +63,14 @@ pub fn run_open(
     let runs = |path: Path| plan.paths.contains(&path) && left_out(path, &beyond).is_none();
     let memory = beyond.memory.as_ref().ok().copied();
     let to_restore = match memory.filter(|_| runs(Path::F0Write) || runs(Path::TlpWrite)) {
-        Some(memory) => Some((memory, read_memory(bridge, memory, pattern.bytes().len())?)),
+        Some(memory) => match read_memory(bridge, memory, pattern.bytes().len()) {
+            Ok(before) => Some((memory, before)),
+            Err(unread) => Halt::from(unread).outcome().map(|_| None)?,
+        },
         None => None,
     };
     let outcome = measure_all(bridge, &pattern, &beyond, plan, interrupt, progress);
-    if let Some((memory, Ok(before))) = &to_restore {
+    if let Some((memory, before)) = &to_restore {
         let restored = bridge.stream_write(memory.address, before);
         // A failure of the rows themselves is more useful.
         if outcome.is_ok() {
@@ -93,14 +95,14 @@ fn measure_all(
     let memory = beyond.memory.as_ref().ok().copied();
     let mut integrity = Integrity::default();
     if runs(Path::F2Out) {
-        check_sram(bridge, pattern, &mut integrity)?;
+        [integrity.f2, integrity.e4] = check_sram(bridge, pattern)?;
     }
     interrupt.check()?;
     if let Some(memory) = memory {
         if runs(Path::F0Write) {
-            integrity.memory = Some(check_memory(bridge, memory, pattern)?);
+            integrity.memory = Some(check_memory(bridge, memory, pattern).or_else(Halt::outcome)?);
         } else if runs(Path::TlpWrite) {
-            integrity.memory = Some(tlp::check(bridge, memory, pattern, plan.effort)?);
+            integrity.memory = Some(tlp::check(bridge, memory, pattern, plan.effort).or_else(Halt::outcome)?);
         }
     }
     let integrity = Some(integrity).filter(|integrity| integrity.outcomes().next().is_some());
@@ -113,26 +115,22 @@ fn measure_all(
     let e4_most = bridge.xdata_read_max();
     let longest = |path: Path| if path == Path::E4Stock { e4_most } else { path.max_len() };
     let wanted = plan.points(&Path::OPEN, MAX_DEPTH, &[1, MAX_DEPTH], longest);
-    let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
-    for (index, &point) in wanted.iter().enumerate() {
-        interrupt.check()?;
-        progress.event(BenchEvent::Row { index, of: wanted.len(), point });
-        let known = obstacle(point.path, left_out(point.path, beyond), Some(beyond), integrity.as_ref(), &rows);
-        let outcome = match known {
-            Some(outcome) => outcome,
-            None if point.path.is_tlp() => {
-                bridge.set_depth(MAX_DEPTH);
-                let outcome = tlp::measure(bridge, point, beyond, plan.effort, interrupt)?;
-                // The writes have changed the bytes there.
-                if let (Path::TlpWrite, Some(memory), true) = (point.path, memory, holds.memory) {
-                    bridge.stream_write(memory.address, pattern.bytes())?;
-                }
-                outcome
-            }
-            None => measure(bridge, point, beyond, pattern, &holds, plan.effort, interrupt)?,
-        };
-        rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
-    }
+    let rows = measure_each(&wanted, interrupt, progress, |point, rows| {
+        let left_out = left_out(point.path, beyond);
+        if let Some(known) = obstacle(point.path, left_out, Some(beyond), integrity.as_ref(), rows) {
+            return Ok(known);
+        }
+        if !point.path.is_tlp() {
+            return measure(bridge, point, beyond, pattern, &holds, plan.effort, interrupt);
+        }
+        bridge.set_depth(MAX_DEPTH);
+        let outcome = tlp::measure(bridge, point, beyond, plan.effort, interrupt)?;
+        // The writes have changed the bytes there.
+        if let (Path::TlpWrite, Some(memory), true) = (point.path, memory, holds.memory) {
+            bridge.stream_write(memory.address, pattern.bytes())?;
+        }
+        Ok(outcome)
+    })?;
     bridge.set_depth(MAX_DEPTH);
     Ok((integrity, rows))
 }
@@ -145,47 +143,27 @@ struct Holds {
     memory: bool,
 }
 
-/// Writes the pattern through F2, 4 KiB at a time, and reads each piece back through E4 before it sends the next.
-/// Leaves the first piece in the window.
-fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern, integrity: &mut Integrity) -> Result<(), BenchError> {
-    let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();
-    for (index, piece) in pieces.chain([(0, &pattern.bytes()[..WINDOW_LEN])]) {
-        if let Err(error) = bridge.sram_write(SLOT, piece) {
-            integrity.f2 = Some(control_outcome(error)?);
-            return Ok(());
-        }
-        integrity.f2 = Some(Outcome::Same);
+/// Writes the pattern through F2 and reads it back through E4. Returns both results.
+fn check_sram(bridge: &mut OpenBridge, pattern: &Pattern) -> Result<[Option<Outcome>; 2], BenchError> {
+    let write = |bridge: &mut OpenBridge, piece: &[u8]| Ok(bridge.sram_write(SLOT, piece)?);
+    let read_back = |bridge: &mut OpenBridge, piece: &[u8], offset| {
         let mut found = vec![0; piece.len()];
-        let outcome = match bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut found) {
-            Ok(()) => integrity::compare(piece, &found, index * WINDOW_LEN),
-            Err(error) => control_outcome(error)?,
-        };
-        let goes_on = outcome == Outcome::Same;
-        integrity.e4 = Some(outcome);
-        if !goes_on {
-            break;
-        }
-    }
-    Ok(())
+        bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut found)?;
+        Ok(integrity::compare(piece, &found, offset))
+    };
+    integrity::check_pieces(bridge, pattern, write, read_back)
 }
 
 /// Writes the pattern through F0's streams and reads it back.
-fn check_memory(bridge: &mut OpenBridge, memory: Memory, pattern: &Pattern) -> Result<Outcome, BenchError> {
-    if let Err(error) = bridge.stream_write(memory.address, pattern.bytes()) {
-        return control_outcome(error);
-    }
-    Ok(match read_memory(bridge, memory, pattern.bytes().len())? {
-        Ok(found) => integrity::compare(pattern.bytes(), &found, 0),
-        Err(outcome) => outcome,
-    })
+fn check_memory(bridge: &mut OpenBridge, memory: Memory, pattern: &Pattern) -> Result<Outcome, Halt> {
+    bridge.stream_write(memory.address, pattern.bytes())?;
+    let found = read_memory(bridge, memory, pattern.bytes().len())?;
+    Ok(integrity::compare(pattern.bytes(), &found, 0))
 }
 
-fn read_memory(bridge: &mut OpenBridge, memory: Memory, len: usize) -> Result<Result<Vec<u8>, Outcome>, BenchError> {
+fn read_memory(bridge: &mut OpenBridge, memory: Memory, len: usize) -> Result<Vec<u8>, ControlError> {
     let mut found = vec![0; len];
-    match bridge.stream_read(memory.address, &mut found) {
-        Ok(()) => Ok(Ok(found)),
-        Err(error) => control_outcome(error).map(Err),
-    }
+    bridge.stream_read(memory.address, &mut found).map(|()| found)
 }
 
 /// Measures E4, streams and F2.
@@ -205,54 +183,34 @@ fn measure(
     let mut found = vec![0; size];
     let simulated = |bridge: &mut OpenBridge| bridge.simulated();
     repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
-        let ended = if path == Path::E4Stock {
+        if path == Path::E4Stock {
             let window = holds.window.then(|| &pattern.bytes()[..WINDOW_LEN]);
-            bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })
-        } else {
-            let mut ended = Ok(());
-            while ended.is_ok() && Instant::now() < until && !interrupt.is_requested() {
-                let begun = Instant::now();
-                ended = match (path, memory, beyond.card) {
-                    (Path::F2Out, ..) => bridge.sram_write(SLOT, &bytes),
-                    (Path::F2In, _, Some(card)) => completed_read(bridge, card, &mut found)?,
-                    (Path::F0Write, Some(memory), _) => bridge.stream_write(memory.address, &bytes),
-                    (Path::F0Read, Some(memory), _) => bridge.stream_read(memory.address, &mut found),
-                    _ => return Ok(Some(Outcome::NotRun { reason: "nothing to measure it on".to_owned() })),
-                };
-                if ended.is_ok() {
-                    tally.count(size, begun.elapsed());
-                    let known = match path {
-                        Path::F0Read if holds.memory => size,
-                        Path::F2In if holds.window => size.min(WINDOW_LEN),
-                        _ => 0,
-                    };
-                    if known > 0 {
-                        tally.compare(bytes.get(..known), found.get(..known));
-                    }
-                }
-            }
-            ended
-        };
-        match ended {
-            Ok(()) => Ok(None),
-            Err(error) => control_outcome(error).map(Some),
+            return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);
         }
+        while Instant::now() < until && !interrupt.is_requested() {
+            let begun = Instant::now();
+            match (path, memory, beyond.card) {
+                (Path::F2Out, ..) => bridge.sram_write(SLOT, &bytes)?,
+                // The time to set up the card counts.
+                (Path::F2In, _, Some(card)) => bridge.sram_read(SLOT, &mut found, |bridge, entry| {
+                    card.complete(&mut Pcie::new(bridge, &mut NoTime), entry)
+                })?,
+                (Path::F0Write, Some(memory), _) => bridge.stream_write(memory.address, &bytes)?,
+                (Path::F0Read, Some(memory), _) => bridge.stream_read(memory.address, &mut found)?,
+                _ => return Err(Outcome::NotRun { reason: "nothing to measure it on".to_owned() }.into()),
+            }
+            tally.count(size, begun.elapsed());
+            let known = match path {
+                Path::F0Read if holds.memory => size,
+                Path::F2In if holds.window => size.min(WINDOW_LEN),
+                _ => 0,
+            };
+            if known > 0 {
+                tally.compare(bytes.get(..known), found.get(..known));
+            }
+        }
+        Ok(())
     })
-}
-
-/// Reads by F2, completed by the card. The time to set up the card counts.
-fn completed_read(
-    bridge: &mut OpenBridge,
-    card: TinyGpu,
-    found: &mut [u8],
-) -> Result<Result<(), ControlError>, BenchError> {
-    let ended =
-        bridge.sram_read(SLOT, found, |bridge, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry));
-    match ended {
-        Ok(()) => Ok(Ok(())),
-        Err(SramReadError::Control(error)) => Ok(Err(error)),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// E4 reads that cycle through the window.

@@ -47,6 +47,16 @@ pub enum Path {
     F2In,
 }
 
+/// What is fixed about a path.
+struct PathTraits {
+    name: &'static str,
+    words: &'static str,
+    /// Commands move multiples of this many bytes.
+    step: usize,
+    /// The sizes of a sweep, in ascending order. The last is the most that a command moves.
+    sizes: &'static [usize],
+}
+
 impl Path {
     /// All paths. Those of the vendor's firmware come first.
     pub const ALL: [Self; 12] = [
@@ -80,22 +90,29 @@ impl Path {
         Self::F2In,
     ];
 
+    /// What is fixed about each path. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware
+    /// sets the limits of E4.
+    const fn traits(self) -> PathTraits {
+        let (name, words, step, sizes): (_, _, _, &[usize]) = match self {
+            Self::Write16 => ("write16", "WRITE(16)", BLOCK_LEN, &[512, 4096, 16_384, 65_536]),
+            Self::Read16 => ("read16", "READ(16)", BLOCK_LEN, &[512, 4096, 16_384, 65_536]),
+            Self::E5Dma => ("e5-dma", "DMA by E5", SECTOR_LEN, &[4096, 65_536, 262_144, 524_288]),
+            Self::E4Stock => ("e4-255", "E4 to 255", 1, &[16, 64, 255]),
+            Self::E4Extended => ("e4-4096", "E4 to 4096", 1, &[255, 1024, 4096]),
+            Self::ConfigRead => ("config-read", "config read", 4, &[4]),
+            Self::TlpRead => ("tlp-read", "memory read", 4, &[4]),
+            Self::TlpWrite => ("tlp-write", "memory write", 4, &[4, 16, 64]),
+            Self::F0Write => ("f0-write", "F0 stream out", 4, &[64, 1024, 16_384, 65_536]),
+            Self::F0Read => ("f0-read", "F0 stream in", 4, &[64, 1024, 16_384, 65_536]),
+            Self::F2Out => ("f2-out", "F2 out", SECTOR_LEN, &[4096, 65_536, 262_144, 524_288]),
+            Self::F2In => ("f2-in", "F2 in", SECTOR_LEN, &[4096, 65_536, 262_144, 524_288]),
+        };
+        PathTraits { name, words, step, sizes }
+    }
+
     /// The path's name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Write16 => "write16",
-            Self::Read16 => "read16",
-            Self::E5Dma => "e5-dma",
-            Self::E4Stock => "e4-255",
-            Self::E4Extended => "e4-4096",
-            Self::ConfigRead => "config-read",
-            Self::TlpRead => "tlp-read",
-            Self::TlpWrite => "tlp-write",
-            Self::F0Write => "f0-write",
-            Self::F0Read => "f0-read",
-            Self::F2Out => "f2-out",
-            Self::F2In => "f2-in",
-        }
+        self.traits().name
     }
 
     /// Whether the path changes the bridge's SRAM, or memory behind the bridge.
@@ -118,28 +135,14 @@ impl Path {
         matches!(self, Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read)
     }
 
-    /// Maximum number of bytes of a command. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The
-    /// firmware sets the limits of E4.
+    /// Maximum number of bytes of a command.
     pub const fn max_len(self) -> usize {
-        match self {
-            Self::Write16 | Self::Read16 | Self::F0Write | Self::F0Read => 0x1_0000,
-            Self::E4Stock => 255,
-            Self::E4Extended => 4096,
-            Self::ConfigRead | Self::TlpRead => 4,
-            Self::TlpWrite => 64,
-            Self::F2Out | Self::F2In | Self::E5Dma => 0x8_0000,
-        }
+        *self.sweep_sizes().last().expect("each path has sizes")
     }
 
     /// Whether a command can move exactly this many bytes.
     pub const fn takes(self, len: usize) -> bool {
-        let step = match self {
-            Self::Write16 | Self::Read16 => BLOCK_LEN,
-            Self::F2Out | Self::F2In | Self::E5Dma => SECTOR_LEN,
-            Self::E4Stock | Self::E4Extended => 1,
-            Self::ConfigRead | Self::TlpRead | Self::TlpWrite | Self::F0Write | Self::F0Read => 4,
-        };
-        len > 0 && len <= self.max_len() && len.is_multiple_of(step)
+        len > 0 && len <= self.max_len() && len.is_multiple_of(self.traits().step)
     }
 
     /// The default sizes: the largest, and for memory writes 1, 4 and 16 together.
@@ -149,15 +152,7 @@ impl Path {
 
     /// The sizes of a sweep, in ascending order.
     pub const fn sweep_sizes(self) -> &'static [usize] {
-        match self {
-            Self::Write16 | Self::Read16 => &[512, 4096, 16_384, 65_536],
-            Self::E4Stock => &[16, 64, 255],
-            Self::E4Extended => &[255, 1024, 4096],
-            Self::ConfigRead | Self::TlpRead => &[4],
-            Self::TlpWrite => &[4, 16, 64],
-            Self::F0Write | Self::F0Read => &[64, 1024, 16_384, 65_536],
-            Self::F2Out | Self::F2In | Self::E5Dma => &[4096, 65_536, 262_144, 524_288],
-        }
+        self.traits().sizes
     }
 
     /// The depths of the plan at which commands of this size are measured.
@@ -184,9 +179,10 @@ impl Path {
         };
         let places = (reach / len).max(1) as u64;
         let at = (number % places) as usize * len;
+        let (lba, blocks) = ((at / BLOCK_LEN) as u64, (len / BLOCK_LEN) as u32);
         let command = match self {
-            Self::Write16 => Command::Write16 { lba: (at / BLOCK_LEN) as u64, blocks: (len / BLOCK_LEN) as u32 },
-            Self::Read16 => Command::Read16 { lba: (at / BLOCK_LEN) as u64, blocks: (len / BLOCK_LEN) as u32 },
+            Self::Write16 => Command::Write16 { lba, blocks },
+            Self::Read16 => Command::Read16 { lba, blocks },
             Self::E4Stock | Self::E4Extended => {
                 Command::XdataRead { from: XdataAddress::SRAM_WINDOW.plus(at as u16), len: len as u16 }
             }
@@ -202,20 +198,7 @@ impl Path {
 
 impl fmt::Display for Path {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Write16 => "WRITE(16)",
-            Self::Read16 => "READ(16)",
-            Self::E5Dma => "DMA by E5",
-            Self::E4Stock => "E4 to 255",
-            Self::E4Extended => "E4 to 4096",
-            Self::ConfigRead => "config read",
-            Self::TlpRead => "memory read",
-            Self::TlpWrite => "memory write",
-            Self::F0Write => "F0 stream out",
-            Self::F0Read => "F0 stream in",
-            Self::F2Out => "F2 out",
-            Self::F2In => "F2 in",
-        })
+        f.write_str(self.traits().words)
     }
 }
 

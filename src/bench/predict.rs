@@ -1,5 +1,6 @@
 //! Predictions for silicon, from the clock cycles that a row took on the chip model.
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::chip::{Simulated, Work};
@@ -34,13 +35,16 @@ pub struct Prediction {
 }
 
 /// The limiting factor of a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Limit {
     /// The CPU.
+    #[display("CPU")]
     Cpu,
     /// Round trips on PCIe.
+    #[display("PCIe")]
     Pcie,
     /// The link.
+    #[display("wire")]
     Wire,
 }
 

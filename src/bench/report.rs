@@ -1,9 +1,13 @@
 //! Result of a bench: the JSON of `--json`, and the source of tables and charts. docs/bench.md describes it.
 
+use std::time::Duration;
+
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
+use crate::bridge::UnitInfo;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;
@@ -66,6 +70,19 @@ pub struct BenchUnit {
     pub behind: String,
 }
 
+/// What is known of a unit before it is asked.
+impl From<&UnitInfo> for BenchUnit {
+    fn from(info: &UnitInfo) -> Self {
+        Self {
+            device: info.location.to_string(),
+            is_virtual: info.is_virtual(),
+            usb_id: info.id.to_string(),
+            serial: info.serial.clone().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Results of the pattern on each way. `None` means that it was not tried, because an earlier step failed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -107,13 +124,15 @@ impl Integrity {
 }
 
 /// Result of a path.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Display, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// Integrity: every byte read back the same.
+    #[display("the same, every byte")]
     Same,
     /// Integrity: a byte read back differently.
+    #[display("differs first at {offset:#x}: expected {expected:02x}, found {found:02x}")]
     Differs {
         /// Its offset in the pattern.
         offset: usize,
@@ -123,6 +142,7 @@ pub enum Outcome {
         found: u8,
     },
     /// The path moved fewer bytes than requested.
+    #[display("short: {found} of {expected} bytes, with good status")]
     Short {
         /// Bytes requested.
         expected: usize,
@@ -130,18 +150,22 @@ pub enum Outcome {
         found: usize,
     },
     /// The path was measured.
+    #[display("measured")]
     Measured(Figures),
     /// No answer within the time limit. The unit was recovered.
+    #[display("no answer in {timeout_s} s; the unit was recovered")]
     NoAnswer {
         /// The time limit in seconds.
         timeout_s: f64,
     },
     /// The path was skipped: it can't be measured on this unit in its current state.
+    #[display("not run: {reason}")]
     NotRun {
         /// The reason.
         reason: String,
     },
     /// The unit refused.
+    #[display("refused: {reason}")]
     Refused {
         /// The reason, as the unit gave it.
         reason: String,
@@ -149,6 +173,10 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    pub(super) fn no_answer(deadline: Duration) -> Self {
+        Self::NoAnswer { timeout_s: deadline.as_secs_f64() }
+    }
+
     /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
     pub const fn is_failure(&self) -> bool {
         match self {
@@ -175,6 +203,18 @@ pub struct Row {
 }
 
 impl BenchReport {
+    /// Whether bytes came back different from what was written, in the check or in a row.
+    pub fn is_corrupt(&self) -> bool {
+        let mismatched = self.rows.iter().filter_map(Row::figures).any(|figures| figures.mismatches > 0);
+        mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
+    }
+
+    /// The greatest of these values of a path's rows.
+    pub fn best(&self, path: Path, value: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.path == path);
+        rows.filter_map(|row| value(row.figures()?)).reduce(f64::max)
+    }
+
     /// The first row that failed, in the order of measurement.
     pub fn failed_row(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.outcome.is_failure())

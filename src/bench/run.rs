@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::beyond::{self, Beyond};
-use super::completed;
-use super::error::BenchError;
-use super::measure::{Effort, Point, measure};
+use super::error::{BenchError, Halt};
+use super::measure::{Effort, Point, measure, measure_completed};
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
@@ -193,31 +192,25 @@ pub fn run<T: Transport>(
         && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, reads));
     let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
     let pattern = Pattern::new(plan.seed);
-    let beyond = if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
-        let assigns = writes || completes;
-        let beyond = beyond::look(&mut VendorTlp::new(bridge), assigns, completes, interrupt)?;
-        if beyond.function.is_some() {
-            unit.behind = format!("{}; on PCIe {}", unit.behind, beyond.words);
+    let mut beyond = None;
+    if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
+        let found = beyond::look(&mut VendorTlp::new(bridge), writes || completes, completes, interrupt)?;
+        if found.function.is_some() {
+            unit.behind = format!("{}; on PCIe {}", unit.behind, found.words);
         }
-        Some(beyond)
-    } else {
-        None
-    };
-    if let Some(card) = beyond.as_ref().and_then(|beyond| beyond.card) {
-        reads = ReadCompleter::Card(card);
+        reads = found.card.map_or(reads, ReadCompleter::Card);
+        beyond = Some(found);
     }
     let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
     let (mut before, mut memory_outcome) = (None, None);
     if let Some(&memory) = memory {
         let engine = &mut VendorTlp::new(bridge);
-        memory_outcome = Some(match tlp::save(engine, memory, plan.effort)? {
-            Ok(saved) => {
-                before = Some((memory, saved));
-                tlp::check(engine, memory, &pattern, plan.effort)?
-            }
-            Err(outcome) => outcome,
+        let checked = tlp::save(engine, memory, plan.effort).and_then(|saved| {
+            before = Some((memory, saved));
+            tlp::check(engine, memory, &pattern, plan.effort)
         });
+        memory_outcome = Some(checked.or_else(Halt::outcome)?);
     }
     if initialises {
         if !bridge.has_no_medium()? {
@@ -229,8 +222,10 @@ pub fn run<T: Transport>(
     }
     let asks = initialises && plan.paths.contains(&Path::Read16);
     let read16_sram = asks && is_read_by_software(bridge, plan)?;
-    let mut integrity =
-        if runs(Path::Write16, reads) { Some(integrity::check(bridge, &pattern, plan.effort.timeout)?) } else { None };
+    let mut integrity = None;
+    if runs(Path::Write16, reads) {
+        integrity = Some(integrity::check(bridge, &pattern, plan.effort.timeout)?);
+    }
     if memory_outcome.is_some() {
         integrity.get_or_insert_default().memory = memory_outcome;
     }
@@ -249,37 +244,30 @@ pub fn run<T: Transport>(
         wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
         wanted.dedup();
     }
-    let mut rows: Vec<Row> = Vec::with_capacity(wanted.len());
-    for (index, &point) in wanted.iter().enumerate() {
-        interrupt.check()?;
-        progress.event(BenchEvent::Row { index, of: wanted.len(), point });
+    let rows = measure_each(&wanted, interrupt, progress, |point, rows| {
         let left_out = left_out(point.path, plan, kind, reads, read16_sram);
-        let obstacle = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), &rows);
-        let outcome = match obstacle {
-            Some(outcome) => outcome,
-            None => {
-                let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
-                let outcome = match (&beyond, reads) {
-                    (Some(beyond), _) if point.path.is_tlp() => {
-                        tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
-                    }
-                    (_, ReadCompleter::Card(card)) if by_dma => {
-                        completed::measure(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
-                    }
-                    _ => {
-                        let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
-                        measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
-                    }
-                };
-                // Recovery of a unit clears its initialisation.
-                if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
-                    bridge.initialise()?;
-                }
-                outcome
+        if let Some(known) = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), rows) {
+            return Ok(known);
+        }
+        let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
+        let outcome = match (&beyond, reads) {
+            (Some(beyond), _) if point.path.is_tlp() => {
+                tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
+            }
+            (_, ReadCompleter::Card(card)) if by_dma => {
+                measure_completed(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
+            }
+            _ => {
+                let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
+                measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
             }
         };
-        rows.push(Row { path: point.path, size: point.size, depth: point.depth, outcome });
-    }
+        // Recovery of a unit clears its initialisation.
+        if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
+            bridge.initialise()?;
+        }
+        Ok(outcome)
+    })?;
     if let Some((memory, before)) = before {
         tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
     }
@@ -293,6 +281,23 @@ pub fn run<T: Transport>(
         rows,
         verdict,
     })
+}
+
+/// Measures each point. `measure` gets the point and the rows before it.
+pub(super) fn measure_each(
+    points: &[Point],
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+    mut measure: impl FnMut(Point, &[Row]) -> Result<Outcome, BenchError>,
+) -> Result<Vec<Row>, BenchError> {
+    let mut rows = Vec::with_capacity(points.len());
+    for (index, &point) in points.iter().enumerate() {
+        interrupt.check()?;
+        progress.event(BenchEvent::Row { index, of: points.len(), point });
+        let Point { path, size, depth } = point;
+        rows.push(Row { path, size, depth, outcome: measure(point, &rows)? });
+    }
+    Ok(rows)
 }
 
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use thiserror::Error;
 
 use super::path::Path;
-use super::report::BenchReport;
+use super::report::{BenchReport, Row};
 use crate::escape::Escape as _;
 
 /// Size of the image: wide enough for a README, and tall enough for both panels.
@@ -35,8 +35,8 @@ type PlotPoint = (f64, [f64; 3]);
 /// # Errors
 /// [`SvgError`].
 pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
-    let over_size = series(report, |path| widest(report, path).map(|(_, depth)| depth), true);
-    let over_depth = series(report, |path| widest(report, path).map(|(size, _)| size), false);
+    let over_size = series(report, |row| (row.size, row.depth));
+    let over_depth = series(report, |row| (row.depth, row.size));
     if over_size.is_empty() {
         return Err(SvgError::Nothing);
     }
@@ -57,25 +57,15 @@ pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
     Ok(svg)
 }
 
-/// The greatest size and depth at which a path was measured.
-fn widest(report: &BenchReport, path: Path) -> Option<(usize, usize)> {
-    let measured = || report.rows.iter().filter(move |row| row.path == path && row.figures().is_some());
-    Some((measured().map(|row| row.size).max()?, measured().map(|row| row.depth).max()?))
-}
-
-fn series(
-    report: &BenchReport,
-    fixed: impl Fn(Path) -> Option<usize>,
-    over_size: bool,
-) -> BTreeMap<Path, Vec<PlotPoint>> {
+/// Throughput over one of a row's size and depth, at the greatest value of the other one that the path was measured at.
+/// `split` returns both, first that of the axis.
+fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<Path, Vec<PlotPoint>> {
+    let measured = || report.rows.iter().filter_map(|row| Some((row.path, split(row), row.figures()?.mb_per_s)));
     let mut lines: BTreeMap<Path, Vec<PlotPoint>> = BTreeMap::new();
-    for row in &report.rows {
-        let (over, held) = if over_size { (row.size, row.depth) } else { (row.depth, row.size) };
-        if let (Some(figures), Some(fixed)) = (row.figures(), fixed(row.path))
-            && held == fixed
-        {
-            let spread = figures.mb_per_s;
-            lines.entry(row.path).or_default().push((over as f64, [spread.min, spread.median, spread.max]));
+    for (path, (over, held), spread) in measured() {
+        let greatest = measured().filter(|(other, ..)| *other == path).map(|(_, (_, held), _)| held).max();
+        if greatest == Some(held) {
+            lines.entry(path).or_default().push((over as f64, [spread.min, spread.median, spread.max]));
         }
     }
     for line in lines.values_mut() {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::error::BenchError;
+use super::error::{BenchError, Halt};
 use super::measure::Effort;
 use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
@@ -37,7 +37,7 @@ impl Tally {
 }
 
 /// Runs a row: a warm-up, then repetitions. `simulated` returns the chip's work if the unit is a model. `run` moves
-/// data until the given time; a value that it returns ends the row early.
+/// data until the given time.
 ///
 /// # Errors
 /// Any error of `run`; Ctrl-C.
@@ -46,7 +46,7 @@ pub(super) fn repeat<U: ?Sized>(
     simulated: impl Fn(&mut U) -> Option<Simulated>,
     effort: Effort,
     interrupt: Interrupt<'_>,
-    mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<Option<Outcome>, BenchError>,
+    mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<(), Halt>,
 ) -> Result<Outcome, BenchError> {
     let mut tally = Tally {
         bytes: 0,
@@ -63,8 +63,8 @@ pub(super) fn repeat<U: ?Sized>(
         let before = simulated(unit);
         let begun = Instant::now();
         let length = if repetition == 0 { effort.warm_up } else { effort.repetition };
-        if let Some(ended) = run(unit, &mut tally, begun + length)? {
-            return Ok(ended);
+        if let Err(halt) = run(unit, &mut tally, begun + length) {
+            return halt.outcome();
         }
         let seconds = begun.elapsed().as_secs_f64();
         interrupt.check()?;

@@ -3,15 +3,15 @@
 use std::time::Instant;
 
 use super::beyond::{Beyond, Memory};
-use super::error::BenchError;
+use super::error::{BenchError, Halt};
 use super::integrity;
 use super::measure::{Effort, Point};
 use super::path::Path;
 use super::pattern::Pattern;
 use super::report::Outcome;
 use super::tally::repeat;
+use crate::bridge::CommandError;
 use crate::bridge::open::{CompletionStatus, Tlp};
-use crate::bridge::{CommandError, ControlError};
 use crate::interrupt::Interrupt;
 use crate::pcie::{EngineError, TlpEngine};
 
@@ -32,20 +32,17 @@ pub(super) fn measure<E: TlpEngine>(
     let mut number = 0;
     repeat(engine, E::simulated, effort, interrupt, |engine, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
-            let Some(tlps) = tlps(point, beyond, number) else { return Ok(None) };
+            let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
             number += 1;
             let begun = Instant::now();
-            let completions = match engine.tlps(&tlps) {
-                Ok(completions) => completions,
-                Err(error) => return outcome_of(error, effort).map(Some),
-            };
+            let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort))?;
             tally.count(point.size, begun.elapsed());
-            let failed = completions.iter().flatten().find(|completion| completion.status != CompletionStatus::Success);
-            if let Some(completion) = failed {
-                return Ok(Some(Outcome::Refused { reason: completion.status.to_string() }));
+            let mut statuses = completions.iter().flatten().map(|completion| completion.status);
+            if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
+                return Err(Outcome::Refused { reason: status.to_string() }.into());
             }
         }
-        Ok(None)
+        Ok(())
     })
 }
 
@@ -70,45 +67,31 @@ fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
 /// Writes the pattern's first dwords one by one, and reads them back.
 ///
 /// # Errors
-/// As for [`measure`].
+/// [`Halt`].
 pub(super) fn check<E: TlpEngine>(
     engine: &mut E,
     memory: Memory,
     pattern: &Pattern,
     effort: Effort,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, Halt> {
     let expected = &pattern.bytes()[..REACH as usize];
-    if let Err(error) = write(engine, memory, expected) {
-        return outcome_of(error, effort);
-    }
-    Ok(match save(engine, memory, effort)? {
-        Ok(found) => integrity::compare(expected, &found, 0),
-        Err(outcome) => outcome,
-    })
+    write(engine, memory, expected).map_err(|error| halt(error, effort))?;
+    Ok(integrity::compare(expected, &save(engine, memory, effort)?, 0))
 }
 
-/// Saves the bytes that [`check`] and [`measure`] overwrite; an outcome if they can't be read.
+/// Saves the bytes that [`check`] and [`measure`] overwrite.
 ///
 /// # Errors
-/// As for [`measure`].
-pub(super) fn save<E: TlpEngine>(
-    engine: &mut E,
-    memory: Memory,
-    effort: Effort,
-) -> Result<Result<Vec<u8>, Outcome>, BenchError> {
-    match read(engine, memory) {
-        Ok(Ok(found)) => Ok(Ok(found)),
-        Ok(Err(status)) => Ok(Err(Outcome::Refused { reason: status.to_string() })),
-        Err(error) => outcome_of(error, effort).map(Err),
-    }
-}
-
-fn read<E: TlpEngine>(engine: &mut E, memory: Memory) -> Result<Result<Vec<u8>, CompletionStatus>, EngineError> {
+/// [`Halt`].
+pub(super) fn save<E: TlpEngine>(engine: &mut E, memory: Memory, effort: Effort) -> Result<Vec<u8>, Halt> {
     let tlps: Vec<Tlp> = (0..REACH).step_by(4).map(|offset| Tlp::memory_read(memory.address + offset)).collect();
-    let completions = engine.tlps(&tlps)?;
-    let dwords = completions.into_iter().flatten().map(|completion| completion.value().ok_or(completion.status));
-    let dwords: Result<Vec<u32>, CompletionStatus> = dwords.collect();
-    Ok(dwords.map(|dwords| dwords.into_iter().flat_map(u32::to_le_bytes).collect()))
+    let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort))?;
+    let dwords = completions
+        .into_iter()
+        .flatten()
+        .map(|completion| completion.value().ok_or_else(|| Outcome::Refused { reason: completion.status.to_string() }));
+    let dwords: Vec<u32> = dwords.collect::<Result<_, _>>()?;
+    Ok(dwords.into_iter().flat_map(u32::to_le_bytes).collect())
 }
 
 /// Writes these bytes dword by dword.
@@ -123,36 +106,14 @@ pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) 
     engine.tlps(&tlps).map(drop)
 }
 
-/// The result of a row after a failed request; an error if nothing more can be measured.
-///
-/// # Errors
-/// The wire failed.
-fn outcome_of(error: EngineError, effort: Effort) -> Result<Outcome, BenchError> {
+/// What a failed request means for its path.
+fn halt(error: EngineError, effort: Effort) -> Halt {
     match error {
-        EngineError::Control(error) => control_outcome(error),
+        EngineError::Control(error) => error.into(),
         EngineError::Command(CommandError::Transport(error)) if error.is_timeout() => {
-            Ok(Outcome::NoAnswer { timeout_s: effort.timeout.as_secs_f64() })
+            Outcome::no_answer(effort.timeout).into()
         }
-        EngineError::Command(CommandError::Transport(error)) => Err(error.into()),
-        EngineError::Command(error) => Ok(Outcome::Refused { reason: error.to_string() }),
-    }
-}
-
-/// The same for the open firmware's requests.
-///
-/// # Errors
-/// The wire failed.
-pub(super) fn control_outcome(error: ControlError) -> Result<Outcome, BenchError> {
-    match error {
-        ControlError::Timeout { deadline, .. }
-        | ControlError::BulkTimeout { deadline, .. }
-        | ControlError::SramBusy { deadline, .. } => Ok(Outcome::NoAnswer { timeout_s: deadline.as_secs_f64() }),
-        ControlError::Short { expected, found, .. } => Ok(Outcome::Short { expected, found }),
-        ControlError::Stalled { .. } | ControlError::Malformed { .. } => {
-            Ok(Outcome::Refused { reason: error.to_string() })
-        }
-        error @ (ControlError::Disconnected { .. } | ControlError::Length { .. } | ControlError::Io { .. }) => {
-            Err(error.into())
-        }
+        EngineError::Command(CommandError::Transport(error)) => Halt::Error(error.into()),
+        EngineError::Command(error) => Outcome::Refused { reason: error.to_string() }.into(),
     }
 }

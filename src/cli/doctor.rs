@@ -155,7 +155,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
 fn show(unit: &UnitInfo, diagnosis: &Diagnosis) {
     outln!("{unit}");
     for line in &diagnosis.lines {
-        outln!("  {:<4}  {:<10}  {}", line.verdict, line.topic, line.found);
+        outln!("  {:<4}  {:<10}  {}", line.verdict.to_string(), line.topic, line.found);
         if let Some(advice) = &line.advice {
             for part in advice.lines() {
                 outln!("                    {part}");

@@ -153,7 +153,6 @@ struct Look<'a> {
 impl Look<'_> {
     fn at(&self, unit: UnitInfo) -> ListedUnit {
         let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
-        let mut notes: Vec<String> = slow_link(&unit, &reset).into_iter().collect();
         let known_as = self.known.get(unit.id);
         let known_as = known_as.map(|known| KnownAs { product: known.product.clone(), maker: known.maker.clone() });
         let mut row = ListedUnit {
@@ -163,7 +162,7 @@ impl Look<'_> {
             runs: unit.state.to_string(),
             behind: None,
             firmware_unread: None,
-            notes: Vec::new(),
+            notes: slow_link(&unit, &reset).into_iter().collect(),
             unit,
         };
         match row.unit.state {
@@ -175,7 +174,7 @@ impl Look<'_> {
             BridgeState::BootLoader => {}
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
-                    notes.extend(notes_on(&running.behind, &reset));
+                    row.notes.extend(notes_on(&running.behind, &reset));
                     row.firmware = running.version.map(|version| version.to_string());
                     row.behind = Some(running.behind.to_string());
                     row.runs = running.runs(&self.library).to_string();
@@ -183,7 +182,6 @@ impl Look<'_> {
                 Err(reason) => row.firmware_unread = Some(reason),
             },
         }
-        row.notes = notes;
         row
     }
 
@@ -204,15 +202,10 @@ impl Look<'_> {
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
-    match (speed, unit.state) {
-        (Speed::Low | Speed::Full | Speed::High, BridgeState::Vendor) => {
-            Some(format!("the link is at {speed}: {reset} trains it anew"))
-        }
-        (Speed::Low | Speed::Full | Speed::High, _) => {
-            Some(format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"))
-        }
-        (Speed::Unknown | Speed::Super | Speed::SuperPlus, _) => None,
-    }
+    matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
+        BridgeState::Vendor => format!("the link is at {speed}: {reset} trains it anew"),
+        _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
+    })
 }
 
 fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {

@@ -41,10 +41,10 @@ impl PrometheusArgs {
     /// # Errors
     /// Returns the command's error. Fails before the command runs if FILE must not be replaced, and afterwards if it
     /// can't be written.
-    pub fn record<'a>(
+    pub fn record(
         &self,
         command: &'static str,
-        device: &'a str,
+        device: &str,
         context: &Context,
         run: impl FnOnce(&mut Exposition) -> Result<Exit, AnyFailure>,
     ) -> Result<Exit, AnyFailure> {
@@ -55,7 +55,7 @@ impl PrometheusArgs {
         if result.is_err() {
             metrics = Exposition::default();
         }
-        let of_run = |sample: Sample<'a>| [sample.with("command", command).with("device", device)];
+        let of_run = |sample: Sample| [sample.with("command", command).with("device", device)];
         metrics.gauge(
             "asmpatch_last_run_success",
             "1 if the last run looked at the system, 0 if it failed.",

@@ -6,7 +6,7 @@ use super::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::InvokedCommand;
+use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -15,6 +15,7 @@ use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::is_virtual;
 use crate::flash::plan::FlashPlan;
+use crate::shell;
 
 /// Write a backup back to a bridge, byte for byte.
 ///
@@ -40,7 +41,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
-    let session = WritingSession::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
+    let session = WritingSession::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {
         subject: Subject {
@@ -57,7 +58,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             unit.state.shown(),
             unit.serial.shown()
         ),
-        origin: InvokedCommand::Restore { folder: args.folder.clone(), backup: args.writing.backup_options() },
+        origin: InvokedCommand {
+            command: WritingCommand::Restore,
+            what: vec![shell::argument(&args.folder)],
+            config_from: None,
+            backup: args.writing.backup_options(),
+        },
     };
     session.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }

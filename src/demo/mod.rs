@@ -16,7 +16,7 @@ use zip::write::SimpleFileOptions;
 
 use crate::atomic;
 use crate::bench::{self, measure::Effort};
-use crate::bridge::{Attached, Bridge, Port};
+use crate::bridge::{Attached, Bridge, Port, Transport};
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
 use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests};
@@ -30,6 +30,7 @@ use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
 use crate::pcie::{Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
 use crate::practice;
 use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use crate::unit;
 use crate::virtual_bridge::{Counts, VirtualPort};
 use mirror::MirrorServer;
 
@@ -111,18 +112,12 @@ impl<'a> Demo<'a> {
         Self { folder: folder.to_owned(), interrupt }
     }
 
-    /// Returns the folder of the virtual bridge.
-    pub fn unit_folder(&self) -> PathBuf {
-        self.folder.join("unit")
-    }
-
     /// Downloads the practice image from a local mirror, through manifest, HTTP, zip, digest and cache; writes
     /// `stock.bin`.
     ///
     /// # Errors
     /// [`DemoError::Setup`], and the errors of `download`.
     pub fn download(&self) -> Result<Downloaded, AnyFailure> {
-        let setup = |doing| move |source| DemoError::Setup { doing, source };
         let image = practice::image();
         let file = image.to_file();
         let sha256 = Sha256Digest::of(&file);
@@ -179,20 +174,18 @@ impl<'a> Demo<'a> {
     /// # Errors
     /// [`DemoError`] if the file is refused or the changed copy is not.
     pub fn verify(&self, library: &Library, stock: &Downloaded, patched: &Patched) -> Result<VerifyResult, AnyFailure> {
-        let read = |source| DemoError::Setup { doing: "read the patched image", source };
-        let mut file = fs::read(self.folder.join("patched.bin")).map_err(read)?;
+        let mut file = fs::read(self.folder.join("patched.bin")).map_err(setup("read the patched image"))?;
         let expect = Expectations { receipt: Some(&patched.receipt), image: Some(stock.sha256), originals: None };
         let verification = verify(library, &file, &expect);
         if let Some(finding) = verification.findings.first() {
-            return Err(DemoError::Check(format!("the patched image does not verify: {finding}")).into());
+            return Err(check_failed(format!("the patched image does not verify: {finding}")));
         }
         let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
         file[0x2000] ^= 0x01;
-        let refused_because = match verify(library, &file, &expect).findings.first() {
-            Some(finding) => finding.to_string(),
-            None => return Err(DemoError::Check("a changed bit in the image went unnoticed".to_owned()).into()),
-        };
-        Ok(VerifyResult { patches, refused_because })
+        let changed = verify(library, &file, &expect);
+        let refused =
+            changed.findings.first().ok_or_else(|| check_failed("a changed bit in the image went unnoticed"))?;
+        Ok(VerifyResult { patches, refused_because: refused.to_string() })
     }
 
     /// Creates a virtual bridge as its maker sells it, with a GPU behind it.
@@ -200,9 +193,8 @@ impl<'a> Demo<'a> {
     /// # Errors
     /// Fails if its folder can't be used.
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
-        let folder = self.unit_folder();
-        let setup = |source| DemoError::Setup { doing: "make the virtual bridge's folder", source };
-        file::make_folder(&folder).map_err(setup)?;
+        let folder = self.folder.join("unit");
+        file::make_folder(&folder).map_err(setup("make the virtual bridge's folder"))?;
         atomic::write(&folder.join("bridge.toml"), b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\n")?;
         let mut port = VirtualPort::open_dir(&folder)?;
         let attached = port.attached()?;
@@ -240,14 +232,8 @@ impl<'a> Demo<'a> {
     ///
     /// # Errors
     /// The errors of `bench`, and [`DemoError::Check`] if bytes came back wrong.
-    pub fn bench(&self, port: &mut VirtualPort, attached: &Attached) -> Result<bench::BenchReport, AnyFailure> {
-        let unit = bench::BenchUnit {
-            device: port.device(),
-            is_virtual: true,
-            usb_id: attached.usb_id.to_string(),
-            serial: attached.serial.clone(),
-            ..bench::BenchUnit::default()
-        };
+    pub fn bench(&self, port: &mut VirtualPort) -> Result<bench::BenchReport, AnyFailure> {
+        let unit = bench::BenchUnit::from(&unit::of_port(port)?);
         let effort = Effort {
             warm_up: Duration::from_millis(20),
             repetition: Duration::from_millis(100),
@@ -263,16 +249,9 @@ impl<'a> Demo<'a> {
             effort,
             seed: 1,
         };
-        // Use UAS, as the GPU runtime does: the status patch has an effect only there.
-        let Some(uas) = port.uas()? else {
-            return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());
-        };
-        let mut bridge = Bridge::new(uas);
-        let report = bench::run(&mut bridge, unit, &plan, self.interrupt, &mut |_| ())?;
-        let corrupt = report.integrity.as_ref().is_none_or(bench::Integrity::is_corrupt)
-            || report.rows.iter().filter_map(bench::Row::figures).any(|figures| figures.mismatches > 0);
-        if corrupt {
-            return Err(DemoError::Check("bytes came back from the bridge changed".to_owned()).into());
+        let report = bench::run(&mut uas(port)?, unit, &plan, self.interrupt, &mut |_| ())?;
+        if report.integrity.is_none() || report.is_corrupt() {
+            return Err(check_failed("bytes came back from the bridge changed"));
         }
         Ok(report)
     }
@@ -283,18 +262,14 @@ impl<'a> Demo<'a> {
     /// # Errors
     /// The errors of the connection to the GPU, and [`DemoError::Check`] if the product differs from the host's.
     pub fn compute(&self, port: &mut VirtualPort) -> Result<Computed, AnyFailure> {
-        let Some(uas) = port.uas()? else {
-            return Err(DemoError::Check("the unit came back without UAS".to_owned()).into());
-        };
         let unit = port.unit().clone();
-        let mut bridge = Bridge::new(uas);
+        let mut bridge = uas(port)?;
         let mut patience = NoTime;
         let mut pcie = Pcie::new(VendorTlp::new(&mut bridge), &mut patience);
         let mut survey = pcie.survey(Scope::USUAL)?;
         pcie.assign(&mut survey)?;
-        let Some(gpu) = TinyGpu::open(&mut pcie, &survey)? else {
-            return Err(DemoError::Check("the GPU behind the bridge was not found".to_owned()).into());
-        };
+        let gpu = TinyGpu::open(&mut pcie, &survey)?;
+        let gpu = gpu.ok_or_else(|| check_failed("the GPU behind the bridge was not found"))?;
         let [a, b] = Self::MATRICES;
         let job = Job {
             program: &MATMUL,
@@ -304,21 +279,20 @@ impl<'a> Demo<'a> {
             cycle_limit: 10_000,
             send: Some(DmaWrite { from: PRODUCT_AT as u8, len: 4, to: SRAM_ADDRESS, entry: None }),
         };
-        let mut marks = [Counts::default(); 4];
-        marks[0] = unit.lock().counts();
+        let counts = || unit.lock().counts();
+        let begun = counts();
         let cycles = gpu.run(&mut pcie, &job)?;
-        marks[1] = unit.lock().counts();
+        let run = counts();
         let mut product = [0; 4];
         pcie.sram_read(0, &mut product)?;
-        marks[2] = unit.lock().counts();
+        let read = counts();
         let mut again = [0; 4];
         gpu.read(&mut pcie, PRODUCT_AT as u8, &mut again)?;
-        marks[3] = unit.lock().counts();
+        let marks = [begun, run, read, counts()];
         let host = host_product(a, b);
         if product != host || again != host {
-            let what =
-                format!("the GPU's product is {product:?} in the SRAM and {again:?} in its memory, not {host:?}");
-            return Err(DemoError::Check(what).into());
+            let found = format!("{product:?} in the SRAM and {again:?} in its memory, not {host:?}");
+            return Err(check_failed(format!("the GPU's product is {found}")));
         }
         let [job, by_sram, by_reads] = [0, 1, 2].map(|at| Counts {
             commands: marks[at + 1].commands - marks[at].commands,
@@ -326,6 +300,19 @@ impl<'a> Demo<'a> {
         });
         Ok(Computed { at: gpu.at(), product, cycles, job, by_sram, by_reads })
     }
+}
+
+fn setup(doing: &'static str) -> impl FnOnce(io::Error) -> DemoError {
+    move |source| DemoError::Setup { doing, source }
+}
+
+fn check_failed(what: impl Into<String>) -> AnyFailure {
+    DemoError::Check(what.into()).into()
+}
+
+/// Opens the unit over UAS, as the GPU runtime does: the status patch has an effect only there.
+fn uas(port: &mut VirtualPort) -> Result<Bridge<impl Transport>, AnyFailure> {
+    Ok(Bridge::new(port.uas()?.ok_or_else(|| check_failed("the unit came back without UAS"))?))
 }
 
 fn zip(image: &[u8]) -> io::Result<Vec<u8>> {
@@ -359,7 +346,7 @@ mod tests {
         assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
         assert_eq!(after.serial, "DEMO0001");
         assert_eq!(report.version, plan.version);
-        let bench = demo.bench(&mut port, &after).unwrap();
+        let bench = demo.bench(&mut port).unwrap();
         assert!(bench.rows.iter().any(|row| row.path == bench::Path::Write16 && row.figures().is_some()));
         let computed = demo.compute(&mut port).unwrap();
         assert_eq!((computed.product, computed.cycles), ([19, 22, 43, 50], 491));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::bridge::open::Supply;
-use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, UnitInfo};
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
 use crate::flash::firmware_kind::RunningFirmware;
@@ -55,8 +55,10 @@ impl Problem {
     pub fn of(error: &dyn Diagnostic) -> Self {
         Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
     }
+}
 
-    fn of_failure(failure: &AnyFailure) -> Self {
+impl From<AnyFailure> for Problem {
+    fn from(failure: AnyFailure) -> Self {
         Self::of(failure.diagnostic())
     }
 }
@@ -152,7 +154,7 @@ pub fn examine(
     };
     interrupt.check()?;
     match seen.unit.state {
-        BridgeState::BootLoader => seen.opened = port.open().map(drop).map_err(|failure| Problem::of_failure(&failure)),
+        BridgeState::BootLoader => seen.opened = port.open().map(drop).map_err(Problem::from),
         BridgeState::Vendor => vendor(&mut seen, port, options, library, interrupt)?,
         BridgeState::OpenFirmware => open(&mut seen, port, options, interrupt)?,
     }
@@ -170,7 +172,7 @@ fn vendor(
     let answers = port.open().and_then(|mut bridge| Ok(answers(&mut bridge)?));
     match answers {
         Ok(pipes) => seen.pipes = pipes,
-        Err(failure) => seen.opened = Err(Problem::of_failure(&failure)),
+        Err(failure) => seen.opened = Err(failure.into()),
     }
     if seen.pipes != PipeState::Move {
         return Ok(());
@@ -180,7 +182,7 @@ fn vendor(
     let observed = match observed {
         Ok(observed) => observed,
         Err(failure) => {
-            seen.runs = Some(Err(Problem::of_failure(&failure)));
+            seen.runs = Some(Err(failure.into()));
             return Ok(());
         }
     };
@@ -205,19 +207,17 @@ fn vendor(
 /// Checks whether the unit answers commands. Control requests recover a unit whose bulk pipes hang; their success is
 /// part of the result.
 fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
-    let is_silent =
-        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_timeout());
-    // Recovery ends with a port reset. Some systems take a unit that is silent then off the bus.
-    let is_lost =
-        |asked: &Result<_, CommandError>| matches!(asked, Err(CommandError::Transport(error)) if error.is_gone());
+    let failed = |asked: &Result<_, CommandError>, how: fn(&TransportError) -> bool| matches!(asked, Err(CommandError::Transport(error)) if how(error));
     let mut asked = bridge.inquiry();
-    if is_silent(&asked) {
+    if failed(&asked, TransportError::is_timeout) {
         asked = bridge.inquiry();
-        if is_silent(&asked) {
-            return Ok(if bridge.transport_mut().answers_control() { PipeState::Hang } else { PipeState::Dead });
-        }
     }
-    if is_lost(&asked) {
+    let is_silent = failed(&asked, TransportError::is_timeout);
+    if is_silent && bridge.transport_mut().answers_control() {
+        return Ok(PipeState::Hang);
+    }
+    // Recovery ends with a port reset. Some systems take a unit that is silent then off the bus.
+    if is_silent || failed(&asked, TransportError::is_gone) {
         return Ok(PipeState::Dead);
     }
     asked.map(|_| PipeState::Move)
@@ -234,7 +234,7 @@ fn open(
     let mut bridge = match port.open_control() {
         Ok(bridge) => bridge,
         Err(failure) => {
-            seen.opened = Err(Problem::of_failure(&failure));
+            seen.opened = Err(failure.into());
             return Ok(());
         }
     };
@@ -288,7 +288,7 @@ fn open(
                     compare(seen, &image, &observed.blocks);
                 }
             }
-            Err(failure) => seen.runs = Some(Err(Problem::of_failure(&failure))),
+            Err(failure) => seen.runs = Some(Err(failure.into())),
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use derive_more::Display;
 use serde::Serialize;
 
 use crate::bridge::open::SECTOR_LEN;
@@ -32,8 +33,9 @@ const QUEUE_LEN: u64 = 0x200;
 const AFTER_WRITE: [(u16, usize); 4] = [(0x0517, 3), (0xCE40, 4), (0xCE60, 1), (0x0456, 5)];
 
 /// The experiments, the safest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
+#[display(rename_all = "kebab-case")]
 #[serde(rename_all = "kebab-case")]
 pub enum Experiment {
     /// Checks what a WRITE(16) leaves in the allocator and in the counters.
@@ -51,19 +53,24 @@ pub enum Experiment {
 }
 
 /// Answer of an experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// Yes.
+    #[display("yes")]
     Yes,
     /// No.
+    #[display("no")]
     No,
     /// Neither.
+    #[display("?")]
     Unclear,
     /// The unit does not answer any more. Only a power cycle helps.
+    #[display("HANG")]
     Hang,
     /// The experiment was not run.
+    #[display("-")]
     NotRun,
 }
 
@@ -93,18 +100,6 @@ impl Experiment {
         Self::DmaTlpEntry,
         Self::DmaDrain,
     ];
-
-    /// The experiment's name in the report.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SlotsAfterWrite => "slots-after-write",
-            Self::WindowPages => "window-pages",
-            Self::DmaAlone => "dma-alone",
-            Self::DmaCpuEntry => "dma-cpu-entry",
-            Self::DmaTlpEntry => "dma-tlp-entry",
-            Self::DmaDrain => "dma-drain",
-        }
-    }
 
     /// The experiment's question.
     pub const fn question(self) -> &'static str {
@@ -305,7 +300,7 @@ mod tests {
     #[test]
     fn each_says_what_it_asks_what_it_sends_what_could_happen_and_what_every_answer_decides() {
         for (index, experiment) in Experiment::ALL.into_iter().enumerate() {
-            assert_eq!(serde_json::to_value(experiment).unwrap(), experiment.name());
+            assert_eq!(serde_json::to_value(experiment).unwrap(), experiment.to_string());
             assert!(experiment.question().ends_with('?') && !experiment.sends().is_empty(), "{experiment:?}");
             assert!(!experiment.risk().is_empty() && !Experiment::ALL[..index].contains(&experiment));
             for answer in [Answer::Yes, Answer::No, Answer::Unclear, Answer::Hang, Answer::NotRun] {

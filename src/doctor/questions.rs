@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Instant;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::examine::Problem;
 use crate::bridge::open::OpenCommand;
@@ -66,42 +66,27 @@ impl fmt::Display for Question {
     }
 }
 
-/// A question with the answers of the unit and of the chip model.
+/// A question with the answers of the unit and of the chip model: bytes in hexadecimal, or why there are none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Exchange {
     /// The question, in words.
     pub question: String,
     /// The unit's answer.
-    #[serde(serialize_with = "answer")]
-    #[cfg_attr(test, schemars(with = "String"))]
-    pub unit: Result<Vec<u8>, String>,
+    pub unit: String,
     /// Duration in microseconds.
     pub micros: u64,
     /// The answer of the same firmware on the chip model; `None` if the firmware is unknown and can't be booted.
-    #[serde(serialize_with = "model")]
-    #[cfg_attr(test, schemars(with = "Option<String>"))]
-    pub model: Option<Result<Vec<u8>, String>>,
+    pub model: Option<String>,
 }
 
-fn answer<S: Serializer>(answer: &Result<Vec<u8>, String>, serializer: S) -> Result<S::Ok, S::Error> {
-    match answer {
-        Ok(bytes) => serializer.serialize_str(&to_hex(bytes, " ")),
-        Err(why) => serializer.serialize_str(&format!("no answer: {why}")),
-    }
-}
-
-#[allow(clippy::ref_option, reason = "serde passes fields by reference")]
-fn model<S: Serializer>(model: &Option<Result<Vec<u8>, String>>, serializer: S) -> Result<S::Ok, S::Error> {
-    match model {
-        Some(found) => answer(found, serializer),
-        None => serializer.serialize_none(),
-    }
+fn words(answer: Result<Vec<u8>, String>) -> String {
+    answer.map_or_else(|why| format!("no answer: {why}"), |bytes| to_hex(&bytes, " "))
 }
 
 fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
     let begun = Instant::now();
-    let unit = ask().map_err(|problem| format!("{} [{}]", problem.message, problem.code));
+    let unit = words(ask().map_err(|problem| format!("{} [{}]", problem.message, problem.code)));
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     Exchange { question: question.to_string(), unit, micros, model: None }
 }
@@ -151,11 +136,11 @@ pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[Con
     driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
     let is_up = driver.enumerate().is_ok();
     for question in Question::of(state) {
-        let words = question.to_string();
-        let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == words) else { continue };
+        let text = question.to_string();
+        let Some(exchange) = exchanges.iter_mut().find(|exchange| exchange.question == text) else { continue };
         let model =
             if is_up { model_answer(&mut driver, *question, state) } else { Err("it does not boot".to_owned()) };
-        exchange.model = Some(model);
+        exchange.model = Some(words(model));
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asmpatch::bridge::{ControlError, Port};
-use asmpatch::cli::recovery::{FlashFailure, InvokedCommand};
+use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;

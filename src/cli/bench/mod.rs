@@ -3,7 +3,6 @@
 mod table;
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar};
@@ -14,8 +13,7 @@ use thiserror::Error;
 use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
-use crate::bridge::UnitInfo;
+use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
@@ -70,7 +68,7 @@ pub struct Args {
     timeout: Duration,
 
     /// Fail with status 1 unless the path's best row reaches N MB/s.
-    #[arg(long = "min-mb-s", value_name = "PATH=N")]
+    #[arg(long = "min-mb-s", value_name = "PATH=N", value_parser = parse_floor)]
     floors: Vec<Floor>,
 
     /// Fail with status 1 if a measured path does not do what its firmware should: no answer, a refusal, missing or
@@ -110,16 +108,12 @@ struct Floor {
     mb_per_s: f64,
 }
 
-impl FromStr for Floor {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
-        let path = path.parse::<Path>().map_err(|error| error.to_string())?;
-        match floor.parse() {
-            Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Self { path, mb_per_s }),
-            _ => Err(format!("{floor:?} is no number of MB/s")),
-        }
+fn parse_floor(text: &str) -> Result<Floor, String> {
+    let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
+    let path = path.parse::<Path>().map_err(|error| error.to_string())?;
+    match floor.parse() {
+        Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Floor { path, mb_per_s }),
+        _ => Err(format!("{floor:?} is no number of MB/s")),
     }
 }
 
@@ -161,13 +155,9 @@ enum CheckFailed {
     #[error("the pattern could not be written and read back: {what}")]
     #[diagnostic(code(asmpatch::bench::integrity))]
     Integrity { what: String },
-    #[error("{path}: {}, at least {floor} MB/s was asked for", found_words(*found))]
+    #[error("{path}: {found}, at least {floor} MB/s was asked for")]
     #[diagnostic(code(asmpatch::bench::floor))]
-    Floor { path: Path, found: Option<f64>, floor: f64 },
-}
-
-fn found_words(found: Option<f64>) -> String {
-    found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"))
+    Floor { path: Path, found: String, floor: f64 },
 }
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
@@ -230,12 +220,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let chosen = args.device.choose(recording.capture())?;
     let state = chosen.info().state;
-    bench::runs_firmware(state)?;
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {
         BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
-        BridgeState::Vendor | BridgeState::BootLoader => vendor_firmware(args, chosen, recording.capture(), &bar),
+        BridgeState::Vendor => vendor_firmware(args, chosen, recording.capture(), &bar),
+        // It takes only the commands that write the flash. Source: the reference's table of states.
+        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
     };
     bar.finish_and_clear();
     let mut report = report?;
@@ -259,7 +250,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open_control()?;
-    let (who, plan) = (told_of(&unit.info), args.plan(BridgeState::OpenFirmware));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
         show(bar, plan.effort, progress)
     })?)
@@ -272,7 +263,7 @@ fn vendor_firmware(
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open(args.device.transport)?;
-    let (who, plan) = (told_of(unit.info()), args.plan(BridgeState::Vendor));
+    let (who, plan) = (BenchUnit::from(unit.info()), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
     let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
@@ -286,17 +277,6 @@ fn vendor_firmware(
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
     }
     Ok(report?)
-}
-
-/// Describes the unit as a report names it.
-fn told_of(info: &UnitInfo) -> BenchUnit {
-    BenchUnit {
-        device: info.location.to_string(),
-        is_virtual: info.is_virtual(),
-        usb_id: info.id.to_string(),
-        serial: info.serial.clone().unwrap_or_default(),
-        ..BenchUnit::default()
-    }
 }
 
 /// Restarts the unit and waits until it is back.
@@ -325,28 +305,23 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
 }
 
 fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
-    let mismatched = report.rows.iter().filter_map(|row| row.figures()).any(|figures| figures.mismatches > 0);
-    if mismatched || report.integrity.as_ref().is_some_and(|integrity| integrity.is_corrupt()) {
+    if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
     if args.check {
         let in_integrity = report.integrity.iter().flat_map(Integrity::outcomes).find(|outcome| outcome.is_failure());
         if let Some(row) = report.failed_row() {
-            return Err(CheckFailed::Failed { path: row.path, what: table::words(&row.outcome) });
+            return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
         }
         if let Some(outcome) = in_integrity {
-            return Err(CheckFailed::Integrity { what: table::words(outcome) });
+            return Err(CheckFailed::Integrity { what: outcome.to_string() });
         }
     }
     for floor in &args.floors {
-        let best = report
-            .rows
-            .iter()
-            .filter(|row| row.path == floor.path)
-            .filter_map(|row| row.figures().map(|figures| figures.mb_per_s.median))
-            .reduce(f64::max);
+        let best = report.best(floor.path, |figures| Some(figures.mb_per_s.median));
         if best.is_none_or(|best| best < floor.mb_per_s) {
-            return Err(CheckFailed::Floor { path: floor.path, found: best, floor: floor.mb_per_s });
+            let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
+            return Err(CheckFailed::Floor { path: floor.path, found, floor: floor.mb_per_s });
         }
     }
     Ok(())

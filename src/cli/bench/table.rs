@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
 use crate::bench::baseline::Change;
-use crate::bench::{BenchReport, Integrity, Limit, Outcome, Path, ROUND_TRIP_US, Row};
+use crate::bench::{BenchReport, Integrity, Outcome, Path, ROUND_TRIP_US, Row};
 use crate::cli::table;
 use crate::escape::Escape as _;
 
@@ -59,29 +59,13 @@ fn integrity_lines(text: &mut String, integrity: &Integrity) {
     ];
     for (step, outcome) in steps {
         if let Some(outcome) = outcome {
-            let words = words(outcome);
             let words = match outcome {
-                Outcome::Same => words.green().to_string(),
-                Outcome::NoAnswer { .. } | Outcome::Refused { .. } => words.yellow().to_string(),
-                _ => words.red().to_string(),
+                Outcome::Same => outcome.green().to_string(),
+                Outcome::NoAnswer { .. } | Outcome::Refused { .. } => outcome.yellow().to_string(),
+                _ => outcome.red().to_string(),
             };
             let _ = writeln!(text, "  {step:<35} {words}");
         }
-    }
-}
-
-/// Describes an outcome in words.
-pub fn words(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Same => "the same, every byte".to_owned(),
-        Outcome::Differs { offset, expected, found } => {
-            format!("differs first at {offset:#x}: expected {expected:02x}, found {found:02x}")
-        }
-        Outcome::Short { expected, found } => format!("short: {found} of {expected} bytes, with good status"),
-        Outcome::NoAnswer { timeout_s } => format!("no answer in {timeout_s} s; the unit was recovered"),
-        Outcome::NotRun { reason } => format!("not run: {reason}"),
-        Outcome::Refused { reason } => format!("refused: {reason}"),
-        Outcome::Measured(_) => "measured".to_owned(),
     }
 }
 
@@ -121,10 +105,9 @@ fn rows_without_figures(text: &mut String, rows: &[Row]) {
             continue;
         }
         told.push((row.path, &row.outcome));
-        let words = words(&row.outcome);
-        let _ = match row.outcome {
-            Outcome::NotRun { .. } => writeln!(text, "  – {}: {words}", row.path),
-            _ => writeln!(text, "  {} {}: {words}", "✗".red(), name(row.path, row.size, row.depth)),
+        let _ = match &row.outcome {
+            outcome @ Outcome::NotRun { .. } => writeln!(text, "  – {}: {outcome}", row.path),
+            outcome => writeln!(text, "  {} {}: {outcome}", "✗".red(), name(row.path, row.size, row.depth)),
         };
     }
 }
@@ -174,20 +157,16 @@ fn prediction_lines(text: &mut String, report: &BenchReport) {
     for (index, row) in rows.iter().enumerate() {
         let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
         let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
-        let limit = match prediction.limit() {
-            Limit::Cpu => "CPU",
-            Limit::Pcie => "PCIe",
-            Limit::Wire => "wire",
-        };
         let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
         let name = format!("{} {}", row.path.name(), row.size);
         let _ = writeln!(
             text,
-            "    {name:<17} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {limit}",
+            "    {name:<17} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {}",
             figure(prediction.mb_per_s),
             figure(prediction.cpu_us),
             figure(prediction.pcie_us),
             figure(prediction.wire_us),
+            prediction.limit()
         );
     }
     if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
@@ -199,11 +178,7 @@ fn prediction_lines(text: &mut String, report: &BenchReport) {
 
 /// Adds what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
 fn gain_lines(text: &mut String, report: &BenchReport) {
-    let best = |path: Path| {
-        let rows = report.rows.iter().filter(|row| row.path == path);
-        let predicted = rows.filter_map(|row| row.figures()?.predicted);
-        predicted.map(|prediction| prediction.mb_per_s).reduce(f64::max)
-    };
+    let best = |path| report.best(path, |figures| Some(figures.predicted?.mb_per_s));
     let Some(stock) = best(Path::E4Stock) else { return };
     let read16 = if report.read16_sram { "the patch read16-sram" } else { "a device that completes it" };
     for (path, by) in [

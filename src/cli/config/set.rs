@@ -1,12 +1,11 @@
 //! The `asmpatch config set` command: changes a unit's serial number or names.
 
-use std::ffi::OsString;
 use std::str::FromStr;
 
 use super::{ConfigError, block};
 use crate::cli::Context;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::InvokedCommand;
+use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
 use crate::digest::Sha256Digest;
@@ -81,7 +80,7 @@ impl Edit {
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
-    let mut session = WritingSession::open(&args.writing, Choice { all: false, all_or_none: false }, context)?;
+    let mut session = WritingSession::open(&args.writing, Choice::default(), context)?;
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
@@ -100,7 +99,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library,
         source: format!("the unit's own, SHA-256 {}", Sha256Digest::of(&image.to_file())),
-        origin: InvokedCommand::Config { edits: args.options(), backup: args.writing.backup_options() },
+        origin: InvokedCommand {
+            command: WritingCommand::Config,
+            what: args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect(),
+            config_from: None,
+            backup: args.writing.backup_options(),
+        },
     };
     session.carry_out(vec![unit], &job)
 }
@@ -114,13 +118,6 @@ fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.to_owned() })?;
     let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
     Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
-}
-
-impl Args {
-    /// Returns the fields as given, for printing the command again.
-    fn options(&self) -> Vec<OsString> {
-        self.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect()
-    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ enum Refused {
     #[diagnostic(code(asmpatch::doctor::hangs))]
     Hangs {
         /// The experiment that ran last.
-        experiment: &'static str,
+        experiment: Experiment,
     },
 }
 
@@ -66,7 +66,7 @@ pub(super) fn run(
     drop(unit);
     let hang = findings.iter().find(|finding| finding.answer == Answer::Hang);
     let trouble = match hang {
-        Some(finding) => Err(Refused::Hangs { experiment: finding.experiment.name() }.into()),
+        Some(finding) => Err(Refused::Hangs { experiment: finding.experiment }.into()),
         None if findings.iter().all(|finding| finding.answer == Answer::NotRun) || seen.unit.is_virtual() => asked,
         None => restart(args, seen, capture).and(asked),
     };
@@ -97,17 +97,13 @@ fn all(
     interrupt: Interrupt<'_>,
 ) -> (Vec<Finding>, Result<(), AnyFailure>) {
     let mut findings: Vec<Finding> = Vec::new();
-    let mut asked = Ok(());
+    let (mut asked, mut stopped) = (Ok(()), None);
     for (number, experiment) in (1..).zip(Experiment::ALL) {
-        if findings.iter().any(|finding| finding.answer == Answer::Hang) {
-            findings.push(experiment.not_run("the unit hangs"));
+        if let Some(why) = stopped {
+            findings.push(experiment.not_run(why));
             continue;
         }
-        if asked.is_err() {
-            findings.push(experiment.not_run("interrupted"));
-            continue;
-        }
-        errln!("experiment {number} of {}, {}: {}", Experiment::ALL.len(), experiment.name(), experiment.question());
+        errln!("experiment {number} of {}, {experiment}: {}", Experiment::ALL.len(), experiment.question());
         errln!("  sends  {}", experiment.sends());
         errln!("  risk   {}", experiment.risk());
         let goes_on = match interrupt.check() {
@@ -115,14 +111,18 @@ fn all(
             Ok(()) if args.yes => Ok(true),
             Ok(()) => ask::is_yes("run it?", interrupt),
         };
-        findings.push(match goes_on {
+        let finding = match goes_on {
             Ok(true) => experiment.run(bridge),
             Ok(false) => experiment.not_run("declined"),
             Err(error) => {
-                asked = Err(error);
+                (asked, stopped) = (Err(error), Some("interrupted"));
                 experiment.not_run("interrupted")
             }
-        });
+        };
+        if finding.answer == Answer::Hang {
+            stopped = Some("the unit hangs");
+        }
+        findings.push(finding);
     }
     (findings, asked)
 }
@@ -135,14 +135,7 @@ fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result
 /// Prints the findings.
 pub(super) fn show(findings: &[Finding]) {
     for finding in findings {
-        let answer = match finding.answer {
-            Answer::Yes => "yes",
-            Answer::No => "no",
-            Answer::Unclear => "?",
-            Answer::Hang => "HANG",
-            Answer::NotRun => "-",
-        };
-        outln!("  {answer:<4}  {:<17}  {}", finding.experiment.name(), finding.question);
+        outln!("  {:<4}  {:<17}  {}", finding.answer.to_string(), finding.experiment.to_string(), finding.question);
         outln!("                           saw: {}", finding.saw.shown());
         outln!("                           decides: {}", finding.decides);
     }

@@ -16,9 +16,8 @@ pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis
         "asmpatch_doctor_check",
         "Verdict on each thing that a GPU runtime needs: 1 for the one that holds, 0 for the others.",
         checks(&diagnosis.lines).into_iter().flat_map(|(check, found)| {
-            Verdict::ALL.map(|verdict| {
-                let sample = Sample::from(verdict == found).with("device", device);
-                sample.with("check", check).with("verdict", verdict.name())
+            Verdict::ALL.map(|(verdict, name)| {
+                Sample::from(verdict == found).with("device", device).with("check", check).with("verdict", name)
             })
         }),
     );

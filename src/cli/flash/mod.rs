@@ -8,7 +8,7 @@ pub(super) mod show;
 mod source;
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::Context;
 use super::backup::BackupPlace;
@@ -24,7 +24,7 @@ use crate::flash::plan::FlashPlan;
 use crate::shell;
 use crate::unit::Selector;
 
-use recovery::InvokedCommand;
+use recovery::{InvokedCommand, WritingCommand};
 pub use screen::Screen;
 pub use session::{Choice, PreparedUnit, UnitOutcome, WritingJob, WritingSession};
 pub use show::SSD_LOST;
@@ -163,37 +163,30 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             serial_given: args.serial.is_some(),
         },
         library: source.library.clone(),
-        source: source.to_string(),
-        origin: InvokedCommand::Flash {
-            file: args.file.clone(),
-            options: args.options(),
+        source: source.words.clone(),
+        origin: InvokedCommand {
+            command: WritingCommand::Flash,
+            what: args.what(),
             config_from: args.config_from.clone(),
             backup: args.writing.backup_options(),
         },
     };
     session.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(FlashPlan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block))?)
+        Ok(FlashPlan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block, args))?)
     })
 }
 
 impl Args {
-    /// Returns the options that choose what is written, for printing the command again.
-    fn options(&self) -> Vec<OsString> {
-        let mut options = Vec::new();
-        let mut add = |name: &str, path: &Path| options.extend([name.into(), shell::argument(path)]);
-        if let Some(path) = &self.receipt {
-            add("--receipt", path);
+    /// Returns the image and the options that choose what is written, for printing the command again.
+    fn what(&self) -> Vec<OsString> {
+        let mut words = vec![shell::argument(&self.file)];
+        let receipt = self.receipt.iter().map(|path| ("--receipt", path));
+        for (name, path) in receipt.chain(self.patches.dirs.iter().map(|dir| ("--patch-dir", dir))) {
+            words.extend([name.into(), shell::argument(path)]);
         }
-        for dir in &self.patches.dirs {
-            add("--patch-dir", dir);
-        }
-        if let Some(serial) = &self.serial {
-            options.push(format!("--serial={serial}").into());
-        }
-        if self.stock_identity {
-            options.push("--stock-identity".into());
-        }
-        options
+        words.extend(self.serial.iter().map(|serial| format!("--serial={serial}").into()));
+        words.extend(self.stock_identity.then(|| "--stock-identity".into()));
+        words
     }
 }

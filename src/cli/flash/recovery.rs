@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use derive_more::Display;
 use miette::Diagnostic;
 use serde::Serialize;
 
@@ -18,34 +19,31 @@ use crate::flash::registers::RegisterError;
 use crate::flash::run::Stopped;
 use crate::shell;
 
+/// A command that writes units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+pub enum WritingCommand {
+    /// `asmpatch flash FILE`.
+    #[display("flash")]
+    Flash,
+    /// `asmpatch restore DIR`.
+    #[display("restore")]
+    Restore,
+    /// `asmpatch config set FIELD=TEXT`.
+    #[display("config set")]
+    Config,
+}
+
 /// The command that was run, kept so that it can be printed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum InvokedCommand {
-    /// `asmpatch flash FILE`.
-    Flash {
-        /// The image file.
-        file: PathBuf,
-        /// The options that choose what is written, as given: `--receipt R`, `--patch-dir D`, `--serial=S`.
-        options: Vec<OsString>,
-        /// The backup that provided the configuration blocks, if one did.
-        config_from: Option<PathBuf>,
-        /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
-        backup: Vec<OsString>,
-    },
-    /// `asmpatch restore DIR`.
-    Restore {
-        /// The backup's folder.
-        folder: PathBuf,
-        /// As for `flash`.
-        backup: Vec<OsString>,
-    },
-    /// `asmpatch config set FIELD=TEXT`.
-    Config {
-        /// The fields, as given: `serial=LAB-07`.
-        edits: Vec<OsString>,
-        /// As for `flash`.
-        backup: Vec<OsString>,
-    },
+pub struct InvokedCommand {
+    /// The command.
+    pub command: WritingCommand,
+    /// What is written, and the options that choose it, as given: `FILE --receipt R`, `DIR`, `serial=LAB-07`.
+    pub what: Vec<OsString>,
+    /// The backup that provided the configuration blocks, if one did.
+    pub config_from: Option<PathBuf>,
+    /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
+    pub backup: Vec<OsString>,
 }
 
 /// One step of a recovery.
@@ -76,15 +74,15 @@ pub fn actions(
     backup: Option<&Path>,
     gone: bool,
 ) -> Vec<Action> {
-    let command = |purpose, words: Vec<String>| Action { purpose, command: Some(words.join(" ")) };
+    let command = |purpose, command| Action { purpose, command: Some(command) };
     // A virtual bridge is listed only if it is named.
     let named =
         if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
-    let list = |purpose| command(purpose, vec![format!("asmpatch list{named}")]);
+    let list = |purpose| command(purpose, format!("asmpatch list{named}"));
     let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
     let back = backup
         .zip(carried.back.as_ref())
-        .map(|(folder, options)| command(OR_BACK, vec![restore(folder, device, options), "--no-backup".into()]));
+        .map(|(folder, options)| command(OR_BACK, restore(folder, device, options) + " --no-backup"));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);
@@ -93,7 +91,7 @@ pub fn actions(
         Left::Untouched => actions.push(again(false)),
         // Only the backup still has the unit's own firmware.
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
-            if matches!(origin, InvokedCommand::Config { .. }) =>
+            if origin.command == WritingCommand::Config =>
         {
             actions.push(back.map_or(FLASH, |back| Action { purpose: "go back to what it was", ..back }));
             actions.push(command("then set it again", self::again(origin, carried, device, None, false)));
@@ -121,45 +119,26 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 
 /// Returns the command that was run, changed so that it works in the unit's present state: the unit may be in its boot
 /// loader, which provides neither a backup nor the unit's own configuration blocks.
-fn again(
-    origin: &InvokedCommand,
-    carried: &Carried,
-    device: &str,
-    backup: Option<&Path>,
-    no_backup: bool,
-) -> Vec<String> {
-    let mut words = Vec::new();
-    let as_given = match origin {
-        InvokedCommand::Flash { file, options, config_from, backup: as_given } => {
-            words.extend(["asmpatch flash".to_owned(), shell::path(file)]);
-            words.extend(options.iter().map(shell::word));
-            if let Some(folder) = config_from.as_deref().or(backup.filter(|_| no_backup)) {
-                words.extend(["--config-from".to_owned(), shell::path(folder)]);
-            }
-            as_given
-        }
-        InvokedCommand::Restore { folder, backup: as_given } => {
-            words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
-            as_given
-        }
-        InvokedCommand::Config { edits, backup: as_given } => {
-            words.push("asmpatch config set".to_owned());
-            words.extend(edits.iter().map(shell::word));
-            as_given
-        }
-    };
+fn again(origin: &InvokedCommand, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> String {
+    let mut words = vec![format!("asmpatch {}", origin.command)];
+    words.extend(origin.what.iter().map(shell::word));
+    let own_blocks = backup.filter(|_| no_backup && origin.command == WritingCommand::Flash);
+    if let Some(folder) = origin.config_from.as_deref().or(own_blocks) {
+        words.extend(["--config-from".to_owned(), shell::path(folder)]);
+    }
     words.extend(["--device".to_owned(), shell::word(device)]);
     words.extend(carried.again.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
     } else {
-        words.extend(as_given.iter().map(shell::word));
+        words.extend(origin.backup.iter().map(shell::word));
     }
-    words
+    words.join(" ")
 }
 
 /// A run that stopped, and how to recover from it: the error that `flash` and `restore` return.
-#[derive(Debug)]
+#[derive(Debug, Display)]
+#[display("{device}: {error} (at: {during})")]
 pub struct FlashFailure {
     /// The port, as `--device` takes it.
     pub device: String,
@@ -195,12 +174,6 @@ impl FlashFailure {
     pub fn with_options(mut self, suffix: &str) -> Self {
         self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
         self
-    }
-}
-
-impl fmt::Display for FlashFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} (at: {})", self.device, self.error, self.during)
     }
 }
 
@@ -278,13 +251,12 @@ impl FlashFailure {
 mod tests {
     use super::*;
 
+    fn invoked(command: WritingCommand, what: &str) -> InvokedCommand {
+        InvokedCommand { command, what: vec![what.into()], config_from: None, backup: Vec::new() }
+    }
+
     fn flash() -> InvokedCommand {
-        InvokedCommand::Flash {
-            file: "fw patched.bin".into(),
-            options: Vec::new(),
-            config_from: None,
-            backup: Vec::new(),
-        }
+        invoked(WritingCommand::Flash, "fw patched.bin")
     }
 
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
@@ -335,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_unit_that_lost_its_own_firmware_to_a_change_of_its_fields_gets_it_back_from_the_backup() {
-        let origin = InvokedCommand::Config { edits: vec!["product=GPU dock".into()], backup: Vec::new() };
+        let origin = invoked(WritingCommand::Config, "product=GPU dock");
         let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b")),
@@ -349,7 +321,7 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &InvokedCommand::Restore { folder: "b".into(), backup: Vec::new() }, None),
+            commands(Left::Untouched, &invoked(WritingCommand::Restore, "b"), None),
             ["asmpatch restore b --device 1-2.3"]
         );
     }
@@ -357,7 +329,7 @@ mod tests {
     #[test]
     fn recovery_commands_repeat_the_backup_options() {
         for option in ["--no-backup", "--backup-dir=my backups"] {
-            let origin = InvokedCommand::Restore { folder: "b".into(), backup: vec![option.into()] };
+            let origin = InvokedCommand { backup: vec![option.into()], ..invoked(WritingCommand::Restore, "b") };
             let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
             assert_eq!(commands(Left::Untouched, &origin, None), [again]);
             assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
@@ -386,11 +358,12 @@ mod tests {
         use std::ffi::OsStr;
         use std::os::unix::ffi::OsStrExt;
 
-        let origin = InvokedCommand::Flash {
-            file: "--all".into(),
-            options: vec!["--receipt".into(), OsStr::from_bytes(b"r\xFF'.toml").to_owned(), "--serial=-1".into()],
+        let file = shell::argument(Path::new("--all"));
+        let receipt = OsStr::from_bytes(b"r\xFF'.toml").to_owned();
+        let origin = InvokedCommand {
+            what: vec![file, "--receipt".into(), receipt, "--serial=-1".into()],
             config_from: Some("-dir\nrm -r x".into()),
-            backup: Vec::new(),
+            ..flash()
         };
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b c"))[0],

@@ -40,7 +40,7 @@ pub struct WritingJob {
 }
 
 /// Which of the selected units to write.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct Choice {
     /// Write every unit.
     pub all: bool,
@@ -290,11 +290,9 @@ impl<'a> WritingSession<'a> {
             );
         });
         let several = writing.len() > 1;
-        let screen = Screen::start(self.context, !self.args.json, several);
-        let writing = writing.into_iter().enumerate().map(|(index, unit)| {
-            let progress = screen.unit(index, unit.device.clone());
-            (unit, progress)
-        });
+        let devices = writing.iter().map(|unit| unit.device.clone()).collect();
+        let screen = Screen::start(self.context, !self.args.json, devices);
+        let writing = writing.into_iter().enumerate().map(|(index, unit)| (unit, screen.unit(index)));
         let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
         let suffix = self.args.ids.suffix();
         let Deadlines { come_back, replug } = Deadlines::of_this_run();

@@ -1,11 +1,12 @@
 //! A flash plan and its outcome, as text and as JSON.
 
+use std::ops::Not;
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic as _;
 use serde::Serialize;
 
-use super::recovery::{Action, InvokedCommand, restore};
+use super::recovery::{Action, WritingCommand, restore};
 use super::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
@@ -77,9 +78,9 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
 /// Hints about what the user may want to do differently.
 fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
-    let (serial, from_backup) = match job.origin {
-        InvokedCommand::Config { .. } => ("serial=TEXT", ""),
-        InvokedCommand::Flash { .. } | InvokedCommand::Restore { .. } => {
+    let (serial, from_backup) = match job.origin.command {
+        WritingCommand::Config => ("serial=TEXT", ""),
+        WritingCommand::Flash | WritingCommand::Restore => {
             ("--serial TEXT", ", `--config-from DIR` the one in its backup")
         }
     };
@@ -96,7 +97,7 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
-    let is_flash = matches!(job.origin, InvokedCommand::Flash { .. });
+    let is_flash = job.origin.command == WritingCommand::Flash;
     if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
@@ -198,7 +199,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// Whether anything was written to the unit.
     changed: bool,
     /// Present with --dry-run.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "Not::not")]
     dry_run: bool,
     /// The unit before.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,11 +233,6 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
-const fn is_false(value: &bool) -> bool {
-    !*value
-}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -1,7 +1,6 @@
 //! The image to write, and what proves that it is good.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::Args;
@@ -22,10 +21,9 @@ pub struct ImageToWrite {
     pub firmware: Firmware,
     /// The known patches and images.
     pub library: Library,
+    /// The file, what it was made of, and its digest.
+    pub words: String,
     edits: Vec<ConfigEdits>,
-    stock_identity: bool,
-    serial: Option<String>,
-    words: String,
 }
 
 impl ImageToWrite {
@@ -71,29 +69,22 @@ impl ImageToWrite {
             None => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", file.shown(), read.sha256);
-        let (stock_identity, serial) = (args.stock_identity, args.serial.clone());
-        Ok(Self { image: read.image, firmware, library, edits, stock_identity, serial, words })
+        Ok(Self { image: read.image, firmware, library, words, edits })
     }
 
-    /// Makes the changes in block 0.
+    /// Makes the image's changes and those of the options in block 0.
     ///
     /// # Errors
     /// Fails if the serial number does not fit.
-    pub fn edit(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
-        if self.stock_identity {
+    pub fn edit(&self, block: &mut ConfigBlock, args: &Args) -> Result<(), ConfigBlockError> {
+        if args.stock_identity {
             block.set_stock_identity()?;
         } else {
             for edits in &self.edits {
                 edits.apply(block)?;
             }
         }
-        self.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
-    }
-}
-
-impl fmt::Display for ImageToWrite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words)
+        args.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
     }
 }
 

@@ -5,23 +5,19 @@ use crate::prometheus::{Exposition, Sample};
 
 /// Adds what the list shows about each unit.
 pub fn add(metrics: &mut Exposition, rows: &[ListedUnit]) {
-    let devices: Vec<String> = rows.iter().map(|row| row.unit.location.to_string()).collect();
-    let ids: Vec<String> = rows.iter().map(|row| row.unit.id.to_string()).collect();
-    let states: Vec<String> = rows.iter().map(|row| row.unit.state.to_string()).collect();
     let of_unit = |value: fn(&ListedUnit) -> Option<f64>| {
-        let units = rows.iter().zip(&devices);
-        units.filter_map(move |(row, device)| Some(Sample::new(value(row)?).with("device", device)))
+        rows.iter().filter_map(move |row| Some(Sample::new(value(row)?).with("device", &row.unit.location)))
     };
     metrics.gauge("asmpatch_units", "Bridges on the system.", [Sample::new(rows.len() as f64)]);
     metrics.gauge(
         "asmpatch_unit_info",
         "A bridge: where it is, who it says it is, what runs on it.",
-        rows.iter().zip(devices.iter().zip(ids.iter().zip(&states))).map(|(row, (device, (id, state)))| {
+        rows.iter().map(|row| {
             Sample::new(1.0)
-                .with("device", device)
-                .with("usb_id", id)
+                .with("device", &row.unit.location)
+                .with("usb_id", row.unit.id)
                 .with("serial", row.unit.serial.as_deref().unwrap_or_default())
-                .with("state", state)
+                .with("state", row.unit.state)
                 .with("runs", &row.runs)
                 .with("firmware", row.firmware.as_deref().unwrap_or_default())
                 .with("behind", row.behind.as_deref().unwrap_or_default())

@@ -110,7 +110,8 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         assert_eq!(stopped.left, Left::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
-        let origin = InvokedCommand::Restore { folder: "other".into(), backup: Vec::new() };
+        let (command, what) = (WritingCommand::Restore, vec!["other".into()]);
+        let origin = InvokedCommand { command, what, config_from: None, backup: Vec::new() };
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
         let failure = FlashFailure::new(*stopped, &origin, &carried);
         let help = failure.help().unwrap().to_string();

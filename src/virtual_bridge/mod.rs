@@ -41,4 +41,4 @@ pub use responder::Responder;
 pub use scenario::{
     Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
 };
-pub use unit::{BusEvent, ControlAnswer, NoSuchAlternate, VirtualBridge};
+pub use unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};

@@ -378,9 +378,8 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Submission)
             flight.moved = flight.len;
             Some(TransferEnd::Completed)
         }
-        None if !unit.is_attached() => Some(TransferEnd::Failed(PipeError::Disconnected)),
-        // Native code takes no vendor request.
-        Some(ControlAnswer::Stall) | None => Some(TransferEnd::Failed(PipeError::Stall)),
+        None => Some(TransferEnd::Failed(PipeError::Disconnected)),
+        Some(ControlAnswer::Stall) => Some(TransferEnd::Failed(PipeError::Stall)),
         Some(ControlAnswer::Silent) => None,
     }
 }

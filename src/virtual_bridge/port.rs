@@ -10,7 +10,7 @@ use tracing::info;
 use super::handle::SharedBridge;
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
-use super::unit::{BusEvent, VirtualBridge};
+use super::unit::VirtualBridge;
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
@@ -137,7 +137,7 @@ impl VirtualPort {
     /// Claims the interface of the current attachment.
     fn claim(&mut self) -> Result<VirtualPipes, Absent> {
         let mut unit = self.unit.lock();
-        while unit.poll_event().is_some() {}
+        unit.poll();
         if unit.is_attached() {
             // The first alternate always exists.
             let _ = unit.reset_by_host(0);
@@ -160,7 +160,7 @@ impl Port for VirtualPort {
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
         let mut unit = self.unit.lock();
-        while unit.poll_event().is_some() {}
+        unit.poll();
         if !unit.is_attached() {
             drop(unit);
             return Err(self.absent().into());
@@ -218,8 +218,8 @@ impl Port for VirtualPort {
         loop {
             let mut unit = self.unit.lock();
             let wait = unit.wake_in();
-            let came_back = unit.poll_event() == Some(BusEvent::Attached) || unit.attachments() > self.opened;
-            let is_back = came_back && unit.is_attached();
+            unit.poll();
+            let is_back = unit.is_attached() && unit.attachments() > self.opened;
             drop(unit);
             if is_back {
                 let attached = self.attached()?;

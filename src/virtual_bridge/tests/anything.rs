@@ -107,7 +107,7 @@ proptest! {
                 Host::Configure(value) => { let _ = unit.set_configuration(value); }
                 Host::Recover => { let _ = unit.reset_by_host(0); }
                 Host::Alternate(alternate) => { let _ = unit.set_alternate(alternate); }
-                Host::Poll => { let _ = unit.poll_event(); }
+                Host::Poll => unit.poll(),
                 Host::Unplug => unit.unplug(),
                 Host::PlugIn => unit.plug_in(),
             }

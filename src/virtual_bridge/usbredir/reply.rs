@@ -154,9 +154,9 @@ impl Outbox {
 
     /// Answers [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
     pub fn control(&mut self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], length: u16) {
-        let head = [setup.endpoint, setup.request, setup.request_type, status as u8];
-        let fields = [setup.value, setup.index, length].map(u16::to_le_bytes);
-        self.packet(kind::CONTROL_PACKET, id, &[&head, fields.as_flattened(), data]);
+        let [request_type, request, value_and_index @ .., _, _] = setup.packet;
+        let head = [setup.endpoint, request, request_type, status as u8];
+        self.packet(kind::CONTROL_PACKET, id, &[&head, &value_and_index, &length.to_le_bytes(), data]);
     }
 
     /// Answers a bulk packet without data to the host: `length` bytes were taken from it.

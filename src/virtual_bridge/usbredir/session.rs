@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use bulk::Waiting;
 
-use super::control::{ControlDecision, ControlState};
 use super::protocol::{Capabilities, RedirStatus, slot};
 use super::recorder::ConnectionRecorder;
 use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
-use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::Bus;
 use crate::virtual_bridge::{ControlAnswer, STREAMS, VirtualBridge, setup};
@@ -60,7 +58,6 @@ enum Plug {
 pub struct Session<'u> {
     unit: &'u mut VirtualBridge,
     parser: Parser,
-    control: ControlState,
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
@@ -77,7 +74,6 @@ impl<'u> Session<'u> {
         Self {
             unit,
             parser: Parser::default(),
-            control: ControlState::default(),
             plug: Plug::NoGuest,
             configuration: 0,
             waiting: Vec::new(),
@@ -151,7 +147,6 @@ impl<'u> Session<'u> {
             Request::Reset => {
                 self.cancel_all(out);
                 self.unit.bus_reset();
-                self.control = ControlState::default();
                 self.configuration = 0;
                 self.announce_alternate(out);
                 tell(GuestEvent::PortReset);
@@ -209,34 +204,15 @@ impl<'u> Session<'u> {
     }
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
-        match self.unit.control(setup.to_bytes(), data) {
-            Some(ControlAnswer::Done(mut bytes)) => {
-                bytes.truncate(setup.length.into());
-                return self.answer_control(id, setup, RedirStatus::Success, data, &bytes, out);
+        match self.unit.control(setup.packet, data) {
+            Some(ControlAnswer::Done(mut back)) => {
+                back.truncate(setup.length());
+                self.answer_control(id, setup, RedirStatus::Success, data, &back, out);
             }
-            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
             // The firmware does not answer. The guest gives up by itself, and cancels.
-            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
-            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
-            None => {}
+            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => self.silent.push((id, *setup)),
+            _ => self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
         }
-        let unit = &*self.unit;
-        let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
-        let answer = self.control.decide(setup, unit.descriptors(), is_halted);
-        let mut back = Vec::new();
-        let mut status = RedirStatus::Success;
-        match answer {
-            ControlDecision::Data(bytes) => {
-                back = bytes;
-                back.truncate(setup.length.into());
-            }
-            ControlDecision::Accept => {}
-            ControlDecision::Halt(endpoint) => self.unit.halt(endpoint),
-            ControlDecision::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
-            ControlDecision::MassStorageReset if self.unit.mass_storage_reset() => {}
-            ControlDecision::MassStorageReset | ControlDecision::Stall => status = RedirStatus::Stall,
-        }
-        self.answer_control(id, setup, status, data, &back, out);
     }
 
     /// Answers and records a control transfer. `data` came from the guest, `back` goes to it.
@@ -245,14 +221,14 @@ impl<'u> Session<'u> {
             RedirStatus::Success if !setup.is_in() => data,
             _ => back,
         };
-        self.recorder.control(setup.to_bytes(), moved, status);
+        self.recorder.control(setup.packet, moved, status);
         out.control(id, setup, status, back, moved.len() as u16);
     }
 
     /// Plugs and unplugs the unit in the guest as it comes and goes. Returns whether it did.
     fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
         // Polling brings back a unit whose time has come. The state then shows what has happened.
-        while self.unit.poll_event().is_some() {}
+        self.unit.poll();
         let now = self.unit.is_attached().then(|| self.unit.attachments());
         let before = self.plug;
         if let Plug::In { attachment } = self.plug
@@ -270,7 +246,6 @@ impl<'u> Session<'u> {
             tell(GuestEvent::Unplugged);
         }
         if let (Plug::Out, Some(attachment)) = (self.plug, now) {
-            self.control = ControlState::default();
             self.configuration = 0;
             self.unit.set_configuration(0);
             self.announce_alternate(out);
@@ -297,9 +272,4 @@ impl<'u> Session<'u> {
         let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
         endpoints & !mask == 0
     }
-}
-
-/// Whether the selected alternate has this endpoint.
-fn has(unit: &VirtualBridge, endpoint: Endpoint) -> bool {
-    unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
 }

@@ -74,9 +74,9 @@ pub struct VirtualBridge {
 impl VirtualBridge {
     /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
     pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
-        flash.set_timing(scenario.timing.flash());
+        flash.timing = scenario.timing;
         flash.set_faults(scenario.flash);
-        flash.lose_power_after(scenario.power_loss_after);
+        flash.power_left = scenario.power_loss_after;
         let command_time = Duration::from_micros(scenario.timing.command_us);
         let mut unit = Self {
             stand_in: None,

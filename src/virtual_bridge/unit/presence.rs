@@ -76,7 +76,7 @@ impl VirtualBridge {
         self.stop_chip();
         let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {
-            flash.lose_power_after(None);
+            flash.power_left = None;
         }
         let image = self.image_to_boot();
         self.come_up(image, self.scenario.speed);

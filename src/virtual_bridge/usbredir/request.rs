@@ -163,15 +163,11 @@ pub enum PacketError {
 /// Parses packets from received bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
-    agreed: Option<Capabilities>,
+    /// The agreed capabilities, after the hello.
+    pub agreed: Option<Capabilities>,
 }
 
 impl Parser {
-    /// The agreed capabilities, after the hello.
-    pub const fn agreed(&self) -> Option<Capabilities> {
-        self.agreed
-    }
-
     /// Parses the next packet in `bytes` and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
@@ -205,9 +201,8 @@ impl Parser {
                     return Err(wrong_length);
                 }
                 let word = if body.len() > HELLO_VERSION_LEN { u32_at(body, HELLO_VERSION_LEN) } else { 0 };
-                let theirs = Capabilities::from_word(word);
-                self.agreed = Some(Capabilities::OURS.and(theirs));
-                Request::Hello(theirs)
+                self.agreed = Some(Capabilities(Capabilities::OURS.0 & word));
+                Request::Hello(Capabilities(word))
             }
             kind::RESET => exactly(0).map(|()| Request::Reset)?,
             kind::SET_CONFIGURATION => exactly(1).map(|()| Request::SetConfiguration { id, value: body[0] })?,
@@ -288,7 +283,7 @@ mod tests {
 
     fn hello(capabilities: Capabilities) -> Vec<u8> {
         let mut body = vec![0; HELLO_VERSION_LEN];
-        body.extend(capabilities.word().to_le_bytes());
+        body.extend(capabilities.0.to_le_bytes());
         packet(kind::HELLO, 0, &body)
     }
 

@@ -69,8 +69,8 @@ pub struct Session<'u> {
 }
 
 impl<'u> Session<'u> {
-    /// Creates a session that has sent nothing yet.
-    pub fn new(unit: &'u mut VirtualBridge) -> Self {
+    /// Creates a session that has sent nothing yet. Records its traffic on `bus`.
+    pub fn new(unit: &'u mut VirtualBridge, bus: Option<Bus>) -> Self {
         Self {
             unit,
             parser: Parser::default(),
@@ -79,14 +79,8 @@ impl<'u> Session<'u> {
             waiting: Vec::new(),
             silent: Vec::new(),
             spare: Vec::new(),
-            recorder: ConnectionRecorder::default(),
+            recorder: ConnectionRecorder::new(bus),
         }
-    }
-
-    /// Records the session as traffic on this bus.
-    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
-        self.recorder = ConnectionRecorder::new(bus);
-        self
     }
 
     /// Whether the guest has said hello.
@@ -137,7 +131,7 @@ impl<'u> Session<'u> {
     fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) {
         match request {
             Request::Hello(_) => {
-                out.set_agreed(self.parser.agreed().unwrap_or_default());
+                out.agreed = self.parser.agreed.unwrap_or_default();
                 self.plug = Plug::Out;
             }
             Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
@@ -240,8 +234,7 @@ impl<'u> Session<'u> {
             self.recorder.detached();
             self.silent.clear();
             out.device_disconnect();
-            let acknowledges =
-                self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
+            let acknowledges = self.parser.agreed.is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
             self.plug = if acknowledges { Plug::OutUnacknowledged } else { Plug::Out };
             tell(GuestEvent::Unplugged);
         }

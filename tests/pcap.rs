@@ -110,8 +110,8 @@ impl<'u> Guest<'u> {
     fn connect(unit: &'u mut VirtualBridge, bus: Bus) -> Self {
         let mut hello = vec![0; 12 + 64];
         hello[4] = 68;
-        hello.extend(Capabilities::OURS.word().to_le_bytes());
-        let mut guest = Self { session: Session::new(unit).recorded(Some(bus)), out: Outbox::default() };
+        hello.extend(Capabilities::OURS.0.to_le_bytes());
+        let mut guest = Self { session: Session::new(unit, Some(bus)), out: Outbox::default() };
         guest.send(&hello);
         guest
     }

@@ -15,10 +15,11 @@ use std::error::Error;
 use std::time::Duration;
 
 use asmpatch::bridge::{Completion, Job, JobData, Workload};
-use asmpatch::firmware::{BridgeState, ConfigField, known_blocks};
+use asmpatch::firmware::{ConfigField, FlashAddress, Part, known_blocks};
+use asmpatch::practice;
 use asmpatch::scsi::runtime::freeing;
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
-use asmpatch::virtual_bridge::{Descriptors, Identity, LinkSpeed, VirtualBridge};
+use asmpatch::virtual_bridge::{Factory, Identity, Scenario, VirtualBridge};
 use responder::PlainResponder;
 use target::Target;
 
@@ -40,10 +41,19 @@ const FREEING: u64 = u64::MAX;
 pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     let [mut block, _] = known_blocks();
     block.set_text(ConfigField::Serial, EXPENDABLE)?;
-    let identity = Identity::configured(&block);
-    let responder = PlainResponder::new(Target::new(identity.clone()), Duration::from_micros(command_us));
-    let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::Super);
-    Ok(VirtualBridge::of_responder(Box::new(responder), descriptors))
+    let target = Target::new(Identity::configured(&block));
+    let responder = PlainResponder::new(target, Duration::from_micros(command_us));
+    // The practice image enumerates under the block's identity, with both transports.
+    let scenario = Scenario { factory: Factory::Erased, ..Scenario::default() };
+    let mut firmware = VirtualBridge::in_memory(scenario, &[], None)?;
+    firmware.flash_mut().program(FlashAddress(0), block.bytes())?;
+    let file = practice::image().to_file();
+    for part in Part::ALL {
+        firmware.flash_mut().program(part.flash_address(), part.of(&file))?;
+    }
+    firmware.unplug();
+    firmware.plug_in();
+    Ok(VirtualBridge::of_responder(Box::new(responder), firmware.descriptors().clone()))
 }
 
 /// Kind of commands in a stream.

@@ -68,11 +68,7 @@ pub enum OpenError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Virtual(#[from] virtual_bridge::VirtualOpenError),
-    /// The virtual bridge is not plugged in.
-    #[error(transparent)]
-    #[diagnostic(transparent)]
-    Absent(#[from] virtual_bridge::Absent),
-    /// The virtual bridge does not run open firmware.
+    /// The virtual bridge is not on the bus, or does not run open firmware.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Unopened(#[from] virtual_bridge::Unopened),

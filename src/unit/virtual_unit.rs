@@ -33,7 +33,7 @@ pub(super) struct ChosenUnit {
 /// Selects the unit in `dir`.
 ///
 /// # Errors
-/// As for [`port`]; [`OpenError::Absent`].
+/// As for [`port`]; [`OpenError::Unopened`].
 pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<ChosenUnit, OpenError> {
     let dir = folder(dir)?;
     let mut port = VirtualPort::open_dir(&dir)?;
@@ -49,7 +49,7 @@ impl ChosenUnit {
     /// Opens the unit: over UAS if it offers it, unless Bulk-Only is requested.
     ///
     /// # Errors
-    /// [`OpenError::NoUas`] if UAS is requested in the boot loader; [`OpenError::Absent`].
+    /// [`OpenError::NoUas`] if UAS is requested in the boot loader; [`OpenError::Unopened`].
     pub(super) fn open(mut self, choice: TransportChoice) -> Result<Unit, OpenError> {
         let bulk_only = self.port.transport()?;
         let streams = match choice {

@@ -7,7 +7,6 @@ use crate::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
 
 /// Number of bulk streams of each of the three UAS pipes with streams.
 pub const STREAMS: u16 = 32;
-const MAX_STREAMS_EXPONENT: u8 = 5;
 
 /// Speed of the unit's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize, serde::Serialize)]
@@ -61,18 +60,16 @@ pub struct Identity {
 impl Identity {
     /// Identity of the boot loader in ROM.
     pub fn boot_loader() -> Self {
-        Self::of_maker(UsbId::BOOT_LOADER, 0x0001, "AS2462")
-    }
-
-    /// Identity that firmware falls back to if configuration block 0 fails its checks.
-    pub fn without_configuration() -> Self {
-        Self::of_maker(UsbId::STOCK, 0x0100, "ASM246X")
-    }
-
-    fn of_maker(id: UsbId, release: u16, product: &str) -> Self {
-        let (maker, product) = ("ASMedia".to_owned(), product.to_owned());
-        let (t10_vendor, t10_product) = (maker.clone(), product.clone());
-        Self { id, release, manufacturer: maker, product, serial: "000000000000".to_owned(), t10_vendor, t10_product }
+        let [maker, product] = ["ASMedia", "AS2462"].map(str::to_owned);
+        Self {
+            id: UsbId::BOOT_LOADER,
+            release: 0x0001,
+            manufacturer: maker.clone(),
+            product: product.clone(),
+            serial: "000000000000".to_owned(),
+            t10_vendor: maker,
+            t10_product: product,
+        }
     }
 
     /// Identity that firmware takes from a valid configuration block 0.
@@ -131,23 +128,15 @@ const MANUFACTURER_INDEX: u8 = 2;
 const PRODUCT_INDEX: u8 = 3;
 
 impl Descriptors {
-    /// Builds the descriptors of a unit in this state. The boot loader has one alternate setting, all other states two.
-    pub fn new(identity: Identity, state: BridgeState, speed: LinkSpeed) -> Self {
+    /// Builds the boot loader's descriptors. Those of firmware come from its own answers.
+    pub fn boot_loader(identity: Identity, speed: LinkSpeed) -> Self {
         Self {
             device: device(&identity, speed),
-            configuration: configuration(state, speed),
+            configuration: configuration(speed),
             bos: bos(),
             identity,
-            state,
+            state: BridgeState::BootLoader,
             speed,
-        }
-    }
-
-    /// Number of alternate settings of interface 0.
-    pub const fn alternates(&self) -> u8 {
-        match self.state {
-            BridgeState::BootLoader => 1,
-            _ => 2,
         }
     }
 
@@ -223,47 +212,20 @@ fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
     descriptor
 }
 
-/// Shape of an endpoint of an alternate setting: address, burst, streams' exponent, pipe usage ID (0 for none).
-struct PipeShape {
-    address: u8,
-    burst: u8,
-    streams: u8,
-    usage: u8,
-}
-
-fn configuration(state: BridgeState, speed: LinkSpeed) -> Vec<u8> {
-    const BULK_ONLY: u8 = 0x50;
-    const UAS: u8 = 0x62;
-    let streams = MAX_STREAMS_EXPONENT;
+/// One alternate setting: Bulk-Only, with bursts of 16 packets at SuperSpeed.
+fn configuration(speed: LinkSpeed) -> Vec<u8> {
     let mut descriptor = vec![9, 0x02, 0, 0, 1, 1, 0, 0xC0, 0];
-    let bulk_only = [0x81, 0x02].map(|address| PipeShape { address, burst: 15, streams: 0, usage: 0 });
-    alternate(&mut descriptor, 0, BULK_ONLY, &bulk_only, speed);
-    if state != BridgeState::BootLoader {
-        let uas = [
-            PipeShape { address: 0x04, burst: 0, streams: 0, usage: 1 },
-            PipeShape { address: 0x83, burst: 0, streams, usage: 2 },
-            PipeShape { address: 0x81, burst: 15, streams, usage: 3 },
-            PipeShape { address: 0x02, burst: 15, streams, usage: 4 },
-        ];
-        alternate(&mut descriptor, 1, UAS, &uas, speed);
+    descriptor.extend([9, 0x04, 0, 0, 2, 0x08, 0x06, 0x50, 0]);
+    let [low, high] = speed.max_packet().to_le_bytes();
+    for address in [0x81, 0x02] {
+        descriptor.extend([7, 0x05, address, 0x02, low, high, 0]);
+        if speed == LinkSpeed::Super {
+            descriptor.extend([6, 0x30, 15, 0, 0, 0]);
+        }
     }
     let total = (descriptor.len() as u16).to_le_bytes();
     descriptor[2..4].copy_from_slice(&total);
     descriptor
-}
-
-fn alternate(descriptor: &mut Vec<u8>, number: u8, protocol: u8, pipes: &[PipeShape], speed: LinkSpeed) {
-    descriptor.extend([9, 0x04, 0, number, pipes.len() as u8, 0x08, 0x06, protocol, 0]);
-    for pipe in pipes {
-        let [low, high] = speed.max_packet().to_le_bytes();
-        descriptor.extend([7, 0x05, pipe.address, 0x02, low, high, 0]);
-        if speed == LinkSpeed::Super {
-            descriptor.extend([6, 0x30, pipe.burst, pipe.streams, 0, 0]);
-        }
-        if pipe.usage != 0 {
-            descriptor.extend([4, 0x24, pipe.usage, 0]);
-        }
-    }
 }
 
 fn bos() -> Vec<u8> {
@@ -282,6 +244,7 @@ fn bos() -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::firmware::known_blocks;
+    use crate::virtual_bridge::{Scenario, VirtualBridge};
 
     fn hex(bytes: &[u8]) -> String {
         crate::digest::to_hex(bytes, " ")
@@ -298,10 +261,16 @@ mod tests {
         found
     }
 
+    /// The descriptors of the practice image, which firmware on the chip has answered with.
+    fn of_firmware(speed: LinkSpeed) -> Descriptors {
+        let scenario = Scenario { speed, ..Scenario::default() };
+        VirtualBridge::in_memory(scenario, b"descriptors", None).unwrap().descriptors().clone()
+    }
+
     #[test]
-    fn a_patched_unit_enumerates_as_its_block_says() {
+    fn a_boot_loader_enumerates_as_its_block_says() {
         let [block, _] = known_blocks();
-        let descriptors = Descriptors::new(Identity::configured(&block), BridgeState::Vendor, LinkSpeed::Super);
+        let descriptors = Descriptors::boot_loader(Identity::configured(&block), LinkSpeed::Super);
         assert_eq!(hex(&descriptors.device), "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 02 03 01 01");
         let product = descriptors.string(PRODUCT_INDEX).unwrap();
         assert_eq!(usize::from(product[0]), product.len());
@@ -312,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_boot_loader_has_bulk_only_alone_with_bursts_of_16_packets() {
-        let descriptors = Descriptors::new(Identity::boot_loader(), BridgeState::BootLoader, LinkSpeed::Super);
+        let descriptors = Descriptors::boot_loader(Identity::boot_loader(), LinkSpeed::Super);
         assert_eq!(
             hex(&descriptors.configuration),
             "09 02 2c 00 01 01 00 c0 00 \
@@ -325,8 +294,7 @@ mod tests {
 
     #[test]
     fn running_firmware_has_uas_with_32_streams_on_three_pipes() {
-        let identity = Identity::without_configuration();
-        let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::Super);
+        let descriptors = of_firmware(LinkSpeed::Super);
         assert_eq!(
             hex(&descriptors.configuration[44..]),
             "09 04 00 01 04 08 06 62 00 \
@@ -339,23 +307,24 @@ mod tests {
 
     #[test]
     fn at_high_speed_there_are_no_companions_and_packets_have_512_bytes() {
-        let identity = Identity::without_configuration();
-        let descriptors = Descriptors::new(identity, BridgeState::Vendor, LinkSpeed::High);
-        let all = walk(&descriptors.configuration);
-        assert!(all.iter().all(|(kind, _)| *kind != 0x30));
-        assert!(all.iter().filter(|(kind, _)| *kind == 0x05).all(|(_, endpoint)| endpoint[4..6] == [0x00, 0x02]));
+        let boot_loader = Descriptors::boot_loader(Identity::boot_loader(), LinkSpeed::High);
+        for descriptors in [boot_loader, of_firmware(LinkSpeed::High)] {
+            let all = walk(&descriptors.configuration);
+            assert!(all.iter().all(|(kind, _)| *kind != 0x30));
+            assert!(all.iter().filter(|(kind, _)| *kind == 0x05).all(|(_, endpoint)| endpoint[4..6] == [0x00, 0x02]));
+        }
     }
 
     #[test]
     fn every_total_length_is_the_length() {
-        for state in [BridgeState::Vendor, BridgeState::BootLoader] {
-            for speed in [LinkSpeed::High, LinkSpeed::Super] {
-                let descriptors = Descriptors::new(Identity::boot_loader(), state, speed);
+        for speed in [LinkSpeed::High, LinkSpeed::Super] {
+            let boot_loader = Descriptors::boot_loader(Identity::boot_loader(), speed);
+            for (descriptors, alternates) in [(boot_loader, 1), (of_firmware(speed), 2)] {
                 for whole in [&descriptors.configuration, &descriptors.bos] {
                     assert_eq!(usize::from(u16::from_le_bytes([whole[2], whole[3]])), whole.len());
                 }
                 let interfaces = walk(&descriptors.configuration).iter().filter(|(kind, _)| *kind == 0x04).count();
-                assert_eq!(interfaces, usize::from(descriptors.alternates()));
+                assert_eq!(interfaces, alternates);
                 assert_eq!(walk(&descriptors.bos[5..]).len(), usize::from(descriptors.bos[4]));
             }
         }

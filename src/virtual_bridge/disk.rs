@@ -1,5 +1,6 @@
 //! The blocks of the SSD behind a virtual bridge: in a file, or in memory.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,54 +8,42 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::chip::{BlockStore, StoreFailed};
 use crate::scsi::BLOCK_LEN;
 
-#[derive(Debug)]
-enum Store {
-    File(File),
-    Memory(Cursor<Box<[u8]>>),
+/// What holds the blocks.
+trait Medium: Read + Write + Seek + Debug + Send {
+    fn sync(&self) -> io::Result<()>;
 }
 
-trait ReadWriteSeek: Read + Write + Seek {}
-
-impl<T: Read + Write + Seek> ReadWriteSeek for T {}
-
-impl Store {
-    /// The store from this offset on.
-    fn at(&mut self, offset: u64) -> io::Result<&mut dyn ReadWriteSeek> {
-        let bytes: &mut dyn ReadWriteSeek = match self {
-            Self::File(file) => file,
-            Self::Memory(bytes) => bytes,
-        };
-        bytes.seek(SeekFrom::Start(offset))?;
-        Ok(bytes)
+impl Medium for File {
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
     }
+}
 
-    fn sync(&mut self) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.sync_data(),
-            Self::Memory(_) => Ok(()),
-        }
+impl Medium for Cursor<Box<[u8]>> {
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 /// Blocks of 512 bytes. Its clones are the same blocks: the drive behind the chip has one while the chip runs.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    store: Arc<Mutex<Store>>,
+    medium: Arc<Mutex<dyn Medium>>,
     bytes: u64,
 }
 
 impl Disk {
-    fn new(store: Store, bytes: u64) -> Self {
-        Self { store: Arc::new(Mutex::new(store)), bytes }
-    }
-
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The medium from this block on.
+    fn at(&self, block: u64) -> io::Result<MutexGuard<'_, dyn Medium + 'static>> {
+        let mut medium = self.medium.lock().unwrap_or_else(PoisonError::into_inner);
+        medium.seek(SeekFrom::Start(block * BLOCK_LEN as u64))?;
+        Ok(medium)
     }
 
     /// Blocks in memory.
     pub(super) fn in_memory(bytes: u64) -> Self {
-        Self::new(Store::Memory(Cursor::new(vec![0; bytes as usize].into())), bytes)
+        let blocks = vec![0; bytes as usize].into_boxed_slice();
+        Self { medium: Arc::new(Mutex::new(Cursor::new(blocks))), bytes }
     }
 
     /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
@@ -63,7 +52,7 @@ impl Disk {
         if file.metadata()?.len() < bytes {
             file.set_len(bytes)?;
         }
-        Ok(Self::new(Store::File(file), bytes))
+        Ok(Self { medium: Arc::new(Mutex::new(file)), bytes })
     }
 }
 
@@ -73,14 +62,14 @@ impl BlockStore for Disk {
     }
 
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
-        self.store().at(first * BLOCK_LEN as u64).and_then(|bytes| bytes.read_exact(into)).map_err(|_| StoreFailed)
+        self.at(first).and_then(|mut medium| medium.read_exact(into)).map_err(|_| StoreFailed)
     }
 
     fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
-        self.store().at(first * BLOCK_LEN as u64).and_then(|bytes| bytes.write_all(data)).map_err(|_| StoreFailed)
+        self.at(first).and_then(|mut medium| medium.write_all(data)).map_err(|_| StoreFailed)
     }
 
     fn flush(&mut self) -> Result<(), StoreFailed> {
-        self.store().sync().map_err(|_| StoreFailed)
+        self.at(0).and_then(|medium| medium.sync()).map_err(|_| StoreFailed)
     }
 }

@@ -9,15 +9,11 @@ use super::scenario::{Factory, Scenario};
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
 use crate::practice;
 
-/// Fills erased cells as the scenario says. `seed` determines the unit's serial number.
-pub(super) fn fill(
-    flash: &mut NorFlash,
-    scenario: &Scenario,
-    seed: &[u8],
-    image: Option<&[u8]>,
-) -> Result<(), Box<dyn Error>> {
+/// Makes a new unit's flash as the scenario says. `seed` determines the unit's serial number.
+pub(super) fn flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, Box<dyn Error>> {
+    let mut flash = NorFlash::erased();
     if scenario.factory == Factory::Erased {
-        return Ok(());
+        return Ok(flash);
     }
     let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
     let mut at = 0;
@@ -36,7 +32,7 @@ pub(super) fn fill(
             flash.program(part.flash_address(), part.of(&file))?;
         }
     }
-    Ok(())
+    Ok(flash)
 }
 
 /// Makes a serial number of twelve hexadecimal digits, like the maker's own.

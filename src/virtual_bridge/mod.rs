@@ -31,14 +31,14 @@ mod tests;
 pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
 pub use handle::SharedBridge;
-pub use nor::{FLASH_LEN, FlashFault, FlashTiming, NorFlash, PAGE_LEN, SECTOR_LEN};
+pub use nor::{FLASH_LEN, FlashFault, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
-pub use port::{Absence, Absent, Unopened, VirtualPort};
+pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::{InReply, OutReply};
 pub use responder::Responder;
 pub use scenario::{
     Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
 };
-pub use unit::{BusEvent, ControlAnswer, NoSuchAlternate, VirtualBridge};
+pub use unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};

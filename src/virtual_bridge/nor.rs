@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
+use super::scenario::Timing;
 use crate::firmware::FlashAddress;
 use crate::mcu::{FlashGone, SpiFlash};
 
@@ -14,15 +15,6 @@ pub const SECTOR_LEN: usize = 0x1000;
 pub const PAGE_LEN: usize = 0x100;
 /// Bytes of a virtual bridge's flash: both slots of the reference's flash map, and as much again.
 pub const FLASH_LEN: usize = 0x8_0000;
-
-/// Time that erases and programs take; zero by default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FlashTiming {
-    /// Time of one sector erase.
-    pub erase_sector: Duration,
-    /// Time of one page program.
-    pub program_page: Duration,
-}
 
 /// Defects of the flash; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
@@ -72,9 +64,10 @@ pub enum FlashFault {
 /// NOR cells in memory and, optionally, in a file that every erase and program updates at once.
 #[derive(Debug, Default)]
 pub struct NorFlash {
-    cells: Vec<u8>,
+    pub(super) cells: Vec<u8>,
     file: Option<File>,
-    timing: FlashTiming,
+    /// Time that erases and programs take.
+    pub(super) timing: Timing,
     busy: Duration,
     /// Changes since `take_busy` was last called, each with the delay after which it ends.
     underway: Vec<(Duration, EarlierCells)>,
@@ -82,7 +75,7 @@ pub struct NorFlash {
     /// busy. A power loss before that time undoes the change.
     unfinished: Vec<(Instant, EarlierCells)>,
     /// Number of bytes that can still be programmed before the power fails.
-    power_left: Option<u64>,
+    pub(super) power_left: Option<u64>,
     faults: FlashFaults,
     /// The status register's writable bits.
     status: u8,
@@ -108,20 +101,10 @@ impl NorFlash {
         Self { cells, file, ..Self::default() }
     }
 
-    /// Sets the time that erases and programs take.
-    pub fn set_timing(&mut self, timing: FlashTiming) {
-        self.timing = timing;
-    }
-
     /// Sets the defects of the cells.
-    pub fn set_faults(&mut self, faults: FlashFaults) {
+    pub(super) fn set_faults(&mut self, faults: FlashFaults) {
         self.faults = faults;
         self.status = if faults.protection.is_some() { PROTECTED } else { 0 };
-    }
-
-    /// Fails the power after `bytes` more programmed bytes; `None` removes the limit.
-    pub fn lose_power_after(&mut self, bytes: Option<u64>) {
-        self.power_left = bytes;
     }
 
     /// Time from `now` until all erases and programs begun since the last call are finished. They begin after the
@@ -165,16 +148,6 @@ impl NorFlash {
         }
     }
 
-    /// Number of bytes.
-    pub fn len(&self) -> usize {
-        self.cells.len()
-    }
-
-    /// Whether there are no cells.
-    pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
-    }
-
     /// Reads `len` cells; `None` if they reach past the last one.
     pub fn get(&self, address: FlashAddress, len: usize) -> Option<&[u8]> {
         let start = address.0 as usize;
@@ -193,7 +166,7 @@ impl NorFlash {
         if self.faults.stuck_sector.is_some_and(|stuck| stuck.0 as usize / SECTOR_LEN * SECTOR_LEN == start) {
             return Ok(());
         }
-        self.remember(start, SECTOR_LEN, self.timing.erase_sector);
+        self.remember(start, SECTOR_LEN, Duration::from_millis(self.timing.erase_sector_ms));
         self.cells[start..start + SECTOR_LEN].fill(0xFF);
         self.store(start, SECTOR_LEN)
     }
@@ -212,7 +185,7 @@ impl NorFlash {
             let (page, rest) = data.split_at(data.len().min(PAGE_LEN - at % PAGE_LEN));
             let powered =
                 self.power_left.map_or(page.len(), |left| page.len().min(left.try_into().unwrap_or(usize::MAX)));
-            self.remember(at, powered, self.timing.program_page);
+            self.remember(at, powered, Duration::from_micros(self.timing.program_page_us));
             for (cell, byte) in self.cells[at..at + powered].iter_mut().zip(page) {
                 *cell &= byte;
             }

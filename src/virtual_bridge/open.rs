@@ -99,7 +99,7 @@ impl VirtualBridge {
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => {
                 let path = dir.join(SSD_FILE);
-                let file = open(&path)?;
+                let file = file::open_own(&path).map_err(file_error("open", &path))?;
                 Some(Disk::in_file(file, bytes).map_err(file_error("size", &path))?)
             }
             Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
@@ -128,9 +128,7 @@ impl VirtualBridge {
     /// # Errors
     /// [`VirtualOpenError::Factory`].
     pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
-        let mut flash = NorFlash::erased();
-        factory::fill(&mut flash, &scenario, seed, image)
-            .map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
+        let flash = new_flash(&scenario, seed, image)?;
         let disk = match scenario.behind {
             Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
             Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
@@ -169,10 +167,11 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
 /// Builds the flash cells of a new unit.
 fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
     let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let mut flash = NorFlash::erased();
-    factory::fill(&mut flash, scenario, seed.as_os_str().as_encoded_bytes(), image)
-        .map_err(|error| VirtualOpenError::Factory(error.to_string()))?;
-    Ok(flash.get(crate::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec())
+    Ok(new_flash(scenario, seed.as_os_str().as_encoded_bytes(), image)?.cells)
+}
+
+fn new_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
+    factory::flash(scenario, seed, image).map_err(|error| VirtualOpenError::Factory(error.to_string()))
 }
 
 /// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
@@ -187,10 +186,6 @@ fn hold(path: &Path) -> io::Result<File> {
         }
     }
     file::hold_own(path)
-}
-
-fn open(path: &Path) -> Result<File, VirtualOpenError> {
-    file::open_own(path).map_err(file_error("open", path))
 }
 
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VirtualOpenError {

@@ -26,7 +26,9 @@ const UAS: u8 = 1;
 /// Only a busy unit (the scenario's timing) takes real time.
 #[derive(Debug)]
 pub struct VirtualPipes {
-    attachment: Attachment,
+    unit: SharedBridge,
+    /// Number of the attachment.
+    attachment: u64,
     alternate: u8,
     streams: u16,
     transfers: Vec<VirtualTransfer>,
@@ -37,21 +39,6 @@ pub struct VirtualPipes {
     bus: Option<Bus>,
     /// The recorded unit, once something has moved.
     recorder: Option<Device>,
-}
-
-/// A unit, and the number of this attachment.
-#[derive(Debug)]
-struct Attachment {
-    unit: SharedBridge,
-    number: u64,
-}
-
-impl Attachment {
-    /// Locks the unit if this attachment is still the current one.
-    fn lock(&self) -> Result<MutexGuard<'_, VirtualBridge>, PipeError> {
-        let unit = self.unit.lock();
-        if unit.is_attached() && unit.attachments() == self.number { Ok(unit) } else { Err(PipeError::Disconnected) }
-    }
 }
 
 #[derive(Debug, Default)]
@@ -67,6 +54,17 @@ enum TransferTarget {
     Control,
 }
 
+impl TransferTarget {
+    /// The first `len` bytes of a transfer's data if they go in this direction, to the host or from it; else none.
+    fn data(self, buffer: &[u8], len: usize, is_to_host: bool) -> &[u8] {
+        let (direction, data) = match self {
+            Self::Bulk(endpoint, _) => (endpoint.address(), buffer),
+            Self::Control => (buffer[0], &buffer[SETUP_LEN..]),
+        };
+        if is_in(direction) == is_to_host { &data[..len] } else { &[] }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Submission {
     way: TransferTarget,
@@ -79,25 +77,21 @@ struct Submission {
 }
 
 impl VirtualPipes {
-    /// Opens the pipes of a unit on its current alternate, Bulk-Only's; `None` while the unit is away.
-    pub fn open(unit: &SharedBridge) -> Option<Self> {
+    /// Opens the pipes of a unit on its current alternate, Bulk-Only's, and records their traffic on `bus`; `None` while
+    /// the unit is away.
+    pub fn open(unit: &SharedBridge, bus: Option<Bus>) -> Option<Self> {
         let locked = unit.lock();
         locked.is_attached().then(|| Self {
-            attachment: Attachment { unit: unit.clone(), number: locked.attachments() },
+            unit: unit.clone(),
+            attachment: locked.attachments(),
             alternate: 0,
             streams: 0,
             transfers: Vec::new(),
             submitted: VecDeque::new(),
             back: VecDeque::new(),
-            bus: None,
+            bus,
             recorder: None,
         })
-    }
-
-    /// Records the pipes' traffic on this bus.
-    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
-        self.bus = bus;
-        self
     }
 
     /// Switches the unit to its UAS alternate.
@@ -105,7 +99,7 @@ impl VirtualPipes {
     /// # Errors
     /// [`NoSuchAlternate`] in the boot loader.
     pub fn with_uas(mut self) -> Result<Self, NoSuchAlternate> {
-        let mut unit = self.unit().lock();
+        let mut unit = self.unit.lock();
         unit.set_alternate(UAS)?;
         let streams = if unit.descriptors().speed == LinkSpeed::Super { STREAMS } else { 0 };
         drop(unit);
@@ -113,63 +107,87 @@ impl VirtualPipes {
         Ok(self)
     }
 
-    /// The unit.
-    pub fn unit(&self) -> &SharedBridge {
-        &self.attachment.unit
-    }
-
     /// The recorder. Before anything else it records an enumeration, as a host makes one.
     fn recorder(&mut self) -> Option<&Device> {
         if let (Some(bus), None) = (&self.bus, &self.recorder) {
             let device = bus.attach();
-            recorded::enumeration(&device, self.unit().lock().descriptors(), self.alternate);
+            recorded::enumeration(&device, self.unit.lock().descriptors(), self.alternate);
             self.recorder = Some(device);
         }
         self.recorder.as_ref()
     }
 
+    /// Puts a transfer in flight. `len_in` finds the length of its data, if all of it is in the buffer.
+    fn start(
+        &mut self,
+        transfer: TransferId,
+        way: TransferTarget,
+        len_in: impl FnOnce(&[u8]) -> Option<usize>,
+    ) -> Result<(), PipeError> {
+        drop(attached(&self.unit, self.attachment)?);
+        self.recorder();
+        let slot = &mut self.transfers[transfer.0];
+        let Some(len) = len_in(&slot.buffer).filter(|_| slot.flight.is_none()) else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let data = way.data(&slot.buffer, len, false);
+        let urb = self.recorder.as_ref().and_then(|device| match way {
+            TransferTarget::Bulk(endpoint, _) => Some(device.submit_bulk(endpoint.address(), len, data)),
+            TransferTarget::Control => Some(device.submit_control(*slot.buffer.first_chunk()?, data)),
+        });
+        slot.flight = Some(Submission { way, is_begun: false, len, moved: 0, urb });
+        self.submitted.push_back(transfer);
+        Ok(())
+    }
+
+    /// Ends a transfer, if it is in flight.
+    fn end(&mut self, id: TransferId, end: TransferEnd) {
+        self.submitted.retain(|submitted| *submitted != id);
+        let slot = &mut self.transfers[id.0];
+        let Some(Submission { way, moved, urb, .. }) = slot.flight.take() else { return };
+        if let (Some(device), Some(urb)) = (&self.recorder, urb) {
+            let recorded = match &end {
+                TransferEnd::Completed => End::Done,
+                TransferEnd::Cancelled => End::Cancelled,
+                TransferEnd::Failed(PipeError::Stall) => End::Stall,
+                TransferEnd::Failed(PipeError::Overflow) => End::Babble,
+                TransferEnd::Failed(_) => End::Disconnected,
+            };
+            device.complete(urb, recorded, moved, way.data(&slot.buffer, moved, true));
+        }
+        self.back.push_back(Reaped { transfer: id, moved, end });
+    }
+
     /// Offers every transfer that may move to the unit once. Returns `true` if anything moved or completed.
     fn offer(&mut self) -> bool {
-        let unit = self.attachment.lock();
+        let shared = self.unit.clone();
         let mut has_moved = false;
-        let Ok(mut unit) = unit else {
-            for id in self.submitted.drain(..) {
-                let transfer = &mut self.transfers[id.0];
-                let flight = transfer.flight.take();
-                let moved = flight.map_or(0, |flight| flight.moved);
-                let end = TransferEnd::Failed(PipeError::Disconnected);
-                record_end(self.recorder.as_ref(), flight, &transfer.buffer, &end);
-                self.back.push_back(Reaped { transfer: id, moved, end });
+        let Ok(mut unit) = attached(&shared, self.attachment) else {
+            while let Some(id) = self.submitted.front() {
+                self.end(*id, TransferEnd::Failed(PipeError::Disconnected));
                 has_moved = true;
             }
             return has_moved;
         };
         let mut at = 0;
         while let Some(&id) = self.submitted.get(at) {
-            let is_oldest = !self.submitted.iter().take(at).any(|before| {
-                let key = |id: TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
-                key(*before) == key(id)
-            });
+            let way_of = |id: TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
+            let is_oldest = !self.submitted.iter().take(at).any(|before| way_of(*before) == way_of(id));
             let transfer = &mut self.transfers[id.0];
-            let Some(flight) = transfer.flight.as_mut().filter(|_| is_oldest) else {
-                at += 1;
-                continue;
-            };
-            let end = match flight.way {
-                TransferTarget::Bulk(endpoint, stream) => {
-                    let before = flight.moved;
-                    let end = bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight);
-                    has_moved |= flight.moved > before;
-                    end
-                }
-                TransferTarget::Control => control(&mut unit, &mut transfer.buffer, flight),
-            };
+            let end = transfer.flight.as_mut().filter(|_| is_oldest).and_then(|flight| {
+                let before = flight.moved;
+                let end = match flight.way {
+                    TransferTarget::Bulk(endpoint, stream) => {
+                        bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight)
+                    }
+                    TransferTarget::Control => control(&mut unit, &mut transfer.buffer, flight),
+                };
+                has_moved |= flight.moved > before;
+                end
+            });
             match end {
                 Some(end) => {
-                    let moved = flight.moved;
-                    record_end(self.recorder.as_ref(), transfer.flight.take(), &transfer.buffer, &end);
-                    self.submitted.remove(at);
-                    self.back.push_back(Reaped { transfer: id, moved, end });
+                    self.end(id, end);
                     has_moved = true;
                 }
                 None => at += 1,
@@ -181,7 +199,7 @@ impl VirtualPipes {
 
 impl Pipes for VirtualPipes {
     fn simulated(&self) -> Option<Simulated> {
-        self.unit().lock().simulated()
+        self.unit.lock().simulated()
     }
 
     fn streams(&self) -> u16 {
@@ -207,20 +225,8 @@ impl Pipes for VirtualPipes {
     }
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
-        drop(self.attachment.lock()?);
-        self.recorder();
-        let slot = &mut self.transfers[transfer.0];
-        if slot.flight.is_some() || len > slot.buffer.len() {
-            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
-        }
-        let urb = self.recorder.as_ref().map(|device| {
-            let (address, data) = (endpoint.address(), &slot.buffer[..len]);
-            device.submit_bulk(address, len, if address & 0x80 == 0 { data } else { &[] })
-        });
-        slot.flight =
-            Some(Submission { way: TransferTarget::Bulk(endpoint, stream), is_begun: false, len, moved: 0, urb });
-        self.submitted.push_back(transfer);
-        Ok(())
+        let way = TransferTarget::Bulk(endpoint, stream);
+        self.start(transfer, way, |buffer| (len <= buffer.len()).then_some(len))
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
@@ -230,12 +236,12 @@ impl Pipes for VirtualPipes {
                 return Ok(Some(reaped));
             }
             // Ask before the transfers are offered: see `VirtualBridge::wake_in`.
-            let busy = self.unit().lock().wake_in();
+            let busy = self.unit.lock().wake_in();
             if self.offer() {
                 continue;
             }
             // Work that became due in between may have made the unit busy again, as with page after page of its flash.
-            let busy = busy.or_else(|| self.unit().lock().wake_in());
+            let busy = busy.or_else(|| self.unit.lock().wake_in());
             let rest = until.saturating_duration_since(Instant::now());
             match busy {
                 Some(busy) if busy < rest => std::thread::sleep(busy),
@@ -245,12 +251,7 @@ impl Pipes for VirtualPipes {
     }
 
     fn cancel(&mut self, transfer: TransferId) {
-        let slot = &mut self.transfers[transfer.0];
-        if let Some(flight) = slot.flight.take() {
-            record_end(self.recorder.as_ref(), Some(flight), &slot.buffer, &TransferEnd::Cancelled);
-            self.submitted.retain(|submitted| *submitted != transfer);
-            self.back.push_back(Reaped { transfer, moved: flight.moved, end: TransferEnd::Cancelled });
-        }
+        self.end(transfer, TransferEnd::Cancelled);
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
@@ -263,7 +264,7 @@ impl Pipes for VirtualPipes {
         {
             return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
         }
-        self.attachment.lock()?.clear_halt(endpoint);
+        attached(&self.unit, self.attachment)?.clear_halt(endpoint);
         if let Some(device) = self.recorder() {
             device.control(setup::clear_halt(endpoint), &[], End::Done);
         }
@@ -272,7 +273,7 @@ impl Pipes for VirtualPipes {
 
     fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
         const GET_STATUS: [u8; SETUP_LEN] = [0x80, 0, 0, 0, 0, 0, 2, 0];
-        let mut unit = self.attachment.lock()?;
+        let mut unit = attached(&self.unit, self.attachment)?;
         let is_done = unit.mass_storage_reset();
         // Firmware that rejects one request still answers others.
         let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
@@ -287,7 +288,7 @@ impl Pipes for VirtualPipes {
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        let mut unit = self.attachment.lock()?;
+        let mut unit = attached(&self.unit, self.attachment)?;
         unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)?;
         if let Some(device) = &self.recorder {
             recorded::enumeration(device, unit.descriptors(), self.alternate);
@@ -298,24 +299,19 @@ impl Pipes for VirtualPipes {
 
 impl ControlPipes for VirtualPipes {
     fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
-        drop(self.attachment.lock()?);
-        self.recorder();
-        let slot = &mut self.transfers[transfer.0];
-        let data_len = control_data_len(&slot.buffer).filter(|_| slot.flight.is_none());
-        let (Some(len), Some((setup, data))) = (data_len, slot.buffer.split_first_chunk::<SETUP_LEN>()) else {
-            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
-        };
-        let out = if is_read(setup) { &[][..] } else { &data[..len] };
-        let urb = self.recorder.as_ref().map(|device| device.submit_control(*setup, out));
-        slot.flight = Some(Submission { way: TransferTarget::Control, is_begun: false, len, moved: 0, urb });
-        self.submitted.push_back(transfer);
-        Ok(())
+        self.start(transfer, TransferTarget::Control, control_data_len)
     }
 }
 
-/// Whether a request's data goes to the host: bmRequestType bit 7 (USB 3.2, 9.3).
-const fn is_read(setup: &[u8; SETUP_LEN]) -> bool {
-    setup[0] & 0x80 != 0
+/// Locks the unit if this attachment is still the current one.
+fn attached(unit: &SharedBridge, attachment: u64) -> Result<MutexGuard<'_, VirtualBridge>, PipeError> {
+    let unit = unit.lock();
+    if unit.is_attached() && unit.attachments() == attachment { Ok(unit) } else { Err(PipeError::Disconnected) }
+}
+
+/// Whether an endpoint's or a request's data goes to the host: bit 7 of its address, and of bmRequestType (USB 3.2, 9.3).
+const fn is_in(address_or_type: u8) -> bool {
+    address_or_type & 0x80 != 0
 }
 
 /// Offers a bulk transfer to the unit. Returns how it ended, if it did.
@@ -365,10 +361,10 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Submission)
         unit.control_reply(*setup)
     } else {
         flight.is_begun = true;
-        unit.control(*setup, if is_read(setup) { &[] } else { data })
+        unit.control(*setup, if is_in(setup[0]) { &[] } else { data })
     };
     match answer {
-        Some(ControlAnswer::Done(came)) if is_read(setup) => {
+        Some(ControlAnswer::Done(came)) if is_in(setup[0]) => {
             let fits = came.len() <= data.len();
             flight.moved = came.len().min(data.len());
             data[..flight.moved].copy_from_slice(&came[..flight.moved]);
@@ -378,30 +374,8 @@ fn control(unit: &mut VirtualBridge, buffer: &mut [u8], flight: &mut Submission)
             flight.moved = flight.len;
             Some(TransferEnd::Completed)
         }
-        None if !unit.is_attached() => Some(TransferEnd::Failed(PipeError::Disconnected)),
-        // Native code takes no vendor request.
-        Some(ControlAnswer::Stall) | None => Some(TransferEnd::Failed(PipeError::Stall)),
+        None => Some(TransferEnd::Failed(PipeError::Disconnected)),
+        Some(ControlAnswer::Stall) => Some(TransferEnd::Failed(PipeError::Stall)),
         Some(ControlAnswer::Silent) => None,
     }
-}
-
-/// Records the end of a transfer with this buffer.
-fn record_end(recorder: Option<&Device>, flight: Option<Submission>, buffer: &[u8], end: &TransferEnd) {
-    let (Some(device), Some(Submission { way, moved, urb: Some(urb), .. })) = (recorder, flight) else { return };
-    let end = match end {
-        TransferEnd::Completed => End::Done,
-        TransferEnd::Cancelled => End::Cancelled,
-        TransferEnd::Failed(PipeError::Stall) => End::Stall,
-        TransferEnd::Failed(PipeError::Overflow) => End::Babble,
-        TransferEnd::Failed(_) => End::Disconnected,
-    };
-    let came = match way {
-        TransferTarget::Bulk(endpoint, _) if endpoint.address() & 0x80 == 0 => &[],
-        TransferTarget::Bulk(..) => &buffer[..moved],
-        TransferTarget::Control => match buffer.split_first_chunk::<SETUP_LEN>() {
-            Some((setup, data)) if is_read(setup) => &data[..moved],
-            _ => &[],
-        },
-    };
-    device.complete(urb, end, moved, came);
 }

@@ -10,7 +10,7 @@ use tracing::info;
 use super::handle::SharedBridge;
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
-use super::unit::{BusEvent, VirtualBridge};
+use super::unit::VirtualBridge;
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
@@ -20,24 +20,23 @@ use crate::pcap::{Bus, Capture};
 /// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
 
-/// No unit is attached at the port.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-#[error("the virtual bridge {device} is not on the bus{why}")]
-#[diagnostic(forward(why))]
-pub struct Absent {
-    /// The unit, as in `--device`.
-    pub device: String,
-    /// The reason.
-    pub why: Absence,
-}
-
-/// Reasons a virtual bridge was not opened for control requests.
+/// Reasons a virtual bridge was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Unopened {
-    /// The unit is not on the bus.
-    #[error(transparent)]
-    #[diagnostic(transparent)]
-    Absent(#[from] Absent),
+    /// The unit has no power, or has left the bus.
+    #[error("the virtual bridge {device} is not on the bus")]
+    #[diagnostic(code(asmpatch::virtual_bridge::absent))]
+    Absent {
+        /// The unit, as in `--device`.
+        device: String,
+    },
+    /// The firmware in the unit's flash answers no host.
+    #[error("the virtual bridge {device} is not on the bus: the firmware in its flash does not enumerate")]
+    #[diagnostic(code(asmpatch::virtual_bridge::mute))]
+    Mute {
+        /// The unit, as in `--device`.
+        device: String,
+    },
     /// The unit's firmware speaks another protocol.
     #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
     #[diagnostic(code(asmpatch::virtual_bridge::other_protocol))]
@@ -47,19 +46,6 @@ pub enum Unopened {
         /// The unit's state.
         state: BridgeState,
     },
-}
-
-/// Reasons a virtual bridge is not on the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
-pub enum Absence {
-    /// The unit has no power, or has left the bus.
-    #[error("")]
-    #[diagnostic(code(asmpatch::virtual_bridge::absent))]
-    Off,
-    /// The firmware in the unit's flash answers no host.
-    #[error(": the firmware in its flash does not enumerate")]
-    #[diagnostic(code(asmpatch::virtual_bridge::mute))]
-    Mute,
 }
 
 /// A port with a virtual bridge.
@@ -100,8 +86,8 @@ impl VirtualPort {
     /// Opens Bulk-Only over the pipes of the current attachment.
     ///
     /// # Errors
-    /// [`Absent`].
-    pub fn transport(&mut self) -> Result<AnyTransport, Absent> {
+    /// [`Unopened`].
+    pub fn transport(&mut self) -> Result<AnyTransport, Unopened> {
         match BulkOnly::new(self.claim()?) {
             Ok(engine) => Ok(Box::new(engine)),
             // Its transfers are this process's memory, so only a unit that has left fails.
@@ -112,8 +98,8 @@ impl VirtualPort {
     /// Opens UAS over the streams of the current attachment; `None` in the boot loader, which has only Bulk-Only.
     ///
     /// # Errors
-    /// [`Absent`].
-    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Absent> {
+    /// [`Unopened`].
+    pub fn uas(&mut self) -> Result<Option<AnyTransport>, Unopened> {
         let pipes = self.claim()?.with_uas().ok();
         let uas = pipes.and_then(|pipes| Uas::new(pipes).ok());
         Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
@@ -135,21 +121,21 @@ impl VirtualPort {
     }
 
     /// Claims the interface of the current attachment.
-    fn claim(&mut self) -> Result<VirtualPipes, Absent> {
+    fn claim(&mut self) -> Result<VirtualPipes, Unopened> {
         let mut unit = self.unit.lock();
-        while unit.poll_event().is_some() {}
+        unit.poll();
         if unit.is_attached() {
             // The first alternate always exists.
             let _ = unit.reset_by_host(0);
         }
         self.opened = unit.attachments();
         drop(unit);
-        VirtualPipes::open(&self.unit).map(|pipes| pipes.recorded(self.bus.clone())).ok_or_else(|| self.absent())
+        VirtualPipes::open(&self.unit, self.bus.clone()).ok_or_else(|| self.absent())
     }
 
-    fn absent(&self) -> Absent {
-        let why = if self.unit.lock().is_mute() { Absence::Mute } else { Absence::Off };
-        Absent { device: self.device.clone(), why }
+    fn absent(&self) -> Unopened {
+        let device = self.device.clone();
+        if self.unit.lock().is_mute() { Unopened::Mute { device } } else { Unopened::Absent { device } }
     }
 }
 
@@ -160,7 +146,7 @@ impl Port for VirtualPort {
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
         let mut unit = self.unit.lock();
-        while unit.poll_event().is_some() {}
+        unit.poll();
         if !unit.is_attached() {
             drop(unit);
             return Err(self.absent().into());
@@ -218,8 +204,8 @@ impl Port for VirtualPort {
         loop {
             let mut unit = self.unit.lock();
             let wait = unit.wake_in();
-            let came_back = unit.poll_event() == Some(BusEvent::Attached) || unit.attachments() > self.opened;
-            let is_back = came_back && unit.is_attached();
+            unit.poll();
+            let is_back = unit.is_attached() && unit.attachments() > self.opened;
             drop(unit);
             if is_back {
                 let attached = self.attached()?;

@@ -2,12 +2,10 @@
 //!
 //! The TOML is documented in docs/virtual-bridge.md.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
-use super::nor::{FlashFaults, FlashTiming};
+use super::nor::FlashFaults;
 use crate::chip::{Bdf, DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
 use crate::scsi::BLOCK_LEN;
 use crate::tiny_gpu::registers;
@@ -122,15 +120,6 @@ pub struct Timing {
     pub command_us: u64,
     /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug, until the unit is back.
     pub reenumerate_ms: u64,
-}
-
-impl Timing {
-    pub(super) fn flash(&self) -> FlashTiming {
-        FlashTiming {
-            erase_sector: Duration::from_millis(self.erase_sector_ms),
-            program_page: Duration::from_micros(self.program_page_us),
-        }
-    }
 }
 
 /// The scenario of a virtual bridge: its `bridge.toml`.

@@ -1,18 +1,17 @@
 //! The unit as seen from the wire: transfers on its endpoints, halts, resets, power.
 
+mod control;
 mod presence;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use presence::Presence;
 
 use super::boot_loader::BootLoader;
 use super::chip_unit::{ChipUnit, Counts};
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
-use super::power_on::power_on;
 use super::replug::Requests;
 use super::reply::{InReply, OutReply};
 use super::responder::Responder;
@@ -21,26 +20,17 @@ use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
 
-/// A change of the unit's presence on the bus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BusEvent {
-    /// The unit left the bus.
-    Detached,
-    /// The unit came (back) onto the bus. Read its descriptors again.
-    Attached,
-}
-
 /// The interface has no such alternate setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the interface has no alternate setting {0}")]
 pub struct NoSuchAlternate(pub u8);
 
-/// The firmware's answer to a control request.
+/// The unit's answer to a control request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlAnswer {
     /// The request succeeded; holds the data of a read.
     Done(Vec<u8>),
-    /// The firmware stalled it.
+    /// It was stalled.
     Stall,
     /// The firmware does not answer.
     Silent,
@@ -67,6 +57,8 @@ pub struct VirtualBridge {
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     alternate: u8,
+    /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
+    power_features: u8,
     faults: FaultPlan,
     presence: Presence,
     /// Time at which the scenario unplugs the unit.
@@ -75,7 +67,6 @@ pub struct VirtualBridge {
     running: Option<Image>,
     /// The image boots, but its firmware answers no host.
     is_mute: bool,
-    events: VecDeque<BusEvent>,
     attachments: u64,
     requests: Option<Requests>,
 }
@@ -83,31 +74,30 @@ pub struct VirtualBridge {
 impl VirtualBridge {
     /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
     pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
-        flash.set_timing(scenario.timing.flash());
+        flash.timing = scenario.timing;
         flash.set_faults(scenario.flash);
-        flash.lose_power_after(scenario.power_loss_after);
-        let came_up = power_on(&flash, scenario.state, scenario.speed);
+        flash.power_left = scenario.power_loss_after;
         let command_time = Duration::from_micros(scenario.timing.command_us);
         let mut unit = Self {
             stand_in: None,
             boot_loader: BootLoader::new(flash, command_time),
-            descriptors: came_up.descriptors.clone(),
+            descriptors: Descriptors::boot_loader(Identity::boot_loader(), scenario.speed),
             disk,
             chip: None,
             alternate: 0,
+            power_features: 0,
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             presence: Presence::Away { back: None },
             running: None,
             is_mute: false,
-            events: VecDeque::new(),
             attachments: 0,
             requests: None,
             scenario,
         };
         if unit.scenario.state != PowerOnState::Absent {
-            unit.come_up(came_up);
-            unit.events.clear();
+            let image = unit.image_to_boot();
+            unit.come_up(image, unit.scenario.speed);
         }
         unit
     }
@@ -119,7 +109,6 @@ impl VirtualBridge {
         unit.stand_in = Some(responder);
         unit.descriptors = descriptors;
         unit.plug_in();
-        unit.events.clear();
         unit
     }
 
@@ -140,7 +129,7 @@ impl VirtualBridge {
         }
     }
 
-    /// The unit's descriptors. They change with every [`BusEvent::Attached`].
+    /// The unit's descriptors. They change when it comes onto the bus.
     pub fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
@@ -158,7 +147,7 @@ impl VirtualBridge {
 
     /// Whether the unit is on the bus.
     pub fn is_attached(&self) -> bool {
-        self.presence == Presence::Attached
+        matches!(self.presence, Presence::Attached)
     }
 
     /// Whether the unit is off the bus because the firmware in its flash does not enumerate.
@@ -198,11 +187,6 @@ impl VirtualBridge {
         takes
     }
 
-    /// Halts an endpoint with SET_FEATURE(ENDPOINT_HALT).
-    pub fn halt(&mut self, endpoint: Endpoint) {
-        self.responder_mut().halt(endpoint);
-    }
-
     /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
         self.responder_mut().clear_halt(endpoint);
@@ -222,7 +206,7 @@ impl VirtualBridge {
     /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
     pub fn bus_reset(&mut self) {
         self.responder_mut().bus_reset();
-        self.alternate = 0;
+        (self.alternate, self.power_features) = (0, 0);
     }
 
     /// Suspends the link. Nothing moves until [`VirtualBridge::resume`] or a port reset; transfers in progress continue
@@ -283,7 +267,7 @@ impl VirtualBridge {
         reply
     }
 
-    /// Makes a control request to the firmware; `None` if the firmware does not own endpoint 0.
+    /// Makes a control request to the firmware, or to native code; `None` if the unit is not on the bus.
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
@@ -296,7 +280,7 @@ impl VirtualBridge {
                 self.vanish();
                 None
             }
-            Some(FaultKind::ShortData) => match self.control_by(|chip| chip.control(setup, data)) {
+            Some(FaultKind::ShortData) => match self.control_by(setup, |chip, setup| chip.control(setup, data)) {
                 Some(ControlAnswer::Done(mut came)) => {
                     came.truncate(asked_for / 2);
                     Some(ControlAnswer::Done(came))
@@ -304,19 +288,30 @@ impl VirtualBridge {
                 other => other,
             },
             // A control request has no tag and no phases.
-            Some(FaultKind::BadTag | FaultKind::PhaseError) | None => self.control_by(|chip| chip.control(setup, data)),
+            Some(FaultKind::BadTag | FaultKind::PhaseError) | None => {
+                self.control_by(setup, |chip, setup| chip.control(setup, data))
+            }
         }
     }
 
     /// Asks again for the answer to a control request that was [`ControlAnswer::Silent`] so far.
     pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlAnswer> {
-        self.control_by(|chip| chip.control_reply(setup))
+        self.control_by(setup, ChipUnit::control_reply)
     }
 
-    fn control_by(&mut self, ask: impl FnOnce(&mut ChipUnit) -> Option<ControlReply>) -> Option<ControlAnswer> {
+    fn control_by(
+        &mut self,
+        setup: [u8; 8],
+        ask: impl FnOnce(&mut ChipUnit, [u8; 8]) -> Option<ControlReply>,
+    ) -> Option<ControlAnswer> {
         self.unplug_when_told();
-        let chip = self.chip.as_mut().filter(|_| self.presence == Presence::Attached)?;
-        let answer = match ask(chip) {
+        if !self.is_attached() {
+            return None;
+        }
+        let Some(chip) = &mut self.chip else {
+            return Some(self.native_control(setup).map_or(ControlAnswer::Stall, ControlAnswer::Done));
+        };
+        let answer = match ask(chip, setup) {
             Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,

@@ -11,7 +11,7 @@ use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
 use asmpatch::patch::{Library, PatchSet, Patched, Selection};
 use asmpatch::practice;
-use asmpatch::virtual_bridge::{Scenario, VirtualBridge};
+use asmpatch::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
 
 use crate::history::{Config, Firmware, History, Job, Start};
 
@@ -51,7 +51,7 @@ impl World {
         let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
         let mut unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
-        let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), flash.len()).unwrap_or_default().to_vec();
+        let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
         // Nothing may touch the second slot, so fill it.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
             *cell = (at >> 8) as u8 ^ at as u8;

@@ -114,7 +114,7 @@ pub fn usbredir(data: &[u8]) {
             Ok(Some((request, used))) => {
                 assert_eq!(pieces.next(&rest[..used - 1]), Ok(None));
                 assert_eq!(pieces.next(&rest[..used]), Ok(Some((request, used))));
-                assert_eq!(pieces.agreed(), whole.agreed());
+                assert_eq!(pieces.agreed, whole.agreed);
                 rest = &rest[used..];
             }
             Ok(None) => return,

@@ -4,6 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn taking(erase_sector_ms: u64, program_page_us: u64) -> Timing {
+    Timing { erase_sector_ms, program_page_us, ..Timing::default() }
+}
+
 #[test]
 fn a_program_clears_bits_and_only_an_erase_sets_them() {
     let mut flash = NorFlash::erased();
@@ -29,7 +33,7 @@ fn an_erase_reaches_its_sector_and_nothing_else() {
 #[test]
 fn a_power_loss_keeps_what_was_programmed_before_it() {
     let mut flash = NorFlash::erased();
-    flash.lose_power_after(Some(300));
+    flash.power_left = Some(300);
     assert!(matches!(flash.program(FlashAddress(0), &[0; 1024]), Err(FlashFault::PowerLost)));
     let cells = flash.get(FlashAddress(0), 1024).unwrap();
     assert_eq!((cells[299], cells[300]), (0, 0xFF));
@@ -39,7 +43,7 @@ fn a_power_loss_keeps_what_was_programmed_before_it() {
 #[test]
 fn the_cells_say_how_long_they_took() {
     let mut flash = NorFlash::erased();
-    flash.set_timing(FlashTiming { erase_sector: Duration::from_millis(30), program_page: Duration::from_micros(400) });
+    flash.timing = taking(30, 400);
     flash.erase_sector(FlashAddress(0)).unwrap();
     flash.program(FlashAddress(0x80), &[0; 256]).unwrap();
     let now = Instant::now();
@@ -53,7 +57,7 @@ fn a_power_cut_takes_back_what_was_not_finished_by_then() {
     flash.program(FlashAddress(0x40), &[0x12; 0x300]).unwrap();
     let before = flash.get(FlashAddress(0), 0x400).unwrap().to_vec();
     let [sector, page] = [Duration::from_millis(30), Duration::from_millis(1)];
-    flash.set_timing(FlashTiming { erase_sector: sector, program_page: page });
+    flash.timing = taking(30, 1000);
     for (finished, elapsed) in [(None, sector / 2), (Some(0), sector + page / 2), (Some(2), sector + page * 5 / 2)] {
         let now = Instant::now();
         flash.erase_sector(FlashAddress(0)).unwrap();
@@ -66,10 +70,10 @@ fn a_power_cut_takes_back_what_was_not_finished_by_then() {
             cells
         });
         assert!(flash.get(FlashAddress(0), 0x400).unwrap() == expected, "{finished:?} pages");
-        flash.set_timing(FlashTiming::default());
+        flash.timing = Timing::default();
         flash.erase_sector(FlashAddress(0)).unwrap();
         flash.program(FlashAddress(0), &before).unwrap();
-        flash.set_timing(FlashTiming { erase_sector: sector, program_page: page });
+        flash.timing = taking(30, 1000);
     }
 }
 
@@ -77,7 +81,7 @@ fn a_power_cut_takes_back_what_was_not_finished_by_then() {
 fn an_operation_begun_while_the_cells_are_busy_ends_last_and_is_undone_first() {
     let mut flash = NorFlash::erased();
     let sector = Duration::from_millis(30);
-    flash.set_timing(FlashTiming { erase_sector: sector, program_page: sector });
+    flash.timing = taking(30, 30_000);
     let now = Instant::now();
     flash.program(FlashAddress(0), &[0x12]).unwrap();
     assert_eq!(flash.take_busy(now), sector);
@@ -90,7 +94,7 @@ fn an_operation_begun_while_the_cells_are_busy_ends_last_and_is_undone_first() {
 #[test]
 fn a_power_cut_changes_nothing_that_was_finished() {
     let mut flash = NorFlash::erased();
-    flash.set_timing(FlashTiming { erase_sector: Duration::from_millis(30), ..FlashTiming::default() });
+    flash.timing = taking(30, 0);
     flash.program(FlashAddress(0), &[0]).unwrap();
     flash.erase_sector(FlashAddress(0)).unwrap();
     let now = Instant::now();

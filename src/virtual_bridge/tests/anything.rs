@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::unit;
 use crate::bridge::Endpoint;
+use crate::firmware::FlashAddress;
 use crate::scsi::Cdb;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, Tag};
@@ -107,11 +108,11 @@ proptest! {
                 Host::Configure(value) => { let _ = unit.set_configuration(value); }
                 Host::Recover => { let _ = unit.reset_by_host(0); }
                 Host::Alternate(alternate) => { let _ = unit.set_alternate(alternate); }
-                Host::Poll => { let _ = unit.poll_event(); }
+                Host::Poll => unit.poll(),
                 Host::Unplug => unit.unplug(),
                 Host::PlugIn => unit.plug_in(),
             }
         }
-        prop_assert_eq!(unit.flash().len(), FLASH_LEN);
+        prop_assert!(unit.flash().get(FlashAddress(0), FLASH_LEN).is_some());
     }
 }

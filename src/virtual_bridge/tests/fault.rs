@@ -7,7 +7,7 @@ use crate::bridge::{
 use crate::firmware::BlockIndex;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
-use crate::virtual_bridge::{BusEvent, InReply, OutReply};
+use crate::virtual_bridge::{InReply, OutReply};
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.
 fn struck(behind: &str, kind: &str) -> Result<Completion, TransportErrorKind> {
@@ -101,13 +101,14 @@ fn a_unit_that_disappears_comes_back_when_the_scenario_says() {
 }
 
 #[test]
-fn a_unit_that_disappears_for_good_says_so_once() {
+fn a_unit_that_disappears_for_good_stays_away() {
     let mut unit = unit("[[fault]]\nkind = \"disconnect\"");
     unit.set_alternate(1).unwrap();
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0; 6]) }.to_bytes();
     assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), OutReply::Gone);
     assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), InReply::Gone);
-    assert_eq!([unit.poll_event(), unit.poll_event()], [Some(BusEvent::Detached), None]);
+    unit.poll();
+    assert!(!unit.is_attached());
     assert_eq!(unit.wake_in(), None);
 }
 

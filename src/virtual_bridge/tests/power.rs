@@ -12,9 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode};
-use crate::virtual_bridge::{
-    BusEvent, InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort,
-};
+use crate::virtual_bridge::{InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -262,7 +260,7 @@ fn a_unit_that_is_unplugged_keeps_what_its_flash_had_finished() {
         ("[timing]\nprogram-page-us = 3600000000", BridgeState::BootLoader),
     ] {
         let unit = SharedBridge::new(unit(never_done));
-        let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit).unwrap()).unwrap());
+        let mut bridge = Bridge::new(BulkOnly::new(VirtualPipes::open(&unit, None).unwrap()).unwrap());
         let block = bridge.read_config(BlockIndex::Zero).unwrap();
         bridge.write_config(BlockIndex::Zero, &block).unwrap_err();
         unit.lock().unplug();
@@ -340,8 +338,9 @@ fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
     let mut unit = unit("unplug-after-us = 0\nback-after-ms = 0");
     assert!(unit.is_attached());
     assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
-    assert_eq!(unit.poll_event(), Some(BusEvent::Detached));
-    assert_eq!(unit.poll_event(), Some(BusEvent::Attached));
+    assert_eq!((unit.is_attached(), unit.attachments()), (false, 1));
+    unit.poll();
+    assert_eq!((unit.is_attached(), unit.attachments()), (true, 2));
     assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
 }
 

@@ -2,53 +2,49 @@
 
 use std::time::{Duration, Instant};
 
-use super::{BusEvent, VirtualBridge};
+use super::VirtualBridge;
+use crate::firmware::Image;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
-use crate::virtual_bridge::power_on::{PowerOn, power_on, restart};
+use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
+use crate::virtual_bridge::power_on;
 use crate::virtual_bridge::replug::Requests;
-use crate::virtual_bridge::scenario::CpuReset;
+use crate::virtual_bridge::scenario::{CpuReset, PowerOnState};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Presence {
     Attached,
     Away { back: Option<Back> },
 }
 
-/// Time and cause of an absent unit's return.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Time of an absent unit's return, and how it starts then.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Back {
     at: Instant,
-    by: StartCause,
+    start: fn(&mut VirtualBridge),
 }
 
-/// Cause of the chip's start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StartCause {
-    /// Power.
-    Power,
-    /// E8 with mode 0x50.
-    CpuReset,
+impl Back {
+    /// A return `ms` milliseconds after `from`; `None` if the clock can't tell that time.
+    fn after(from: Instant, ms: u64, start: fn(&mut VirtualBridge)) -> Option<Self> {
+        Some(Self { at: from.checked_add(Duration::from_millis(ms))?, start })
+    }
 }
 
 /// Minimum time that a replugged unit is away. A guest's hub does not notice a unit that returns at once.
 const REPLUG_MS: u64 = 500;
 
 impl VirtualBridge {
-    /// Returns the next change of the unit's presence. A unit whose time to return has come returns in this call.
-    pub fn poll_event(&mut self) -> Option<BusEvent> {
+    /// Brings the unit's presence up to date. A unit whose time to return has come returns in this call.
+    pub fn poll(&mut self) {
         self.unplug_when_told();
         if self.is_attached() {
             self.follow_responder();
         }
-        if let Presence::Away { back: Some(Back { at, by }) } = self.presence
+        if let Presence::Away { back: Some(Back { at, start }) } = self.presence
             && at <= Instant::now()
         {
-            match by {
-                StartCause::Power => self.plug_in(),
-                StartCause::CpuReset => self.start_over(),
-            }
+            start(self);
         }
-        self.events.pop_front()
     }
 
     /// Time until a silent or absent unit can change by itself; `None` if nothing will.
@@ -68,7 +64,7 @@ impl VirtualBridge {
     /// Takes the unit off the bus and cuts its power until [`VirtualBridge::plug_in`]. The flash's current operation
     /// (the scenario's timing) stays unfinished.
     pub fn unplug(&mut self) {
-        self.lose_power();
+        self.lose_power(Instant::now());
         self.leave(None);
     }
 
@@ -80,20 +76,18 @@ impl VirtualBridge {
         self.stop_chip();
         let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {
-            flash.lose_power_after(None);
+            flash.power_left = None;
         }
-        let came_up = match self.stand_in {
-            Some(_) => PowerOn { image: None, descriptors: self.descriptors.clone() },
-            None => power_on(flash, self.scenario.state, self.scenario.speed),
-        };
-        self.come_up(came_up);
+        let image = self.image_to_boot();
+        self.come_up(image, self.scenario.speed);
     }
 
     /// Unplugs the unit, and plugs it in again a moment later.
     pub fn replug(&mut self) {
-        self.lose_power();
+        let now = Instant::now();
+        self.lose_power(now);
         let away = REPLUG_MS.max(self.scenario.timing.reenumerate_ms);
-        self.leave(in_ms(away).map(|at| Back { at, by: StartCause::Power }));
+        self.leave(Back::after(now, away, Self::plug_in));
     }
 
     /// Takes another process's request for a replug. Returns whether there was one since the last call.
@@ -109,12 +103,17 @@ impl VirtualBridge {
     pub(super) fn start_over(&mut self) {
         self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
-        let flash = self.boot_loader.flash_mut();
-        let came_up = match (self.running.take(), self.scenario.cpu_reset) {
-            (Some(image), CpuReset::KeepsCode) => restart(flash, image, speed),
-            _ => power_on(flash, self.scenario.state, speed),
-        };
-        self.come_up(came_up);
+        let kept = self.running.take().filter(|_| self.scenario.cpu_reset == CpuReset::KeepsCode);
+        let image = kept.or_else(|| self.image_to_boot());
+        self.come_up(image, speed);
+    }
+
+    /// The image that starts; `None` for the boot loader. No chip has the flash.
+    pub(super) fn image_to_boot(&mut self) -> Option<Image> {
+        match self.scenario.state {
+            PowerOnState::Auto | PowerOnState::Absent => power_on::image(self.boot_loader.flash_mut()),
+            PowerOnState::BootLoader => None,
+        }
     }
 
     /// Follows what firmware or boot loader have done to the unit's presence on the bus.
@@ -129,8 +128,8 @@ impl VirtualBridge {
         match course {
             Course::On => {}
             Course::Reset => {
-                let back = |at| Back { at, by: StartCause::CpuReset };
-                self.leave(in_ms(self.scenario.timing.reenumerate_ms).map(back));
+                let away = self.scenario.timing.reenumerate_ms;
+                self.leave(Back::after(Instant::now(), away, Self::start_over));
             }
             Course::Off => self.leave(None),
             Course::Vanished => self.vanish(),
@@ -139,8 +138,12 @@ impl VirtualBridge {
 
     /// Takes the unit off the bus, without power, as a fault does.
     pub(super) fn vanish(&mut self) {
-        self.lose_power();
-        self.leave(self.scenario.back_after_ms.and_then(in_ms).map(|at| Back { at, by: StartCause::Power }));
+        self.vanish_at(Instant::now());
+    }
+
+    fn vanish_at(&mut self, at: Instant) {
+        self.lose_power(at);
+        self.leave(self.scenario.back_after_ms.and_then(|ms| Back::after(at, ms, Self::plug_in)));
     }
 
     /// Takes the flash back from the chip.
@@ -155,32 +158,22 @@ impl VirtualBridge {
         if self.is_attached()
             && let Some(at) = self.unplugged_at.take_if(|at| *at <= Instant::now())
         {
-            self.lose_power_at(at);
-            let back = |ms| Back { at: at + Duration::from_millis(ms), by: StartCause::Power };
-            self.leave(self.scenario.back_after_ms.map(back));
+            self.vanish_at(at);
         }
     }
 
-    fn lose_power(&mut self) {
-        self.lose_power_at(Instant::now());
-    }
-
-    fn lose_power_at(&mut self, at: Instant) {
+    fn lose_power(&mut self, at: Instant) {
         self.stop_chip();
         // If the file can't be written, it keeps the flash's unfinished operation, as if the power had failed later.
         let _ = self.boot_loader.flash_mut().cut_power(at);
     }
 
     fn leave(&mut self, back: Option<Back>) {
-        if self.is_attached() {
-            self.events.push_back(BusEvent::Detached);
-        }
         self.presence = Presence::Away { back };
         self.boot_loader.forget();
     }
 
-    pub(super) fn come_up(&mut self, came_up: PowerOn) {
-        let PowerOn { image, mut descriptors } = came_up;
+    pub(super) fn come_up(&mut self, image: Option<Image>, speed: LinkSpeed) {
         self.is_mute = false;
         if let Some(image) = &image {
             let flash = std::mem::take(self.boot_loader.flash_mut());
@@ -189,7 +182,7 @@ impl VirtualBridge {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            let chip = ChipUnit::power_on(image, flash, fabric, descriptors.speed, command_time);
+            let chip = ChipUnit::power_on(image, flash, fabric, speed, command_time);
             let Some(told) = chip.descriptors() else {
                 // The host sees no device.
                 *self.boot_loader.flash_mut() = chip.power_off();
@@ -197,23 +190,19 @@ impl VirtualBridge {
                 self.presence = Presence::Away { back: None };
                 return;
             };
-            descriptors = told.clone();
+            self.descriptors = told.clone();
             self.chip = Some(Box::new(chip));
         } else if let Some(stand_in) = &mut self.stand_in {
             stand_in.bus_reset();
             stand_in.set_configuration(1);
         } else {
-            self.boot_loader.power_on(&descriptors);
+            let identity = power_on::boot_loader_identity(self.boot_loader.flash_mut());
+            self.descriptors = Descriptors::boot_loader(identity, speed);
+            self.boot_loader.power_on(&self.descriptors);
         }
         self.running = image;
-        self.descriptors = descriptors;
-        self.alternate = 0;
+        (self.alternate, self.power_features) = (0, 0);
         self.attachments += 1;
         self.presence = Presence::Attached;
-        self.events.push_back(BusEvent::Attached);
     }
-}
-
-fn in_ms(ms: u64) -> Option<Instant> {
-    Instant::now().checked_add(Duration::from_millis(ms))
 }

@@ -4,7 +4,6 @@
 //! because the crate `usbredirparser` 0.4 binds the C library's functions but leaves every callback, including the read
 //! callback, as a panic.
 
-mod control;
 mod protocol;
 mod recorder;
 mod reply;

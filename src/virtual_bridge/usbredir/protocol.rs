@@ -10,9 +10,9 @@ pub(super) const HELLO_VERSION_LEN: usize = 64;
 /// Number of endpoint slots in `interface_info` and `ep_info`: 16 OUT, then 16 IN.
 pub const ENDPOINT_SLOTS: usize = 32;
 
-/// Features that both sides announce in their hello. A feature is used if both announce it.
+/// Features that both sides announce in their hello, as its word has them. A feature is used if both announce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Capabilities(u32);
+pub struct Capabilities(pub u32);
 
 impl Capabilities {
     /// Bulk streams, and `max_streams` in `ep_info`.
@@ -37,24 +37,9 @@ impl Capabilities {
             | Self::BULK_LENGTH_32_BITS.0,
     );
 
-    /// Decodes the word in a hello.
-    pub const fn from_word(word: u32) -> Self {
-        Self(word)
-    }
-
-    /// Encodes the word in a hello.
-    pub const fn word(self) -> u32 {
-        self.0
-    }
-
     /// Whether all capabilities of `other` are included.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
-    }
-
-    /// Capabilities that both sides have.
-    pub const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
     }
 }
 

@@ -20,9 +20,10 @@ pub struct Outbox {
     bytes: Vec<u8>,
     end: usize,
     sent: usize,
-    agreed: Capabilities,
+    /// Packets are laid out for these capabilities.
+    pub(super) agreed: Capabilities,
     /// How long an answer may wait for others to go with it; without a value, as long as it takes to make them.
-    patience: Option<Duration>,
+    pub(super) patience: Option<Duration>,
     /// Time of the first answer that nobody has tried to send.
     waits_since: Option<Instant>,
 }
@@ -36,11 +37,6 @@ impl Outbox {
     /// Whether the guest has so many unread bytes that no more answers are made until it has read some.
     pub fn is_full(&self) -> bool {
         self.end - self.sent >= OUTBOX_LIMIT
-    }
-
-    /// Makes [`Outbox::takes_more`] end once an answer has waited for this time.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = Some(patience);
     }
 
     /// Whether an answer has waited so long that it should be sent before another is made. The guest then works on it
@@ -74,17 +70,12 @@ impl Outbox {
         }
     }
 
-    /// Lays out packets for these capabilities from now on.
-    pub fn set_agreed(&mut self, agreed: Capabilities) {
-        self.agreed = agreed;
-    }
-
     /// Encodes the first packet.
     pub fn hello(&mut self) {
         let mut version = [0; HELLO_VERSION_LEN];
         let text = concat!("asmpatch ", env!("CARGO_PKG_VERSION")).as_bytes();
         version[..text.len()].copy_from_slice(text);
-        self.packet(kind::HELLO, 0, &[&version, &Capabilities::OURS.word().to_le_bytes()]);
+        self.packet(kind::HELLO, 0, &[&version, &Capabilities::OURS.0.to_le_bytes()]);
     }
 
     /// Announces the device. Call [`Outbox::interface_info`] and [`Outbox::ep_info`] first.
@@ -154,9 +145,9 @@ impl Outbox {
 
     /// Answers [`Control`](super::request::Request::Control): `data` to the host, or `length` bytes taken from it.
     pub fn control(&mut self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], length: u16) {
-        let head = [setup.endpoint, setup.request, setup.request_type, status as u8];
-        let fields = [setup.value, setup.index, length].map(u16::to_le_bytes);
-        self.packet(kind::CONTROL_PACKET, id, &[&head, fields.as_flattened(), data]);
+        let [request_type, request, value_and_index @ .., _, _] = setup.packet;
+        let head = [setup.endpoint, request, request_type, status as u8];
+        self.packet(kind::CONTROL_PACKET, id, &[&head, &value_and_index, &length.to_le_bytes(), data]);
     }
 
     /// Answers a bulk packet without data to the host: `length` bytes were taken from it.
@@ -260,9 +251,7 @@ mod tests {
     const BULK: Bulk = Bulk { endpoint: 0x81, stream: 3, length: 0x2_0000 };
 
     fn agreed() -> Outbox {
-        let mut out = Outbox::default();
-        out.set_agreed(Capabilities::OURS);
-        out
+        Outbox { agreed: Capabilities::OURS, ..Outbox::default() }
     }
 
     #[test]
@@ -289,8 +278,7 @@ mod tests {
     fn tables_have_the_fields_that_both_sides_agreed_on() {
         let endpoints = [Pipe { address: 0x83, max_packet: 1024, streams: 32 }];
         let body = |agreed: Capabilities, header: usize| {
-            let mut out = Outbox::default();
-            out.set_agreed(agreed);
+            let mut out = Outbox { agreed, ..Outbox::default() };
             out.ep_info(&endpoints);
             out.unsent()[header..].to_vec()
         };
@@ -324,7 +312,7 @@ mod tests {
         out.device_disconnect();
         assert!(out.takes_more() && !out.is_due(), "without a time limit it is never due");
         out.advance(16);
-        out.set_patience(Duration::ZERO);
+        out.patience = Some(Duration::ZERO);
         assert!(out.takes_more() && !out.is_due(), "nothing waits");
         out.device_disconnect();
         assert!(out.is_due() && !out.takes_more());

@@ -9,29 +9,19 @@ use super::protocol::{Capabilities, HELLO_VERSION_LEN, MAX_DATA, kind};
 pub struct Setup {
     /// 0x80 for a transfer to the host, 0 from it.
     pub endpoint: u8,
-    /// bRequest.
-    pub request: u8,
-    /// bmRequestType.
-    pub request_type: u8,
-    /// wValue.
-    pub value: u16,
-    /// wIndex.
-    pub index: u16,
-    /// wLength.
-    pub length: u16,
+    /// The SETUP packet.
+    pub packet: [u8; 8],
 }
 
 impl Setup {
-    /// Encodes the SETUP packet.
-    pub fn to_bytes(self) -> [u8; 8] {
-        let [[value_low, value_high], [index_low, index_high], [length_low, length_high]] =
-            [self.value, self.index, self.length].map(u16::to_le_bytes);
-        [self.request_type, self.request, value_low, value_high, index_low, index_high, length_low, length_high]
+    /// wLength.
+    pub fn length(&self) -> usize {
+        u16::from_le_bytes([self.packet[6], self.packet[7]]).into()
     }
 
     /// Whether its data goes to the host.
     pub const fn is_in(&self) -> bool {
-        self.request_type & 0x80 != 0
+        self.packet[0] & 0x80 != 0
     }
 }
 
@@ -164,7 +154,7 @@ pub enum PacketError {
         /// The endpoint.
         endpoint: u8,
         /// The bytes that its header announces.
-        announced: u32,
+        announced: usize,
         /// The bytes that follow.
         carried: usize,
     },
@@ -173,15 +163,11 @@ pub enum PacketError {
 /// Parses packets from received bytes.
 #[derive(Debug, Default)]
 pub struct Parser {
-    agreed: Option<Capabilities>,
+    /// The agreed capabilities, after the hello.
+    pub agreed: Option<Capabilities>,
 }
 
 impl Parser {
-    /// The agreed capabilities, after the hello.
-    pub const fn agreed(&self) -> Option<Capabilities> {
-        self.agreed
-    }
-
     /// Parses the next packet in `bytes` and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
@@ -215,9 +201,8 @@ impl Parser {
                     return Err(wrong_length);
                 }
                 let word = if body.len() > HELLO_VERSION_LEN { u32_at(body, HELLO_VERSION_LEN) } else { 0 };
-                let theirs = Capabilities::from_word(word);
-                self.agreed = Some(Capabilities::OURS.and(theirs));
-                Request::Hello(theirs)
+                self.agreed = Some(Capabilities(Capabilities::OURS.0 & word));
+                Request::Hello(Capabilities(word))
             }
             kind::RESET => exactly(0).map(|()| Request::Reset)?,
             kind::SET_CONFIGURATION => exactly(1).map(|()| Request::SetConfiguration { id, value: body[0] })?,
@@ -245,29 +230,26 @@ impl Parser {
         let high = if long { u16_at(header, 8) } else { 0 };
         let length = u32::from(u16_at(header, 2)) | u32::from(high) << 16;
         let bulk = Bulk { endpoint: header[0], stream: u32_at(header, 4), length };
-        Some(carries(kind::BULK_PACKET, bulk.endpoint, length, data).map(|()| Request::Bulk { id, bulk, data }))
+        Some(carries(kind::BULK_PACKET, bulk.endpoint, length as usize, data).map(|()| Request::Bulk {
+            id,
+            bulk,
+            data,
+        }))
     }
 }
 
 fn control(id: u64, body: &[u8]) -> Option<Result<Request<'_>, PacketError>> {
-    let (header, data) = body.split_at_checked(10)?;
-    let setup = Setup {
-        endpoint: header[0],
-        request: header[1],
-        request_type: header[2],
-        value: u16_at(header, 4),
-        index: u16_at(header, 6),
-        length: u16_at(header, 8),
-    };
-    let carried = carries(kind::CONTROL_PACKET, setup.endpoint, u32::from(setup.length), data);
+    let (&[endpoint, request, request_type, _, a, b, c, d, e, f], data) = body.split_first_chunk()?;
+    let setup = Setup { endpoint, packet: [request_type, request, a, b, c, d, e, f] };
+    let carried = carries(kind::CONTROL_PACKET, endpoint, setup.length(), data);
     Some(carried.map(|()| Request::Control { id, setup, data }))
 }
 
 /// Checks that a packet to the device carries its data, that one from the device carries none, and that the transfer is
 /// not too long.
-fn carries(kind: u32, endpoint: u8, announced: u32, data: &[u8]) -> Result<(), PacketError> {
-    let expected = if endpoint & 0x80 != 0 { 0 } else { announced as usize };
-    if data.len() == expected && announced as usize <= MAX_DATA {
+fn carries(kind: u32, endpoint: u8, announced: usize, data: &[u8]) -> Result<(), PacketError> {
+    let expected = if endpoint & 0x80 != 0 { 0 } else { announced };
+    if data.len() == expected && announced <= MAX_DATA {
         Ok(())
     } else {
         Err(PacketError::Data { kind, endpoint, announced, carried: data.len() })
@@ -301,7 +283,7 @@ mod tests {
 
     fn hello(capabilities: Capabilities) -> Vec<u8> {
         let mut body = vec![0; HELLO_VERSION_LEN];
-        body.extend(capabilities.word().to_le_bytes());
+        body.extend(capabilities.0.to_le_bytes());
         packet(kind::HELLO, 0, &body)
     }
 
@@ -356,7 +338,7 @@ mod tests {
         let header = [kind::BULK_PACKET.to_le_bytes(), u32::MAX.to_le_bytes(), [0; 4], [0; 4]].concat();
         assert_eq!(greeted().next(&header), Err(PacketError::TooLong { kind: kind::BULK_PACKET, length: u32::MAX }));
         let asks = packet(kind::BULK_PACKET, 1, &[0x81, 0, 0xFF, 0xFF, 0, 0, 0, 0, 0xFF, 0xFF]);
-        assert!(matches!(greeted().next(&asks), Err(PacketError::Data { endpoint: 0x81, announced: u32::MAX, .. })));
+        assert!(matches!(greeted().next(&asks), Err(PacketError::Data { endpoint: 0x81, announced: 0xFFFF_FFFF, .. })));
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let failed = |source| ServeError { address: listener.address().clone(), source };
     while !interrupt.is_requested() {
-        wait(listener.socket(), PollFlags::IN, LOOK_UP).map_err(failed)?;
+        wait(&listener.socket, PollFlags::IN, LOOK_UP).map_err(failed)?;
         // Without a guest the unit has no power to lose.
         let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
@@ -129,11 +129,11 @@ struct Connection<'u> {
 impl<'u> Connection<'u> {
     fn new(peer: UnixStream, unit: &'u mut VirtualBridge, bus: Option<&Bus>) -> Self {
         let mut outbox = Outbox::default();
-        outbox.set_patience(ANSWER_PATIENCE);
+        outbox.patience = Some(ANSWER_PATIENCE);
         outbox.hello();
         Self {
             peer,
-            session: Session::new(unit).recorded(bus.cloned()),
+            session: Session::new(unit, bus.cloned()),
             inbox: Inbox::default(),
             outbox,
             moved_at: Instant::now(),

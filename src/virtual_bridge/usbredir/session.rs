@@ -6,12 +6,10 @@ use std::time::Duration;
 
 use bulk::Waiting;
 
-use super::control::{ControlDecision, ControlState};
 use super::protocol::{Capabilities, RedirStatus, slot};
 use super::recorder::ConnectionRecorder;
 use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
-use crate::bridge::Endpoint;
 use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::Bus;
 use crate::virtual_bridge::{ControlAnswer, STREAMS, VirtualBridge, setup};
@@ -60,7 +58,6 @@ enum Plug {
 pub struct Session<'u> {
     unit: &'u mut VirtualBridge,
     parser: Parser,
-    control: ControlState,
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
@@ -72,25 +69,18 @@ pub struct Session<'u> {
 }
 
 impl<'u> Session<'u> {
-    /// Creates a session that has sent nothing yet.
-    pub fn new(unit: &'u mut VirtualBridge) -> Self {
+    /// Creates a session that has sent nothing yet. Records its traffic on `bus`.
+    pub fn new(unit: &'u mut VirtualBridge, bus: Option<Bus>) -> Self {
         Self {
             unit,
             parser: Parser::default(),
-            control: ControlState::default(),
             plug: Plug::NoGuest,
             configuration: 0,
             waiting: Vec::new(),
             silent: Vec::new(),
             spare: Vec::new(),
-            recorder: ConnectionRecorder::default(),
+            recorder: ConnectionRecorder::new(bus),
         }
-    }
-
-    /// Records the session as traffic on this bus.
-    pub fn recorded(mut self, bus: Option<Bus>) -> Self {
-        self.recorder = ConnectionRecorder::new(bus);
-        self
     }
 
     /// Whether the guest has said hello.
@@ -141,7 +131,7 @@ impl<'u> Session<'u> {
     fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) {
         match request {
             Request::Hello(_) => {
-                out.set_agreed(self.parser.agreed().unwrap_or_default());
+                out.agreed = self.parser.agreed.unwrap_or_default();
                 self.plug = Plug::Out;
             }
             Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
@@ -151,7 +141,6 @@ impl<'u> Session<'u> {
             Request::Reset => {
                 self.cancel_all(out);
                 self.unit.bus_reset();
-                self.control = ControlState::default();
                 self.configuration = 0;
                 self.announce_alternate(out);
                 tell(GuestEvent::PortReset);
@@ -209,34 +198,15 @@ impl<'u> Session<'u> {
     }
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
-        match self.unit.control(setup.to_bytes(), data) {
-            Some(ControlAnswer::Done(mut bytes)) => {
-                bytes.truncate(setup.length.into());
-                return self.answer_control(id, setup, RedirStatus::Success, data, &bytes, out);
+        match self.unit.control(setup.packet, data) {
+            Some(ControlAnswer::Done(mut back)) => {
+                back.truncate(setup.length());
+                self.answer_control(id, setup, RedirStatus::Success, data, &back, out);
             }
-            Some(ControlAnswer::Stall) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
             // The firmware does not answer. The guest gives up by itself, and cancels.
-            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => return self.silent.push((id, *setup)),
-            Some(ControlAnswer::Silent) => return self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
-            None => {}
+            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => self.silent.push((id, *setup)),
+            _ => self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
         }
-        let unit = &*self.unit;
-        let is_halted = |endpoint| has(unit, endpoint).then(|| unit.is_halted(endpoint));
-        let answer = self.control.decide(setup, unit.descriptors(), is_halted);
-        let mut back = Vec::new();
-        let mut status = RedirStatus::Success;
-        match answer {
-            ControlDecision::Data(bytes) => {
-                back = bytes;
-                back.truncate(setup.length.into());
-            }
-            ControlDecision::Accept => {}
-            ControlDecision::Halt(endpoint) => self.unit.halt(endpoint),
-            ControlDecision::ClearHalt(endpoint) => self.unit.clear_halt(endpoint),
-            ControlDecision::MassStorageReset if self.unit.mass_storage_reset() => {}
-            ControlDecision::MassStorageReset | ControlDecision::Stall => status = RedirStatus::Stall,
-        }
-        self.answer_control(id, setup, status, data, &back, out);
     }
 
     /// Answers and records a control transfer. `data` came from the guest, `back` goes to it.
@@ -245,14 +215,14 @@ impl<'u> Session<'u> {
             RedirStatus::Success if !setup.is_in() => data,
             _ => back,
         };
-        self.recorder.control(setup.to_bytes(), moved, status);
+        self.recorder.control(setup.packet, moved, status);
         out.control(id, setup, status, back, moved.len() as u16);
     }
 
     /// Plugs and unplugs the unit in the guest as it comes and goes. Returns whether it did.
     fn follow_the_unit(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
         // Polling brings back a unit whose time has come. The state then shows what has happened.
-        while self.unit.poll_event().is_some() {}
+        self.unit.poll();
         let now = self.unit.is_attached().then(|| self.unit.attachments());
         let before = self.plug;
         if let Plug::In { attachment } = self.plug
@@ -264,13 +234,11 @@ impl<'u> Session<'u> {
             self.recorder.detached();
             self.silent.clear();
             out.device_disconnect();
-            let acknowledges =
-                self.parser.agreed().is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
+            let acknowledges = self.parser.agreed.is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
             self.plug = if acknowledges { Plug::OutUnacknowledged } else { Plug::Out };
             tell(GuestEvent::Unplugged);
         }
         if let (Plug::Out, Some(attachment)) = (self.plug, now) {
-            self.control = ControlState::default();
             self.configuration = 0;
             self.unit.set_configuration(0);
             self.announce_alternate(out);
@@ -297,9 +265,4 @@ impl<'u> Session<'u> {
         let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
         endpoints & !mask == 0
     }
-}
-
-/// Whether the selected alternate has this endpoint.
-fn has(unit: &VirtualBridge, endpoint: Endpoint) -> bool {
-    unit.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
 }

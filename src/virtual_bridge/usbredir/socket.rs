@@ -1,29 +1,24 @@
 //! The socket that QEMU connects to: `unix:PATH`.
 
-use std::fmt;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
 
 /// Address to listen on, written `unix:PATH`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+#[display("unix:{}", _0.display())]
 pub struct Address(PathBuf);
 
 impl Address {
     /// Path of the socket.
     pub fn path(&self) -> &Path {
         &self.0
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unix:{}", self.0.display())
     }
 }
 
@@ -74,7 +69,7 @@ pub enum ListenError {
 /// A listening socket. Removes its file when dropped, unless another server has put its own there.
 #[derive(Debug)]
 pub struct Listener {
-    socket: UnixListener,
+    pub(super) socket: UnixListener,
     address: Address,
     /// The file's device and inode. No other file gets them while the socket is open.
     file: Option<(u64, u64)>,
@@ -120,10 +115,6 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    pub(super) fn socket(&self) -> &UnixListener {
-        &self.socket
     }
 }
 

@@ -319,7 +319,7 @@ fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
 #[test]
 fn answers_that_nobody_fetches_hold_the_requests_back() {
     let mut unit = unit(Behind::Gpu);
-    let mut session = Session::new(&mut unit);
+    let mut session = Session::new(&mut unit, None);
     let mut out = Outbox::default();
     let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
     // Almost full: each answer of the unit runs a chip.

@@ -1,6 +1,6 @@
 //! A session's data packets: passed to the unit, or kept until it answers.
 
-use super::{Session, has};
+use super::Session;
 use crate::bridge::Endpoint;
 use crate::pcap::Urb;
 use crate::virtual_bridge::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
@@ -32,7 +32,7 @@ impl Session<'_> {
     pub(super) fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
         let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
-            Some(endpoint) if has(self.unit, endpoint) && bulk.stream <= STREAMS.into() => endpoint,
+            Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
             _ => {
                 self.recorder.ended(urb, RedirStatus::Invalid, 0, &[]);
                 return out.bulk(id, &bulk, RedirStatus::Invalid, 0);

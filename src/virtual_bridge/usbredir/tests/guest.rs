@@ -32,7 +32,7 @@ pub(super) fn packet(kind: u32, id: u64, body: &[u8]) -> Vec<u8> {
 pub(super) fn hello() -> Vec<u8> {
     let mut bytes = [kind::HELLO.to_le_bytes(), 68u32.to_le_bytes(), [0; 4]].concat();
     bytes.extend([0; 64]);
-    bytes.extend(Capabilities::OURS.word().to_le_bytes());
+    bytes.extend(Capabilities::OURS.0.to_le_bytes());
     bytes
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Guest<'u> {
 impl<'u> Guest<'u> {
     /// Connects a guest. Also returns the packets that this produced.
     pub(super) fn connect(unit: &'u mut VirtualBridge) -> (Self, Vec<Packet>) {
-        let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
+        let mut guest = Self { session: Session::new(unit, None), out: Outbox::default(), events: Vec::new() };
         let answers = guest.send(&hello());
         (guest, answers)
     }

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let selector: Selector = port.parse()?;
     let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
-    let transport = unit.bridge().transport_mut();
+    let transport = unit.bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;
     Ok(())

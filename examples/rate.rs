@@ -58,14 +58,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let selector: Selector = port.parse()?;
     let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
-    if unit.info().serial.as_deref() != Some(EXPENDABLE) {
-        return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info().serial).into());
+    if unit.info.serial.as_deref() != Some(EXPENDABLE) {
+        return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }
     if kind == Kind::RuntimeWrite {
-        unit.bridge().initialise()?;
+        unit.bridge.initialise()?;
     }
     let mut stream = Stream::new(kind, bytes, 64);
-    let transport = unit.bridge().transport_mut();
+    let transport = unit.bridge.transport_mut();
     transport.run(&mut stream, depth, TIMEOUT)?;
     stream.restart(commands);
     let began = Instant::now();
@@ -75,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("a command ended in {failed:?}").into());
     }
     if kind == Kind::RuntimeWrite {
-        unit.bridge().reset(ResetMode::CpuReset)?;
+        unit.bridge.reset(ResetMode::CpuReset)?;
     }
     println!("{:.1} commands/s, {:.2} MB/s", commands as f64 / took, commands as f64 * bytes as f64 / took / 1e6);
     Ok(())

@@ -110,13 +110,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`] for any other refusal.
     pub fn is_ready(&mut self) -> Result<bool, CommandError> {
-        match self.without_data(Command::TestUnitReady, self.timeouts.short) {
-            Ok(()) => Ok(true),
-            Err(CommandError::CheckCondition { sense: Some(sense), .. }) if sense.key == SenseKey::NOT_READY => {
-                Ok(false)
-            }
-            Err(other) => Err(other),
-        }
+        unless_not_ready(self.exactly(Command::TestUnitReady, DataPhase::None)).map(|ready| ready.is_some())
     }
 
     /// Reads standard INQUIRY data.
@@ -126,7 +120,7 @@ impl<T: Transport> Bridge<T> {
     pub fn inquiry(&mut self) -> Result<Inquiry, CommandError> {
         let mut data = [0; INQUIRY_LEN as usize];
         let command = Command::Inquiry { len: INQUIRY_LEN };
-        let found = self.data_in(command, &mut data, self.timeouts.short)?;
+        let found = self.settled(command, DataPhase::In(&mut data))?;
         Inquiry::parse(&data[..found])
             .map_err(|error| CommandError::Malformed { command: command.name().to_owned(), what: error.to_string() })
     }
@@ -137,7 +131,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`]; sense 3/11/00 if the flash does not answer.
     pub fn read_config(&mut self, block: BlockIndex) -> Result<[u8; CONFIG_BLOCK_LEN], CommandError> {
         let mut data = [0; CONFIG_BLOCK_LEN];
-        self.exactly_in(Command::ConfigRead(block), &mut data, self.timeouts.short)?;
+        self.exactly(Command::ConfigRead(block), DataPhase::In(&mut data))?;
         Ok(data)
     }
 
@@ -146,7 +140,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`].
     pub fn write_config(&mut self, block: BlockIndex, data: &[u8; CONFIG_BLOCK_LEN]) -> Result<(), CommandError> {
-        self.exactly_out(Command::ConfigWrite(block), data, self.timeouts.flash_write)
+        self.exactly(Command::ConfigWrite(block), DataPhase::Out(data))
     }
 
     /// E2: reads the first `buffer.len()` bytes of a part of the flash, at most 65,536.
@@ -156,7 +150,7 @@ impl<T: Transport> Bridge<T> {
     pub fn read_flash(&mut self, part: Part, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::FlashRead { part, len: buffer.len() as u32 };
         limited(&command, buffer.len(), buffer.len() <= FLASH_READ_MAX, "at most 65,536 bytes")?;
-        self.exactly_in(command, buffer, self.timeouts.flash_read)
+        self.exactly(command, DataPhase::In(buffer))
     }
 
     /// E3: writes a part of the flash from its start, at most [`Part::max_len`] bytes.
@@ -167,7 +161,7 @@ impl<T: Transport> Bridge<T> {
         let command = Command::FlashWrite { part, len: data.len() as u32 };
         let limit = "at most 0xff00 bytes of part 1 and 0x10000 of part 2";
         limited(&command, data.len(), data.len() <= part.max_len(), limit)?;
-        self.exactly_out(command, data, self.timeouts.flash_write)
+        self.exactly(command, DataPhase::Out(data))
     }
 
     /// E4: reads XDATA. Stock firmware takes up to 255 bytes; with the length extension up to 4,096.
@@ -179,7 +173,7 @@ impl<T: Transport> Bridge<T> {
         let command = Command::XdataRead { from, len: buffer.len() as u16 };
         limited(&command, buffer.len(), buffer.len() <= usize::from(u16::MAX), "at most 65,535 bytes")?;
         let expected = buffer.len();
-        let found = self.data_in(command, buffer, self.timeouts.short)?;
+        let found = self.settled(command, DataPhase::In(buffer))?;
         if found == expected { Ok(()) } else { Err(CommandError::ShortXdata { expected, found }) }
     }
 
@@ -198,7 +192,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`].
     pub fn xdata_write(&mut self, at: XdataAddress, value: u8) -> Result<(), CommandError> {
-        self.without_data(Command::XdataWrite { at, value }, self.timeouts.short)
+        self.exactly(Command::XdataWrite { at, value }, DataPhase::None)
     }
 
     /// Reads the version of the running firmware through E4.
@@ -219,7 +213,7 @@ impl<T: Transport> Bridge<T> {
     pub fn read16(&mut self, lba: u64, buffer: &mut [u8]) -> Result<(), CommandError> {
         let command = Command::Read16 { lba, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, buffer.len())?;
-        self.exactly_in(command, buffer, self.timeouts.io)
+        self.exactly(command, DataPhase::In(buffer))
     }
 
     /// WRITE(16): writes whole blocks of 512 bytes. Overwrites an SSD behind the bridge.
@@ -229,7 +223,7 @@ impl<T: Transport> Bridge<T> {
     pub fn write16(&mut self, lba: u64, data: &[u8]) -> Result<(), CommandError> {
         let command = Command::Write16 { lba, blocks: (data.len() / BLOCK_LEN) as u32 };
         whole_blocks(&command, data.len())?;
-        self.exactly_out(command, data, self.timeouts.io)
+        self.exactly(command, DataPhase::Out(data))
     }
 
     /// READ CAPACITY: reads the capacity; `None` if there is no medium behind the bridge.
@@ -238,17 +232,16 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`] for any refusal other than NOT READY.
     pub fn read_capacity(&mut self) -> Result<Option<Capacity>, CommandError> {
         let mut data = [0; 8];
-        match self.exactly_in(Command::ReadCapacity10, &mut data, self.timeouts.short) {
-            Ok(()) => {}
-            Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => return Ok(None),
-            Err(error) => return Err(error),
+        let found = self.exactly(Command::ReadCapacity10, DataPhase::In(&mut data));
+        if unless_not_ready(found)?.is_none() {
+            return Ok(None);
         }
         let capacity = Capacity::parse10(&data).filter(|capacity| !capacity.is_past_32_bits());
         if capacity.is_some() {
             return Ok(capacity);
         }
         let mut data = [0; 32];
-        self.exactly_in(Command::ReadCapacity16, &mut data, self.timeouts.short)?;
+        self.exactly(Command::ReadCapacity16, DataPhase::In(&mut data))?;
         Ok(Capacity::parse16(&data))
     }
 
@@ -258,7 +251,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`]; without an SSD the unit refuses or does not answer.
     pub fn identify(&mut self) -> Result<[u8; IDENTIFY_LEN], CommandError> {
         let mut data = [0; IDENTIFY_LEN];
-        self.exactly_in(Command::NvmeIdentifyController, &mut data, self.timeouts.short)?;
+        self.exactly(Command::NvmeIdentifyController, DataPhase::In(&mut data))?;
         Ok(data)
     }
 
@@ -268,7 +261,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`] if the unit refuses or does not answer.
     pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
-        match self.without_data(Command::Reset(mode), self.timeouts.short) {
+        match self.exactly(Command::Reset(mode), DataPhase::None) {
             Err(CommandError::Transport(error)) if error.is_gone() => Ok(()),
             other => other,
         }
@@ -287,27 +280,25 @@ impl<T: Transport> Bridge<T> {
         self.transport.execute(&command.cdb(), data, timeout)
     }
 
-    fn without_data(&mut self, command: Command, timeout: Duration) -> Result<(), CommandError> {
-        self.settled(command, DataPhase::None, timeout).map(drop)
-    }
-
-    fn data_in(&mut self, command: Command, buffer: &mut [u8], timeout: Duration) -> Result<usize, CommandError> {
-        self.settled(command, DataPhase::In(buffer), timeout)
-    }
-
-    fn exactly_in(&mut self, command: Command, buffer: &mut [u8], timeout: Duration) -> Result<(), CommandError> {
-        let expected = buffer.len();
-        let found = self.data_in(command, buffer, timeout)?;
-        exactly(&command, expected, found)
-    }
-
-    fn exactly_out(&mut self, command: Command, data: &[u8], timeout: Duration) -> Result<(), CommandError> {
-        let found = self.settled(command, DataPhase::Out(data), timeout)?;
-        exactly(&command, data.len(), found)
+    /// Runs a command that moves all of this data.
+    fn exactly(&mut self, command: Command, data: DataPhase<'_>) -> Result<(), CommandError> {
+        let expected = data.len();
+        let found = self.settled(command, data)?;
+        if found == expected {
+            Ok(())
+        } else {
+            Err(CommandError::Short { command: command.name().to_owned(), expected, found })
+        }
     }
 
     /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
-    fn settled(&mut self, command: Command, mut data: DataPhase<'_>, timeout: Duration) -> Result<usize, CommandError> {
+    fn settled(&mut self, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
+        let timeout = match command {
+            Command::FlashRead { .. } => self.timeouts.flash_read,
+            Command::ConfigWrite(_) | Command::FlashWrite { .. } => self.timeouts.flash_write,
+            Command::Read16 { .. } | Command::Write16 { .. } => self.timeouts.io,
+            _ => self.timeouts.short,
+        };
         let cdb = command.cdb();
         let mut attentions = 0;
         loop {
@@ -326,11 +317,11 @@ impl<T: Transport> Bridge<T> {
     }
 }
 
-fn exactly(command: &Command, expected: usize, found: usize) -> Result<(), CommandError> {
-    if found == expected {
-        Ok(())
-    } else {
-        Err(CommandError::Short { command: command.name().to_owned(), expected, found })
+/// `None` if the unit answered NOT READY.
+fn unless_not_ready<T>(outcome: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
+    match outcome {
+        Err(error) if error.sense().is_some_and(|sense| sense.key == SenseKey::NOT_READY) => Ok(None),
+        outcome => outcome.map(Some),
     }
 }
 

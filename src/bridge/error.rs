@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use derive_more::{Display, From};
 use miette::Diagnostic;
 
 use super::pipes::PipeError;
@@ -19,9 +20,10 @@ pub struct TransportError {
 }
 
 /// An activity of a transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, From)]
 pub enum Activity {
     /// A command.
+    #[display("{}", _0.name())]
     Command(Cdb),
     /// An activity outside commands, such as "resetting the port".
     Named(&'static str),
@@ -63,6 +65,13 @@ impl TransportErrorKind {
     }
 }
 
+impl PipeError {
+    /// Builds the transport's error of a pipe that failed this way during this activity.
+    pub(super) fn during(self, activity: impl Into<Activity>) -> TransportError {
+        TransportErrorKind::from(self).during(activity)
+    }
+}
+
 impl From<PipeError> for TransportErrorKind {
     fn from(error: PipeError) -> Self {
         match error {
@@ -83,33 +92,6 @@ impl TransportError {
     /// Whether the device did not answer in time.
     pub const fn is_timeout(&self) -> bool {
         matches!(self.kind, TransportErrorKind::Timeout { .. })
-    }
-}
-
-impl From<Cdb> for Activity {
-    fn from(cdb: Cdb) -> Self {
-        Self::Command(cdb)
-    }
-}
-
-impl From<&Cdb> for Activity {
-    fn from(cdb: &Cdb) -> Self {
-        Self::Command(*cdb)
-    }
-}
-
-impl From<&'static str> for Activity {
-    fn from(name: &'static str) -> Self {
-        Self::Named(name)
-    }
-}
-
-impl fmt::Display for Activity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Command(cdb) => f.write_str(&cdb.name()),
-            Self::Named(name) => f.write_str(name),
-        }
     }
 }
 

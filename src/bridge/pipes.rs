@@ -7,39 +7,30 @@ use thiserror::Error;
 
 use crate::chip::Simulated;
 
-/// A bulk endpoint of the bridge.
+/// A bulk endpoint of the bridge. Its value is bEndpointAddress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum Endpoint {
     /// 0x81 IN.
-    DataIn,
+    DataIn = 0x81,
     /// 0x02 OUT.
-    DataOut,
+    DataOut = 0x02,
     /// 0x83 IN, UAS only.
-    Status,
+    Status = 0x83,
     /// 0x04 OUT, UAS only.
-    Command,
+    Command = 0x04,
 }
 
 impl Endpoint {
     /// bEndpointAddress.
     pub const fn address(self) -> u8 {
-        match self {
-            Self::DataIn => 0x81,
-            Self::DataOut => 0x02,
-            Self::Status => 0x83,
-            Self::Command => 0x04,
-        }
+        self as u8
     }
 
     /// The endpoint of this address.
-    pub const fn from_address(address: u8) -> Option<Self> {
-        match address {
-            0x81 => Some(Self::DataIn),
-            0x02 => Some(Self::DataOut),
-            0x83 => Some(Self::Status),
-            0x04 => Some(Self::Command),
-            _ => None,
-        }
+    pub fn from_address(address: u8) -> Option<Self> {
+        let all = [Self::DataIn, Self::DataOut, Self::Status, Self::Command];
+        all.into_iter().find(|endpoint| endpoint.address() == address)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Checks of what is behind a bridge and what its firmware supports, without harm to either.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::client::Bridge;
@@ -22,13 +21,16 @@ const INITIALISED: &str = "a GPU runtime has initialised the bridge";
 const MODEL: std::ops::Range<usize> = 24..64;
 
 /// What is behind the bridge, by READ CAPACITY and E6 Identify.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Behind {
     /// No medium that WRITE(16) could overwrite: a GPU, or nothing.
+    #[display("no SSD")]
     NoMedium,
     /// An SSD: its model and capacity, if it reports them.
+    #[display("SSD {_0}")]
     Ssd(String),
     /// Unknown, with the reason.
+    #[display("SSD: can't tell ({_0})")]
     CannotTell(String),
 }
 
@@ -36,16 +38,6 @@ impl Behind {
     /// Whether the bridge can't tell because a GPU runtime has initialised it.
     pub fn is_initialised(&self) -> bool {
         matches!(self, Self::CannotTell(why) if why.starts_with(INITIALISED))
-    }
-}
-
-impl fmt::Display for Behind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMedium => f.write_str("no SSD"),
-            Self::Ssd(what) => write!(f, "SSD {what}"),
-            Self::CannotTell(why) => write!(f, "SSD: can't tell ({why})"),
-        }
     }
 }
 

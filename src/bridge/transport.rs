@@ -1,24 +1,27 @@
 //! A transport sends CDBs with their data to the device and returns status and sense, one at a time or with many in
 //! flight.
 
-use std::fmt;
 use std::time::Duration;
 
 use super::error::{TransportError, TransportErrorKind};
+use super::pipes::Pipes;
 use super::single::Single;
 use super::workload::{Completion, DataPhase, Workload};
 use crate::chip::Simulated;
 use crate::scsi::Cdb;
 
 /// Wire protocol of a transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TransportKind {
     /// Bulk-Only: one command at a time.
+    #[display("Bulk-Only")]
     BulkOnly,
     /// UAS with bulk streams: many tags in flight.
+    #[display("UAS with streams")]
     UasStreams,
     /// UAS at high speed, without streams.
+    #[display("UAS without streams")]
     Uas,
 }
 
@@ -33,21 +36,16 @@ impl TransportKind {
     }
 }
 
-impl fmt::Display for TransportKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::BulkOnly => "Bulk-Only",
-            Self::UasStreams => "UAS with streams",
-            Self::Uas => "UAS without streams",
-        })
-    }
-}
-
 /// Carries commands to a bridge.
 pub trait Transport {
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&self) -> Option<Simulated> {
+    /// The pipes below, if there are any.
+    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
         None
+    }
+
+    /// The chip's work since power-on, if the unit is a model.
+    fn simulated(&mut self) -> Option<Simulated> {
+        self.pipes()?.simulated()
     }
 
     /// The protocol.
@@ -65,7 +63,7 @@ pub trait Transport {
         self.run(&mut single, 1, timeout)?;
         single
             .completion()
-            .ok_or_else(|| TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(cdb))
+            .ok_or_else(|| TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(*cdb))
     }
 
     /// Runs a stream of commands with up to `depth` in flight.
@@ -97,7 +95,7 @@ pub trait Transport {
 
     /// Whether the unit answers a control request, possibly with a stall. A transport that can't check returns `true`.
     fn answers_control(&mut self) -> bool {
-        true
+        self.pipes().is_none_or(|pipes| pipes.answers_control())
     }
 }
 
@@ -105,8 +103,8 @@ pub trait Transport {
 pub type AnyTransport = Box<dyn Transport + Send>;
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
-    fn simulated(&self) -> Option<Simulated> {
-        (**self).simulated()
+    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
+        (**self).pipes()
     }
 
     fn kind(&self) -> TransportKind {
@@ -135,9 +133,5 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn recover(&mut self) -> Result<(), TransportError> {
         (**self).recover()
-    }
-
-    fn answers_control(&mut self) -> bool {
-        (**self).answers_control()
     }
 }

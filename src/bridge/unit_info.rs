@@ -81,41 +81,39 @@ impl From<PortPath> for String {
 }
 
 /// Place of a unit, which finds it again after it left the bus.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Location {
     /// A port of this machine.
     Port(PortPath),
     /// The folder of a virtual bridge.
+    #[display("virtual:{}", _0.display())]
     Virtual(PathBuf),
 }
 
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(path) => path.fmt(f),
-            Self::Virtual(dir) => write!(f, "virtual:{}", dir.display()),
-        }
-    }
-}
-
 /// The bus speed that a unit has negotiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Speed {
     /// The system does not report it.
+    #[display("unknown")]
     Unknown,
     /// 1.5 Mbit/s.
+    #[display("1.5 Mbit/s")]
     Low,
     /// 12 Mbit/s.
+    #[display("12 Mbit/s")]
     Full,
     /// 480 Mbit/s: UAS runs without streams.
+    #[display("480 Mbit/s")]
     High,
     /// 5 Gbit/s.
+    #[display("5 Gbit/s")]
     Super,
     /// 10 Gbit/s and up.
+    #[display("10 Gbit/s")]
     SuperPlus,
 }
 
@@ -130,19 +128,6 @@ impl Speed {
             Self::Super => Some(5_000_000_000),
             Self::SuperPlus => Some(10_000_000_000),
         }
-    }
-}
-
-impl fmt::Display for Speed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unknown => "unknown",
-            Self::Low => "1.5 Mbit/s",
-            Self::Full => "12 Mbit/s",
-            Self::High => "480 Mbit/s",
-            Self::Super => "5 Gbit/s",
-            Self::SuperPlus => "10 Gbit/s",
-        })
     }
 }
 

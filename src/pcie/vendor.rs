@@ -115,7 +115,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
                 write(ADDRESS_HIGH, &((tlp.address >> 32) as u32).to_be_bytes());
             }
             write(BYTE_ENABLES, &[tlp.enables]);
-            write(FORMAT, &[tlp.kind.format()]);
+            write(FORMAT, &[tlp.kind as u8]);
             write(STATUS, &[GONE | COMPLETED | NO_COMPLETION]);
             write(FIRE, &[0x0F]);
             steps.extend(answer.steps(tlp));

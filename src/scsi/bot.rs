@@ -94,13 +94,14 @@ impl CommandBlockWrapper {
 
 /// bCSWStatus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum CswStatus {
-    /// 0.
-    Passed,
-    /// 1: REQUEST SENSE returns the reason.
-    Failed,
-    /// 2: host and device disagree; only reset recovery helps.
-    PhaseError,
+    /// The command passed.
+    Passed = 0,
+    /// REQUEST SENSE returns the reason.
+    Failed = 1,
+    /// Host and device disagree; only reset recovery helps.
+    PhaseError = 2,
 }
 
 /// A command status wrapper.
@@ -135,11 +136,7 @@ impl CommandStatusWrapper {
         bytes[0..4].copy_from_slice(&CSW_SIGNATURE);
         bytes[4..8].copy_from_slice(&self.tag.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.residue.to_le_bytes());
-        bytes[12] = match self.status {
-            CswStatus::Passed => 0,
-            CswStatus::Failed => 1,
-            CswStatus::PhaseError => 2,
-        };
+        bytes[12] = self.status as u8;
         bytes
     }
 

@@ -5,9 +5,11 @@ use std::fmt;
 use thiserror::Error;
 
 use super::opcode;
+use crate::digest::to_hex;
 
 /// A command descriptor block as it goes over the wire: 1 to 16 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("{}", to_hex(self.as_slice(), " "))]
 pub struct Cdb {
     bytes: [u8; 16],
     len: u8,
@@ -65,18 +67,6 @@ impl Cdb {
             Some(name) => name.to_owned(),
             None => format!("the command {self}"),
         }
-    }
-}
-
-impl fmt::Display for Cdb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.as_slice().iter().enumerate() {
-            if at > 0 {
-                f.write_str(" ")?;
-            }
-            write!(f, "{byte:02x}")?;
-        }
-        Ok(())
     }
 }
 

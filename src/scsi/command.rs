@@ -12,11 +12,12 @@ use crate::firmware::{BlockIndex, Part};
 
 /// One of the two 64 KiB pages of XDATA, selected by the top byte of E4's and E5's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum XdataPage {
     /// 0x50: what MOVX reaches.
-    Main,
+    Main = 0x50,
     /// 0x51: the other page.
-    Other,
+    Other = 0x51,
 }
 
 /// An address in XDATA.
@@ -43,12 +44,8 @@ impl XdataAddress {
     }
 
     const fn wire(self) -> [u8; 3] {
-        let page = match self.page {
-            XdataPage::Main => 0x50,
-            XdataPage::Other => 0x51,
-        };
         let [high, low] = self.addr.to_be_bytes();
-        [page, high, low]
+        [self.page as u8, high, low]
     }
 }
 
@@ -63,11 +60,12 @@ impl fmt::Display for XdataAddress {
 
 /// What E8 does to the unit. Source: owners' measurements on an OWC Express 1M2, and executing image 240417.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum ResetMode {
     /// 0x50 (state 0x60): resets the CPU. The unit leaves the bus and returns by itself after about 3 s.
-    CpuReset,
+    CpuReset = 0x50,
     /// 0x51 (state 0x8A): the unit leaves the bus and stays away until it loses power.
-    Halt,
+    Halt = 0x51,
 }
 
 /// A command, typed.
@@ -238,11 +236,7 @@ impl Command {
             }
             Self::Reset(mode) => {
                 let mut cdb = [0; 15];
-                cdb[0] = opcode::RESET;
-                cdb[1] = match mode {
-                    ResetMode::CpuReset => 0x50,
-                    ResetMode::Halt => 0x51,
-                };
+                cdb[..2].copy_from_slice(&[opcode::RESET, mode as u8]);
                 Cdb::of(cdb)
             }
         }

@@ -1,14 +1,13 @@
 //! Standard INQUIRY data (SPC-4, 6.6.2).
 
-use std::fmt;
-
 use thiserror::Error;
 
 /// How many bytes of standard data asmpatch requests: enough for every field that it reads.
 pub const INQUIRY_LEN: u8 = 36;
 
 /// A unit's identity over SCSI.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize)]
+#[display("{vendor} {product} {revision}")]
 pub struct Inquiry {
     /// Peripheral device type: 0 is a disk.
     pub device_type: u8,
@@ -45,12 +44,6 @@ fn text(field: &[u8]) -> String {
     let shown: String =
         field.iter().map(|&byte| if matches!(byte, 0x20..0x7F) { char::from(byte) } else { '.' }).collect();
     shown.trim_end_matches([' ', '.']).to_owned()
-}
-
-impl fmt::Display for Inquiry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.vendor, self.product, self.revision)
-    }
 }
 
 #[cfg(test)]

@@ -20,29 +20,19 @@ use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::pcap::Capture;
 use crate::usb::{self, Found, Layout, UsbError, UsbPort};
+use crate::virtual_bridge::VirtualPort;
 
 /// An opened unit. Dropping it gives the unit back to the system.
-pub struct Unit {
-    info: UnitInfo,
-    bridge: Bridge<AnyTransport>,
+#[derive(Debug)]
+pub struct Unit<B = Bridge<AnyTransport>> {
+    /// What the unit reported about itself when it was opened.
+    pub info: UnitInfo,
+    /// The bridge, for sending commands.
+    pub bridge: B,
 }
 
-impl Unit {
-    /// Returns what the unit reported about itself when it was opened.
-    pub const fn info(&self) -> &UnitInfo {
-        &self.info
-    }
-
-    /// Returns the transport that was chosen.
-    pub fn transport_kind(&mut self) -> TransportKind {
-        self.bridge.transport_mut().kind()
-    }
-
-    /// Returns the bridge, for sending commands.
-    pub const fn bridge(&mut self) -> &mut Bridge<AnyTransport> {
-        &mut self.bridge
-    }
-}
+/// A unit that runs open firmware, opened for its control requests.
+pub type OpenUnit = Unit<OpenBridge>;
 
 /// Lists every unit on this machine's buses: the devices whose ID is in `known`.
 ///
@@ -59,10 +49,7 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
 pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
-        let unit = match selector {
-            Selector::Virtual(dir) => virtual_unit::choose(dir.clone(), None)?.info,
-            _ => chosen(usb::discover(known)?, Some(selector))?.info,
-        };
+        let unit = choose(known, Some(selector), None)?.info;
         if units.iter().all(|other| other.location != unit.location) {
             units.push(unit);
         }
@@ -70,44 +57,32 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
     Ok(units)
 }
 
-/// A unit that runs open firmware, opened for its control requests. Dropping it gives the unit back to the system.
-#[derive(Debug)]
-pub struct OpenUnit {
-    /// What the unit reported about itself when it was opened.
+/// A unit that is selected but not opened yet, because what it runs decides how to open it.
+pub struct Chosen {
+    /// What the unit reports about itself.
     pub info: UnitInfo,
-    /// The bridge, for sending requests.
-    pub bridge: OpenBridge,
+    port: ChosenPort,
 }
 
-/// A unit that is selected but not opened yet, because what it runs decides how to open it.
-pub struct Chosen(ChosenPort);
-
 enum ChosenPort {
-    Virtual(virtual_unit::ChosenUnit),
+    Virtual(VirtualPort),
     Usb(Found),
 }
 
 impl Chosen {
-    /// Returns what the unit reports about itself.
-    pub const fn info(&self) -> &UnitInfo {
-        match &self.0 {
-            ChosenPort::Virtual(unit) => &unit.info,
-            ChosenPort::Usb(found) => &found.info,
-        }
-    }
-
     /// Opens the unit for SCSI commands.
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
     pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
-        let mut unit = match self.0 {
-            ChosenPort::Virtual(unit) => unit.open(choice),
-            ChosenPort::Usb(found) => open_found(found, choice),
+        let Self { info, port } = self;
+        let transport = match port {
+            ChosenPort::Virtual(mut port) => virtual_unit::open(&mut port, &info, choice),
+            ChosenPort::Usb(found) => open_found(&found, choice),
         }?;
-        let (kind, depth) = (unit.transport_kind(), unit.bridge.transport_mut().max_depth());
-        info!("{}: opened over {kind}, {depth} commands at once ({})", unit.info.location, unit.info.state);
-        Ok(unit)
+        let (kind, depth) = (transport.kind(), transport.max_depth());
+        info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
+        Ok(Unit { info, bridge: Bridge::new(transport) })
     }
 
     /// Opens the unit for the open firmware's control requests.
@@ -115,15 +90,13 @@ impl Chosen {
     /// # Errors
     /// [`OpenError`]. Sends nothing to a unit that runs anything else.
     pub fn open_control(self) -> Result<OpenUnit, OpenError> {
-        let unit = match self.0 {
-            ChosenPort::Virtual(unit) => unit.open_control()?,
-            ChosenPort::Usb(found) => {
-                let bridge = usb::control(&found)?;
-                OpenUnit { info: found.info, bridge }
-            }
+        let Self { info, port } = self;
+        let bridge = match port {
+            ChosenPort::Virtual(mut port) => port.control()?,
+            ChosenPort::Usb(found) => usb::control(&found)?,
         };
-        info!("{}: opened for control requests ({})", unit.info.location, unit.info.state);
-        Ok(unit)
+        info!("{}: opened for control requests ({})", info.location, info.state);
+        Ok(Unit { info, bridge })
     }
 }
 
@@ -136,11 +109,17 @@ pub fn choose(
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<Chosen, OpenError> {
-    Ok(Chosen(match selector {
-        Some(Selector::Virtual(dir)) => ChosenPort::Virtual(virtual_unit::choose(dir.clone(), capture)?),
+    Ok(match selector {
+        Some(Selector::Virtual(dir)) => {
+            let (info, port) = virtual_unit::choose(dir.clone(), capture)?;
+            Chosen { info, port: ChosenPort::Virtual(port) }
+        }
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
-        _ => ChosenPort::Usb(chosen(usb::discover(known)?, selector)?),
-    }))
+        _ => {
+            let found = chosen(usb::discover(known)?, selector)?;
+            Chosen { info: found.info.clone(), port: ChosenPort::Usb(found) }
+        }
+    })
 }
 
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
@@ -198,28 +177,27 @@ pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
 fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenError> {
     let infos = |found: &[Found]| found.iter().map(|found| found.info.clone()).collect::<Vec<_>>();
     let all = infos(&found);
-    let matching: Vec<Found> =
-        found.into_iter().filter(|found| selector.is_none_or(|selector| selector.matches(&found.info))).collect();
-    let matched = infos(&matching);
-    let mut matching = matching.into_iter();
-    match (matching.next(), matching.next(), selector) {
-        (Some(only), None, _) => Ok(only),
-        (None, _, None) => Err(OpenError::None),
-        (None, _, Some(selector)) => Err(OpenError::NoMatch { selector: selector.clone(), found: all }),
-        (Some(_), Some(_), None) => Err(OpenError::Several { found: matched }),
-        (Some(_), Some(_), Some(selector)) => Err(OpenError::Ambiguous { selector: selector.clone(), found: matched }),
+    let mut matching = found;
+    matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
+    match (matching.len(), selector) {
+        (1, _) => Ok(matching.remove(0)),
+        (0, None) => Err(OpenError::None),
+        (0, Some(selector)) => Err(OpenError::NoMatch { selector: selector.clone(), found: all }),
+        (_, None) => Err(OpenError::Several { found: all }),
+        (_, Some(selector)) => Err(OpenError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
     }
 }
 
-fn open_found(found: Found, choice: TransportChoice) -> Result<Unit, OpenError> {
+fn open_found(found: &Found, choice: TransportChoice) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port)?;
+    let location = || found.info.location.clone();
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
-        return Err(OpenError::NoUas { location: found.info.location, fault: *fault });
+        return Err(OpenError::NoUas { location: location(), fault: *fault });
     }
-    let transport = usb::transport(&found, choice != TransportChoice::Bot)?;
+    let transport = usb::transport(found, choice != TransportChoice::Bot)?;
     if choice == TransportChoice::Uas && transport.kind() == TransportKind::BulkOnly {
-        return Err(OpenError::NoStreams { location: found.info.location });
+        return Err(OpenError::NoStreams { location: location() });
     }
-    Ok(Unit { info: found.info, bridge: Bridge::new(transport) })
+    Ok(transport)
 }

@@ -1,6 +1,6 @@
-//! Opens a unit in its boot loader, which moves no bulk data at first.
+//! Opens a unit for Bulk-Only, also in its boot loader, which moves no bulk data at first.
 //!
-//! It needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both pipes. Source:
+//! The boot loader needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both pipes. Source:
 //! openpilot's flasher, in use on devices.
 
 use std::sync::Arc;
@@ -12,19 +12,22 @@ use super::discovery::{Found, find_at};
 use super::error::UsbError;
 use crate::bridge::PortPath;
 use crate::devices::Devices;
+use crate::firmware::BridgeState;
 
 /// Time that a unit may take to come back after the reset has thrown it off the bus.
 const RETURN: Duration = Duration::from_secs(5);
 /// Interval between looks for the unit.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Opens the unit and prepares its pipes. `is_reset` is `true` if its port was reset since the unit came up.
+/// Opens the unit and prepares its pipes. `is_reset` is `true` if a boot loader's port was reset since the unit came up.
 ///
 /// # Errors
 /// [`UsbError`].
 pub(super) fn open(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
-    let alternate = found.bulk_only()?;
-    let mut device = Device::open(found, alternate)?;
+    let mut device = Device::open(found, found.bulk_only()?)?;
+    if found.info.state != BridgeState::BootLoader {
+        return Ok(device);
+    }
     if !is_reset && !device.reset_boot_loader()? {
         // The host could not tell that it is the same device, and enumerates it again.
         drop(device);

@@ -35,8 +35,8 @@ const MASS_STORAGE_RESET: u8 = 0xFF;
 #[derive(Debug)]
 pub struct Device {
     // Fields drop in order: dropping the handle releases the interface.
-    handle: Arc<DeviceHandle<Context>>,
-    port: PortPath,
+    pub(super) handle: Arc<DeviceHandle<Context>>,
+    pub(super) port: PortPath,
     alternate: u8,
     alternates: usize,
     state: BridgeState,
@@ -81,16 +81,6 @@ impl Device {
         self.handle.device().address()
     }
 
-    /// The device's port.
-    pub const fn port(&self) -> &PortPath {
-        &self.port
-    }
-
-    /// The handle, only for the file that makes libusb's asynchronous calls.
-    pub(super) fn handle(&self) -> &DeviceHandle<Context> {
-        &self.handle
-    }
-
     /// Switches the device to another alternate setting.
     ///
     /// # Errors
@@ -104,12 +94,12 @@ impl Device {
     /// Selects the alternate setting. A kernel driver may have left another one selected. A device with only one
     /// setting is not asked: the boot loader need not know the request.
     fn select_alternate(&self) -> Result<(), UsbError> {
-        if self.alternates > 1 {
-            self.handle
-                .set_alternate_setting(INTERFACE, self.alternate)
-                .map_err(|source| UsbError::of("choose the alternate setting of", &self.port, source))?;
-        }
-        Ok(())
+        self.try_select_alternate()
+            .map_err(|source| UsbError::of("choose the alternate setting of", &self.port, source))
+    }
+
+    fn try_select_alternate(&self) -> rusb::Result<()> {
+        if self.alternates > 1 { self.handle.set_alternate_setting(INTERFACE, self.alternate) } else { Ok(()) }
     }
 
     /// Resets the port of a unit in its boot loader, and waits until it is ready. Returns `false` if the unit is
@@ -149,10 +139,7 @@ impl Device {
             thread::sleep(BOOT_LOADER_SETTLES);
             return self.try_configure().map_err(pipe_error);
         }
-        if self.alternates > 1 {
-            self.handle.set_alternate_setting(INTERFACE, self.alternate).map_err(pipe_error)?;
-        }
-        Ok(())
+        self.try_select_alternate().map_err(pipe_error)
     }
 
     pub(super) fn clear_halt_of(&self, endpoint: Endpoint) -> Result<(), PipeError> {

@@ -124,31 +124,30 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<Devices>) -> Option<Found>
         return None;
     }
     let port = port_of(&device)?;
-    let sysfs = Sysfs::system();
     let speed = speed(device.speed());
     let alternates = alternates(&device).map_err(|source| UsbError::of("read the descriptors of", &port, source));
     let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
     let layout = alternates
         .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
-    let strings = Strings::of(&device, &descriptor, &port, &sysfs);
-    let state = BridgeState::from_interface(&classes, &strings.product);
+    let string = |name, index| string(&device, &port, name, index);
+    let product = string("product", descriptor.product_string_index()).unwrap_or_default();
     let info = UnitInfo {
         location: Location::Port(port.clone()),
         id,
-        state,
-        manufacturer: strings.manufacturer,
-        product: strings.product,
-        serial: strings.serial,
+        state: BridgeState::from_interface(&classes, &product),
+        manufacturer: string("manufacturer", descriptor.manufacturer_string_index()).unwrap_or_default(),
+        product,
+        serial: string("serial", descriptor.serial_number_string_index()).filter(|serial| !serial.is_empty()),
         speed,
-        driver: driver(&device, &port, &sysfs),
+        driver: driver(&device, &port),
     };
     Some(Found { info, port, layout, known: known.clone(), device })
 }
 
 /// Name of the kernel driver that holds interface 0. Only Linux reports it without opening the device.
-fn driver(device: &rusb::Device<Context>, port: &PortPath, sysfs: &Sysfs) -> Option<String> {
+fn driver(device: &rusb::Device<Context>, port: &PortPath) -> Option<String> {
     if cfg!(target_os = "linux") {
-        return sysfs.driver(port);
+        return Sysfs::system().driver(port);
     }
     let is_held = device.open().and_then(|handle| handle.kernel_driver_active(INTERFACE));
     is_held.unwrap_or(false).then(|| "system".to_owned())
@@ -189,31 +188,12 @@ fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
         .collect())
 }
 
-struct Strings {
-    manufacturer: String,
-    product: String,
-    serial: Option<String>,
-}
-
-impl Strings {
-    /// Reads the strings from sysfs, or from the device if there is no sysfs and the device can be opened.
-    fn of(device: &rusb::Device<Context>, descriptor: &rusb::DeviceDescriptor, port: &PortPath, sysfs: &Sysfs) -> Self {
-        if cfg!(target_os = "linux") {
-            return Self {
-                manufacturer: sysfs.string(port, "manufacturer").unwrap_or_default(),
-                product: sysfs.string(port, "product").unwrap_or_default(),
-                serial: sysfs.string(port, "serial").filter(|serial| !serial.is_empty()),
-            };
-        }
-        let read = |index: Option<u8>| -> Option<String> {
-            let handle = device.open().ok()?;
-            let language = *handle.read_languages(STRING_TIMEOUT).ok()?.first()?;
-            handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
-        };
-        Self {
-            manufacturer: read(descriptor.manufacturer_string_index()).unwrap_or_default(),
-            product: read(descriptor.product_string_index()).unwrap_or_default(),
-            serial: read(descriptor.serial_number_string_index()).filter(|serial| !serial.is_empty()),
-        }
+/// Reads a string from sysfs, or from the device if there is no sysfs and the device can be opened.
+fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Option<u8>) -> Option<String> {
+    if cfg!(target_os = "linux") {
+        return Sysfs::system().string(port, name);
     }
+    let handle = device.open().ok()?;
+    let language = *handle.read_languages(STRING_TIMEOUT).ok()?.first()?;
+    handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
 }

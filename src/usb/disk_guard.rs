@@ -35,26 +35,11 @@ fn listed(uses: &[DiskUse]) -> String {
 #[derive(Debug)]
 pub struct FreeDisk {
     /// The disks, opened exclusively.
-    held: Vec<File>,
-    is_checked: bool,
-}
-
-impl FreeDisk {
-    pub(super) const fn new(held: Vec<File>, is_checked: bool) -> Self {
-        Self { held, is_checked }
-    }
-
+    pub held: Vec<File>,
     /// Whether the disk could be opened exclusively, which needs root. If not, only mounts, swap and holders were
     /// checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS, which reports
     /// nothing.
-    pub const fn is_checked(&self) -> bool {
-        self.is_checked
-    }
-
-    /// Number of disks held.
-    pub fn held(&self) -> usize {
-        self.held.len()
-    }
+    pub is_checked: bool,
 }
 
 /// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
@@ -64,7 +49,7 @@ impl FreeDisk {
 /// [`MountedError`].
 pub fn refuse_mounted(port: &PortPath) -> Result<FreeDisk, MountedError> {
     if !cfg!(any(target_os = "linux", windows)) {
-        return Ok(FreeDisk::new(Vec::new(), false));
+        return Ok(FreeDisk { held: Vec::new(), is_checked: false });
     }
     Sysfs::system().free_disk(port).map_err(|uses| MountedError { port: port.clone(), uses })
 }

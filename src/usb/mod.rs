@@ -44,10 +44,8 @@ const INTERFACE: u8 = 0;
 /// [`UsbError`].
 pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
-    if found.info.state == BridgeState::BootLoader {
-        return bulk_only(boot_loader::open(found, false)?);
-    }
-    if with_uas && let Ok(UasPipes { alternate, streams }) = layout.uas {
+    let uas = layout.uas.ok().filter(|_| with_uas && found.info.state != BridgeState::BootLoader);
+    if let Some(UasPipes { alternate, streams }) = uas {
         match Transfers::with_streams(Device::open(found, alternate)?, streams) {
             Ok(pipes) => {
                 if let Ok(engine) = Uas::new(pipes) {
@@ -60,7 +58,7 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
             }
         }
     }
-    bulk_only(Device::open(found, found.bulk_only()?)?)
+    bulk_only(boot_loader::open(found, false)?)
 }
 
 /// Opens a device that runs open firmware, for its control requests.
@@ -74,9 +72,7 @@ pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
 
 /// Creates a Bulk-Only engine on a device that is on the Bulk-Only alternate.
 fn bulk_only(device: Device) -> Result<AnyTransport, UsbError> {
-    let port = device.port().clone();
-    match BulkOnly::new(Transfers::without_streams(device)) {
-        Ok(engine) => Ok(Box::new(engine)),
-        Err(_) => Err(UsbError::of("get transfers for", &port, rusb::Error::NoMem)),
-    }
+    let port = device.port.clone();
+    let engine = BulkOnly::new(Transfers::without_streams(device));
+    Ok(Box::new(engine.map_err(|_| UsbError::of("get transfers for", &port, rusb::Error::NoMem))?))
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info};
 
 use super::boot_loader;
-use super::device::Device;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::refuse_mounted;
 use super::error::UsbError;
@@ -54,21 +53,17 @@ impl UsbPort {
         }
     }
 
-    fn gone(&self) -> UsbError {
-        UsbError::Gone { port: self.port.clone() }
+    /// The attached unit.
+    fn found(&self) -> Result<Found, UsbError> {
+        find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
-        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
-        let state = found.info.state;
-        let device = if state == BridgeState::BootLoader {
-            let is_reset = self.woken == Some(found.address());
-            boot_loader::open(&found, is_reset)?
-        } else {
-            Device::open(&found, found.bulk_only()?)?
-        };
+        let found = self.found()?;
+        let device = boot_loader::open(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
+        let state = found.info.state;
         self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
         Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
     }
@@ -85,7 +80,7 @@ impl UsbPort {
                 }
                 disk => disk?,
             };
-            self.is_disk_checked = disk.is_checked();
+            self.is_disk_checked = disk.is_checked;
             match try_open(self) {
                 // These errors pass once udev and the kernel's driver are done with a new unit.
                 Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
@@ -122,13 +117,13 @@ impl Port for UsbPort {
     }
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
-        let found = find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?;
+        let found = self.found()?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
     }
 
     fn speed(&mut self) -> Result<Speed, AnyFailure> {
-        Ok(find_at(&self.port, &self.known)?.ok_or_else(|| self.gone())?.info.speed)
+        Ok(self.found()?.info.speed)
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -143,7 +138,7 @@ impl Port for UsbPort {
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
         let bridge = self.open_when_settled(|port| {
-            let found = find_at(&port.port, &port.known)?.ok_or_else(|| port.gone())?;
+            let found = port.found()?;
             port.seen = Some(found.address());
             super::control(&found)
         })?;

@@ -6,7 +6,7 @@ mod mountinfo;
 mod peer;
 mod process;
 
-use std::fmt;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -35,30 +35,23 @@ pub struct DiskUse {
 }
 
 /// Kinds of uses of a disk or partition.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
 pub enum Use {
     /// Mounted at this place.
+    #[display("at {_0}")]
     Mounted(String),
     /// Used as swap.
+    #[display("as swap")]
     Swap,
     /// Held by another block device on top of it, as in `dm-0`.
+    #[display("by {_0}")]
     HeldBy(String),
     /// Claimed by a program or mount that this process can't see.
+    #[display("by another program or kernel (it can't be opened exclusively)")]
     Claimed,
     /// Unknown, with the reason.
+    #[display("for all that can be told ({_0})")]
     Unknown(String),
-}
-
-impl fmt::Display for Use {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mounted(place) => write!(f, "at {place}"),
-            Self::Swap => f.write_str("as swap"),
-            Self::HeldBy(holder) => write!(f, "by {holder}"),
-            Self::Claimed => f.write_str("by another program or kernel (it can't be opened exclusively)"),
-            Self::Unknown(why) => write!(f, "for all that can be told ({why})"),
-        }
-    }
 }
 
 /// Depth of the `block` folder below an interface: host, target and logical unit.
@@ -77,12 +70,9 @@ impl Sysfs {
         Self { sys: sys.into(), proc: proc.into(), dev: dev.into(), claim: open_exclusively }
     }
 
-    fn device(&self, port: &PortPath) -> PathBuf {
+    /// Folder of a device or, by a name such as `3-1.2:1.0`, of an interface.
+    fn device(&self, port: impl Display) -> PathBuf {
         self.sys.join("bus/usb/devices").join(port.to_string())
-    }
-
-    fn interface(&self, port: &PortPath) -> PathBuf {
-        self.sys.join("bus/usb/devices").join(format!("{port}:1.0"))
     }
 
     /// Reads one of the device's strings: `manufacturer`, `product`, `serial`.
@@ -101,14 +91,14 @@ impl Sysfs {
 
     /// Name of the kernel driver that holds interface 0.
     pub fn driver(&self, port: &PortPath) -> Option<String> {
-        let target = fs::read_link(self.interface(port).join("driver")).ok()?;
+        let target = fs::read_link(self.device(format_args!("{port}:1.0")).join("driver")).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
     /// The disks behind the unit, as in `sda`.
     pub fn disks(&self, port: &PortPath) -> Vec<String> {
         let mut disks = Vec::new();
-        blocks_below(&self.interface(port), DEPTH_TO_BLOCK, &mut disks);
+        blocks_below(&self.device(format_args!("{port}:1.0")), DEPTH_TO_BLOCK, &mut disks);
         disks.sort();
         disks
     }
@@ -143,7 +133,7 @@ impl Sysfs {
     ///
     /// Besides mounts and swap of this process's namespace, it checks for block devices on top of the disks. It opens
     /// each disk and partition with `O_EXCL`, which the kernel refuses for anything mounted or claimed by anybody
-    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] returns `false`.
+    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`.
     ///
     /// # Errors
     /// The uses of the disks. A disk whose use can't be determined counts as used.
@@ -174,12 +164,7 @@ impl Sysfs {
                 }
             }
         }
-        if uses.is_empty() { Ok(FreeDisk::new(held, is_checked)) } else { Err(uses) }
-    }
-
-    /// The processes, except this one, that have a USB device open.
-    pub fn users(&self, bus: u8, address: u8) -> Vec<Process> {
-        process::with_open(&self.proc, &self.dev.join(format!("bus/usb/{bus:03}/{address:03}")))
+        if uses.is_empty() { Ok(FreeDisk { held, is_checked }) } else { Err(uses) }
     }
 
     fn block(&self, device: &str) -> PathBuf {
@@ -244,9 +229,8 @@ fn is_scsi_level(name: &str) -> bool {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -325,8 +309,8 @@ mod tests {
     #[test]
     fn a_disk_that_can_be_opened_exclusively_is_held() {
         let free = guarded(|_| tempfile::tempfile()).unwrap();
-        assert!(free.is_checked());
-        assert_eq!(free.held(), 1);
+        assert!(free.is_checked);
+        assert_eq!(free.held.len(), 1);
     }
 
     #[test]
@@ -338,7 +322,7 @@ mod tests {
     #[test]
     fn without_root_mounts_swap_and_holders_decide_and_the_guard_says_so() {
         let free = guarded(|_| refused(libc::EACCES)).unwrap();
-        assert!(!free.is_checked() && free.held() == 0);
+        assert!(!free.is_checked && free.held.is_empty());
         let (_root, sysfs) = tree();
         let held = Sysfs { claim: |_| refused(libc::EACCES), ..sysfs }.free_disk(&"3-1.2".parse().unwrap());
         assert_eq!(held.unwrap_err(), [DiskUse { device: "sda2".to_owned(), by: Use::HeldBy("dm-0".to_owned()) }]);

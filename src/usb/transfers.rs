@@ -61,17 +61,6 @@ struct LibusbTransfer {
     is_out: bool,
 }
 
-impl LibusbTransfer {
-    /// Records a submission. `outcome` is the result of libusb_submit_transfer.
-    fn submitted(&mut self, outcome: c_int) -> Result<(), PipeError> {
-        if outcome != 0 {
-            return Err(error_of(outcome));
-        }
-        self.is_out = true;
-        Ok(())
-    }
-}
-
 /// A device's bulk pipes. The module's text explains their safety.
 pub(super) struct Transfers {
     transfers: Vec<LibusbTransfer>,
@@ -115,12 +104,48 @@ impl Transfers {
     }
 
     fn new(device: Device, streams: u16, wanted: u16) -> Self {
-        let shared = SharedPages::new(device.handle().as_raw());
+        let shared = SharedPages::new(device.handle.as_raw());
         Self { transfers: Vec::new(), shared, back: Arc::default(), streams, wanted, device }
     }
 
     fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
-        self.device.handle().as_raw()
+        self.device.handle.as_raw()
+    }
+
+    /// Sends or receives the first `len` bytes of the transfer's buffer. `kind` is libusb's type of the transfer.
+    fn start(
+        &mut self,
+        transfer: TransferId,
+        kind: u8,
+        endpoint: u8,
+        stream: u16,
+        len: usize,
+    ) -> Result<(), PipeError> {
+        stay_away_at_the_end();
+        let handle = self.raw_handle();
+        let transfer = &mut self.transfers[transfer.0];
+        let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len && !transfer.is_out);
+        let Some(length) = length else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let user_data = transfer.ticket.as_ptr().cast::<c_void>();
+        let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start.as_ptr());
+        // SAFETY: the transfer is not out, so its fields are ours to fill; buffer and ticket live until it is back;
+        // `length` is within the buffer. Transfers of the three types differ in their type, endpoint and stream alone.
+        // libusb's timeout 0 is none: deadlines are the engine's.
+        let outcome = unsafe {
+            ffi::libusb_fill_bulk_transfer(raw, handle, endpoint, start, length, on_back, user_data, 0);
+            (*raw).transfer_type = kind;
+            if stream > 0 {
+                ffi::libusb_transfer_set_stream_id(raw, u32::from(stream));
+            }
+            ffi::libusb_submit_transfer(raw)
+        };
+        if outcome != 0 {
+            return Err(error_of(outcome));
+        }
+        transfer.is_out = true;
+        Ok(())
     }
 
     /// Lets libusb work until a transfer is back or `longest` has passed.
@@ -129,7 +154,7 @@ impl Transfers {
         // SAFETY: the context lives as long as the device's handle, and `time` through the call; no completion flag is
         // passed.
         let outcome = unsafe {
-            ffi::libusb_handle_events_timeout_completed(self.device.handle().context().as_raw(), &time, ptr::null_mut())
+            ffi::libusb_handle_events_timeout_completed(self.device.handle.context().as_raw(), &time, ptr::null_mut())
         };
         // Transfers that return now were taken away.
         stay_away_at_the_end();
@@ -157,7 +182,7 @@ impl Transfers {
             code::LIBUSB_TRANSFER_NO_DEVICE => TransferEnd::Failed(PipeError::Disconnected),
             _ => TransferEnd::Failed(PipeError::Other("the host controller reports a failed transfer".to_owned())),
         };
-        let moved = usize::try_from(moved).unwrap_or(0).min(transfer.buffer.len());
+        let moved = usize::try_from(moved).unwrap_or(0).min(transfer.buffer.len);
         Reaped { transfer: TransferId(at), moved, end }
     }
 
@@ -229,7 +254,7 @@ impl Pipes for Transfers {
         if transfer.is_out {
             return Err(PipeError::Other("the transfer is in flight".to_owned()));
         }
-        if transfer.buffer.len() < capacity {
+        if transfer.buffer.len < capacity {
             let old =
                 std::mem::replace(&mut transfer.buffer, TransferMemory::new(handle, self.shared.as_mut(), capacity));
             // SAFETY: the transfer is not out, the handle is the one that made it, and nothing else has it.
@@ -245,61 +270,31 @@ impl Pipes for Transfers {
         }
         // SAFETY: `start` is good for `len` initialised bytes (zeroed heap, or pages from the kernel); the transfer is
         // not out, so nothing else touches them, and `&mut self` keeps it from being submitted meanwhile.
-        unsafe { std::slice::from_raw_parts_mut(transfer.buffer.start(), transfer.buffer.len()) }
+        unsafe { std::slice::from_raw_parts_mut(transfer.buffer.start.as_ptr(), transfer.buffer.len) }
     }
 
     fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        let handle = self.raw_handle();
-        let transfer = &mut self.transfers[transfer.0];
-        let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len() && !transfer.is_out);
-        let Some(length) = length else {
-            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
-        };
-        let user_data = transfer.ticket.as_ptr().cast::<c_void>();
-        let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start());
-        // SAFETY: the transfer is not out, so its fields are ours to fill; buffer and ticket live until it is back;
-        // `length` is within the buffer. libusb's timeout 0 is none: deadlines are the engine's.
-        let outcome = unsafe {
-            if stream == 0 {
-                ffi::libusb_fill_bulk_transfer(raw, handle, endpoint.address(), start, length, on_back, user_data, 0);
-            } else {
-                ffi::libusb_fill_bulk_stream_transfer(
-                    raw,
-                    handle,
-                    endpoint.address(),
-                    u32::from(stream),
-                    start,
-                    length,
-                    on_back,
-                    user_data,
-                    0,
-                );
-            }
-            ffi::libusb_submit_transfer(raw)
-        };
-        transfer.submitted(outcome)
+        let kind = if stream == 0 { code::LIBUSB_TRANSFER_TYPE_BULK } else { code::LIBUSB_TRANSFER_TYPE_BULK_STREAM };
+        self.start(transfer, kind, endpoint.address(), stream, len)
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        let mut at = self.pop_back();
-        if at.is_none() {
-            // Read the clock only if a wait is needed. Without a timeout, take only what is already back.
-            let until = Instant::now() + timeout;
-            let mut rest = timeout;
-            loop {
-                self.handle_events(rest)?;
-                at = self.pop_back();
-                if at.is_some() {
-                    break;
-                }
-                rest = until.saturating_duration_since(Instant::now());
-                if rest.is_zero() {
-                    break;
-                }
+        if let Some(reaped) = self.reap_known() {
+            return Ok(Some(reaped));
+        }
+        // Read the clock only if a wait is needed. Without a timeout, take only what is already back.
+        let until = Instant::now() + timeout;
+        let mut rest = timeout;
+        loop {
+            self.handle_events(rest)?;
+            if let Some(reaped) = self.reap_known() {
+                return Ok(Some(reaped));
+            }
+            rest = until.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                return Ok(None);
             }
         }
-        Ok(at.map(|at| self.reaped(at)))
     }
 
     fn reap_known(&mut self) -> Option<Reaped> {
@@ -333,24 +328,10 @@ impl Pipes for Transfers {
 
 impl ControlPipes for Transfers {
     fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        let handle = self.raw_handle();
         let Some(data_len) = control_data_len(self.buffer(transfer)) else {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
         };
-        let transfer = &mut self.transfers[transfer.0];
-        let length = c_int::try_from(SETUP_LEN + data_len).unwrap_or(c_int::MAX);
-        let user_data = transfer.ticket.as_ptr().cast::<c_void>();
-        let (raw, start) = (transfer.raw.as_ptr(), transfer.buffer.start());
-        // SAFETY: the transfer is not out (its buffer would have been empty), so its fields are ours to fill; buffer and
-        // ticket live until it is back; setup packet and data are within the buffer. A control transfer differs from a
-        // bulk one in its type and its endpoint alone.
-        let outcome = unsafe {
-            ffi::libusb_fill_bulk_transfer(raw, handle, 0, start, length, on_back, user_data, 0);
-            (*raw).transfer_type = code::LIBUSB_TRANSFER_TYPE_CONTROL;
-            ffi::libusb_submit_transfer(raw)
-        };
-        transfer.submitted(outcome)
+        self.start(transfer, code::LIBUSB_TRANSFER_TYPE_CONTROL, 0, 0, SETUP_LEN + data_len)
     }
 }
 
@@ -375,7 +356,7 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     // SAFETY: the handle is open, and the array lives through the call with the length given.
     let outcome = unsafe {
         ffi::libusb_alloc_streams(
-            device.handle().as_raw(),
+            device.handle.as_raw(),
             u32::from(wanted),
             endpoints.as_mut_ptr(),
             endpoints.len() as c_int,
@@ -396,7 +377,7 @@ fn free_streams(device: &Device, streams: u16) {
     let mut endpoints = STREAM_PIPES.map(Endpoint::address);
     // SAFETY: as in `alloc_streams`; the kernel takes back what still uses a stream.
     unsafe {
-        ffi::libusb_free_streams(device.handle().as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
+        ffi::libusb_free_streams(device.handle.as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The transfers of one command: submitted together, and awaited one after the other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::{BulkOnly, CommandDeadline, Move};
+use super::{BulkOnly, Move};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use crate::scsi::bot::{CBW_LEN, CSW_LEN};
 
@@ -21,7 +21,6 @@ pub(super) enum TransferPurpose {
 
 impl TransferPurpose {
     pub const COUNT: usize = 4;
-    const ALL: [Self; Self::COUNT] = [Self::Wrapper, Self::Data, Self::Sense, Self::Status];
 }
 
 /// A transfer and its state.
@@ -91,7 +90,7 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Transfers that are
     /// back when the deadline passes count: a process that was suspended for a while finds its answers there.
-    pub(super) fn wait(&mut self, part: TransferPurpose, deadline: &CommandDeadline) -> Result<usize, PipeError> {
+    pub(super) fn wait(&mut self, part: TransferPurpose, deadline: Instant) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
             if !lane.is_in_flight() {
@@ -107,20 +106,18 @@ impl<P: Pipes> BulkOnly<P> {
         }
     }
 
-    fn reap_one(&mut self, deadline: &CommandDeadline) -> Result<(), PipeError> {
-        let left = deadline.left();
+    fn reap_one(&mut self, deadline: Instant) -> Result<(), PipeError> {
+        let left = deadline.saturating_duration_since(Instant::now());
         match self.pipes.reap(left)? {
-            Some(reaped) => self.note(reaped),
+            Some(Reaped { transfer, moved, end }) => {
+                if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.transfer == transfer) {
+                    (lane.state, lane.moved) = (LaneState::Back(end), moved);
+                }
+            }
             None if left.is_zero() => return Err(PipeError::Timeout),
             None => {}
         }
         Ok(())
-    }
-
-    fn note(&mut self, Reaped { transfer, moved, end }: Reaped) {
-        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.transfer == transfer) {
-            (lane.state, lane.moved) = (LaneState::Back(end), moved);
-        }
     }
 
     /// Cancels the status transfer. Returns whether it has brought a status after all, which is then kept.
@@ -137,8 +134,8 @@ impl<P: Pipes> BulkOnly<P> {
     /// Cancels all transfers and drops what they brought.
     pub(super) fn withdraw_all(&mut self) -> Result<(), PipeError> {
         self.withdraw()?;
-        for part in TransferPurpose::ALL {
-            self.lane(part).state = LaneState::Idle;
+        for lane in &mut self.lanes {
+            lane.state = LaneState::Idle;
         }
         Ok(())
     }
@@ -151,9 +148,9 @@ impl<P: Pipes> BulkOnly<P> {
         for lane in self.lanes.iter().rev().filter(|lane| lane.is_in_flight()) {
             self.pipes.cancel(lane.transfer);
         }
-        let deadline = CommandDeadline::after(WITHDRAW_TIMEOUT);
+        let deadline = Instant::now() + WITHDRAW_TIMEOUT;
         while self.lanes.iter().any(TransferLane::is_in_flight) {
-            self.reap_one(&deadline)?;
+            self.reap_one(deadline)?;
         }
         Ok(())
     }

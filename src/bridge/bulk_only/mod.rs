@@ -6,25 +6,24 @@
 //! CSW valid and meaningful), 6.7 (the thirteen cases of host and device disagreeing about the data).
 
 mod flight;
-mod recovery;
 #[cfg(test)]
 mod tests;
 
 use std::time::{Duration, Instant};
 
-use tracing::debug;
+use tracing::{debug, info};
 
 use super::error::{TransportError, TransportErrorKind};
 use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
-use crate::chip::Simulated;
 use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
 use flight::{TransferLane, TransferPurpose};
 
-/// Fixed-format sense data (SPC-4, 4.5.3).
+/// Time limit of the class reset, a control request without data.
+const RESET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit of REQUEST SENSE. It follows the command, whose own deadline may be used up.
 const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -41,12 +40,6 @@ pub struct BulkOnly<P> {
     tag: u32,
     /// The transfers, indexed by [`TransferPurpose`].
     lanes: [TransferLane; TransferPurpose::COUNT],
-}
-
-/// Answer to one command wrapper.
-struct EndedWrapper {
-    transferred: usize,
-    status: CswStatus,
 }
 
 /// The data of one command wrapper: its transfer, its endpoint and its length.
@@ -69,113 +62,112 @@ impl<P: Pipes> BulkOnly<P> {
         Ok(Self { pipes, tag: 0, lanes })
     }
 
-    /// The pipes, for requests outside Bulk-Only.
-    pub fn pipes_mut(&mut self) -> &mut P {
-        &mut self.pipes
-    }
-
     /// Runs one command with its data. Fetches sense data if it failed.
     fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<Completion, TransportError> {
         let data = data.transfer().map(|(endpoint, len)| Move { part: TransferPurpose::Data, endpoint, len });
-        let answer = self.transaction(cdb, data, timeout)?;
-        let (status, sense) = match answer.status {
-            CswStatus::Passed => (ScsiStatus::Good, None),
-            CswStatus::Failed => (ScsiStatus::CheckCondition, self.request_sense(cdb)?),
-            CswStatus::PhaseError => {
-                self.reset_recovery(cdb)?;
-                return Err(TransportErrorKind::PhaseError.during(cdb));
-            }
-        };
-        Ok(Completion { transferred: answer.transferred, status, sense })
+        let (transferred, has_passed) = self.transaction(cdb, data, timeout)?;
+        if has_passed {
+            return Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
+        }
+        // Use a separate transfer: the command's data is still in the other.
+        let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
+        let request_sense = Command::RequestSense { len: SENSE_LEN }.cdb();
+        let (len, has_sense) = self.transaction(&request_sense, Some(data), SENSE_TIMEOUT)?;
+        let sense = if has_sense { Sense::parse(&self.buffer(data.part)[..len]) } else { None };
+        Ok(Completion { transferred, status: ScsiStatus::CheckCondition, sense })
     }
 
-    /// Runs command wrapper, data and status wrapper: BOT figure 1.
+    /// Runs command wrapper, data and status wrapper: BOT figure 1. Returns the bytes moved, and whether the command
+    /// passed. Recovers the device from any error.
     fn transaction(
         &mut self,
         cdb: &Cdb,
         data: Option<Move>,
         timeout: Duration,
-    ) -> Result<EndedWrapper, TransportError> {
-        let deadline = CommandDeadline::after(timeout);
+    ) -> Result<(usize, bool), TransportError> {
+        let deadline = Instant::now() + timeout;
         let expected = data.map_or(0, |data| data.len);
         let transfer_length = u32::try_from(expected).map_err(|_| {
             let what = format!("{expected} bytes do not fit a command wrapper's 32-bit length");
-            TransportErrorKind::Protocol(what).during(cdb)
+            TransportErrorKind::Protocol(what).during(*cdb)
         })?;
         self.tag = self.tag.wrapping_add(1);
-        let tag = self.tag;
         let is_out = data.is_some_and(|data| data.endpoint == Endpoint::DataOut);
         let direction = if is_out { Direction::Out } else { Direction::In };
-        let wrapper = CommandBlockWrapper { tag, transfer_length, direction, lun: 0, cdb: *cdb };
+        let wrapper = CommandBlockWrapper { tag: self.tag, transfer_length, direction, lun: 0, cdb: *cdb };
         let transfer = self.transfer(TransferPurpose::Wrapper);
-        self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| TransportErrorKind::from(error).during(cdb))?;
+        self.pipes.put(transfer, &wrapper.to_bytes()).map_err(|error| error.during(*cdb))?;
 
-        self.send_wrapper(cdb, data, &deadline)?;
-        let mut moved = self.move_data(cdb, data, &deadline)?;
-        let csw = match data.and_then(|data| self.status_in_data(data, moved, tag)) {
-            Some(csw) => {
-                moved -= CSW_LEN;
-                self.withdraw_status().map_err(|error| self.failed(cdb, error, &deadline))?;
-                csw
-            }
-            None => self.read_status(cdb, &deadline)?,
-        };
-        self.check_status(cdb, tag, transfer_length, &csw)?;
-
-        // Bytes that the device reports as moved but the pipe has not seen did not move.
-        let transferred = moved.min(expected.saturating_sub(csw.residue as usize));
-        Ok(EndedWrapper { transferred, status: csw.status })
+        // A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so
+        // one reset recovery and one retry are safe.
+        let mut sent = self.send(data, deadline);
+        if sent == Err(PipeError::Stall) {
+            self.reset_recovery(cdb)?;
+            sent = self.send(data, deadline);
+        }
+        let answer = sent.map_err(TransportErrorKind::from).and_then(|sent| self.answer(sent, data, deadline));
+        answer.map_err(|kind| self.failed(cdb, kind, timeout))
     }
 
-    /// Submits all three transfers, and waits until the device has taken the first.
-    ///
-    /// A device stalls the OUT pipe on a wrapper that it can't take (6.6.1). It has not begun the command then, so one
-    /// reset recovery and one retry are safe.
-    fn send_wrapper(
+    /// Submits all three transfers, and waits until the device has taken the first. Returns the bytes that it took.
+    fn send(&mut self, data: Option<Move>, deadline: Instant) -> Result<usize, PipeError> {
+        self.submit_all(data)?;
+        self.wait(TransferPurpose::Wrapper, deadline)
+    }
+
+    /// Waits for the data and the status, and checks that the status is meaningful (6.3.2): it has this command's tag
+    /// and a possible residue.
+    fn answer(
         &mut self,
-        cdb: &Cdb,
+        sent: usize,
         data: Option<Move>,
-        deadline: &CommandDeadline,
-    ) -> Result<(), TransportError> {
-        let mut outcome = self.submit_all(data).and_then(|()| self.wait(TransferPurpose::Wrapper, deadline));
-        if outcome == Err(PipeError::Stall) {
-            self.reset_recovery(cdb)?;
-            outcome = self.submit_all(data).and_then(|()| self.wait(TransferPurpose::Wrapper, deadline));
+        deadline: Instant,
+    ) -> Result<(usize, bool), TransportErrorKind> {
+        if sent != CBW_LEN {
+            let what = format!("the unit took {sent} of the command wrapper's {CBW_LEN} bytes");
+            return Err(TransportErrorKind::Protocol(what));
         }
-        match outcome {
-            Ok(CBW_LEN) => Ok(()),
-            Ok(sent) => Err(self.broken(cdb, format!("the unit took {sent} of the command wrapper's {CBW_LEN} bytes"))),
-            Err(error) => Err(self.failed(cdb, error, deadline)),
+        let mut moved = data.map_or(Ok(0), |data| self.move_data(data, deadline))?;
+        let csw = match data.and_then(|data| self.status_in_data(data, moved)) {
+            Some(csw) => {
+                moved -= CSW_LEN;
+                self.withdraw_status()?;
+                csw
+            }
+            None => self.read_status(deadline)?,
+        };
+        let (expected, residue) = (data.map_or(0, |data| data.len), csw.residue as usize);
+        if csw.tag != self.tag {
+            return Err(TransportErrorKind::TagMismatch { expected: self.tag, found: csw.tag });
         }
+        if csw.status == CswStatus::PhaseError {
+            return Err(TransportErrorKind::PhaseError);
+        }
+        if residue > expected {
+            let what = format!("the unit left {residue} bytes of {expected} unmoved");
+            return Err(TransportErrorKind::Protocol(what));
+        }
+        // Bytes that the device reports as moved but the pipe has not seen did not move.
+        Ok((moved.min(expected - residue), csw.status == CswStatus::Passed))
     }
 
     /// Waits for the data. Returns the bytes moved, all of them or those up to a stall.
-    fn move_data(
-        &mut self,
-        cdb: &Cdb,
-        data: Option<Move>,
-        deadline: &CommandDeadline,
-    ) -> Result<usize, TransportError> {
-        let Some(Move { part, endpoint, .. }) = data else { return Ok(0) };
+    fn move_data(&mut self, Move { part, endpoint, .. }: Move, deadline: Instant) -> Result<usize, PipeError> {
         match self.wait(part, deadline) {
-            Ok(moved) => Ok(moved),
-            Err(PipeError::Stall) => match self.clear_data_halt(endpoint) {
-                Ok(()) => Ok(self.moved(part)),
-                Err(error) => Err(self.failed(cdb, error, deadline)),
-            },
-            Err(error) => Err(self.failed(cdb, error, deadline)),
+            Err(PipeError::Stall) => self.clear_data_halt(endpoint).map(|()| self.moved(part)),
+            outcome => outcome,
         }
     }
 
     /// Looks for this command's status at the end of its data. If a device ends its data early after whole packets and
     /// sends no empty packet, the data transfer stays open, and the status is the short packet that ends it (6.7.2,
     /// case 5).
-    fn status_in_data(&mut self, data: Move, moved: usize, tag: u32) -> Option<CommandStatusWrapper> {
+    fn status_in_data(&mut self, data: Move, moved: usize) -> Option<CommandStatusWrapper> {
         if data.endpoint != Endpoint::DataIn || moved >= data.len {
             return None;
         }
         let last = self.buffer(data.part).get(moved.checked_sub(CSW_LEN)?..moved)?;
-        CommandStatusWrapper::parse(last).ok().filter(|csw| csw.tag == tag)
+        CommandStatusWrapper::parse(last).ok().filter(|csw| csw.tag == self.tag)
     }
 
     /// Clears the halt after a stall on the data. The status transfer waits on the same pipe as IN data, so it is
@@ -190,73 +182,71 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Reads the status: BOT figure 2. Clears a stall in its place, and reads it once more.
-    fn read_status(&mut self, cdb: &Cdb, deadline: &CommandDeadline) -> Result<CommandStatusWrapper, TransportError> {
+    fn read_status(&mut self, deadline: Instant) -> Result<CommandStatusWrapper, TransportErrorKind> {
         let mut stalled = false;
         let mut empty = false;
         let received = loop {
-            let again = match self.wait(TransferPurpose::Status, deadline) {
+            match self.wait(TransferPurpose::Status, deadline) {
                 // A device may end data that fills whole packets with an empty packet, which then arrives here.
-                Ok(0) if !empty => {
-                    empty = true;
-                    self.submit_status()
-                }
+                Ok(0) if !empty => empty = true,
                 Ok(received) => break received,
                 Err(PipeError::Stall) if !stalled => {
                     stalled = true;
-                    self.pipes.clear_halt(Endpoint::DataIn).and_then(|()| self.submit_status())
+                    self.pipes.clear_halt(Endpoint::DataIn)?;
                 }
-                Err(error) => Err(error),
-            };
-            again.map_err(|error| self.failed(cdb, error, deadline))?;
+                Err(error) => return Err(error.into()),
+            }
+            self.submit_status()?;
         };
-        match CommandStatusWrapper::parse(&self.buffer(TransferPurpose::Status)[..received]) {
-            Ok(csw) => Ok(csw),
-            Err(error) => {
-                self.reset_recovery(cdb)?;
-                Err(TransportErrorKind::BadStatus(error).during(cdb))
-            }
+        let status = &self.buffer(TransferPurpose::Status)[..received];
+        CommandStatusWrapper::parse(status).map_err(TransportErrorKind::BadStatus)
+    }
+
+    /// Does a reset recovery (BOT 5.3.4): the class reset, then clears both halts. Resets the port if the unit does not
+    /// accept that, or if the system does not return the transfers.
+    ///
+    /// Cancels the command's transfers first. A transfer still on a pipe would move when its halt is cleared, and data
+    /// would arrive while the device waits for a wrapper.
+    fn reset_recovery(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        info!("{}: reset recovery: Bulk-Only reset, both pipes' halts cleared", cdb.name());
+        let by_class = self
+            .withdraw_all()
+            .and_then(|()| self.pipes.mass_storage_reset(RESET_TIMEOUT))
+            .and_then(|()| self.pipes.clear_halt(Endpoint::DataIn))
+            .and_then(|()| self.pipes.clear_halt(Endpoint::DataOut));
+        match by_class {
+            Ok(()) => Ok(()),
+            Err(gone @ PipeError::Disconnected) => Err(gone.during(*cdb)),
+            Err(_) => self.reset_port(cdb),
         }
     }
 
-    /// Checks that a valid CSW is meaningful (6.3.2): it has this command's tag and a possible residue.
-    fn check_status(
-        &mut self,
-        cdb: &Cdb,
-        tag: u32,
-        transfer_length: u32,
-        csw: &CommandStatusWrapper,
-    ) -> Result<(), TransportError> {
-        if csw.tag != tag {
-            self.reset_recovery(cdb)?;
-            return Err(TransportErrorKind::TagMismatch { expected: tag, found: csw.tag }.during(cdb));
-        }
-        if csw.status != CswStatus::PhaseError && csw.residue > transfer_length {
-            let residue = csw.residue;
-            return Err(self.broken(cdb, format!("the unit left {residue} bytes of {transfer_length} unmoved")));
-        }
-        Ok(())
+    fn reset_port(&mut self, cdb: &Cdb) -> Result<(), TransportError> {
+        info!("{}: port reset", cdb.name());
+        // Transfers that could not be cancelled before return with the reset.
+        let reset = self.pipes.reset_port().and_then(|()| self.withdraw_all());
+        reset.map_err(|error| error.during(*cdb))
     }
 
-    /// Fetches the sense data of the command that has just failed; `None` if the unit has none.
-    fn request_sense(&mut self, failed: &Cdb) -> Result<Option<Sense>, TransportError> {
-        let command = Command::RequestSense { len: SENSE_LEN };
-        // Use a separate transfer: the command's data is still in the other.
-        let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
-        let answer = self.transaction(&command.cdb(), Some(data), SENSE_TIMEOUT)?;
-        match answer.status {
-            CswStatus::Passed => Ok(Sense::parse(&self.buffer(TransferPurpose::Sense)[..answer.transferred])),
-            CswStatus::Failed => Ok(None),
-            CswStatus::PhaseError => {
-                self.reset_recovery(failed)?;
-                Err(TransportErrorKind::PhaseError.during(command.cdb()))
+    /// Recovers from an error and returns the error to report. Does not recover a device that is gone, and reports one
+    /// that leaves during recovery as gone.
+    fn failed(&mut self, cdb: &Cdb, kind: TransportErrorKind, timeout: Duration) -> TransportError {
+        let kind = match kind {
+            TransportErrorKind::Disconnected => {
+                // The transfers return by themselves. The pipes keep those that don't.
+                let _ = self.withdraw_all();
+                return kind.during(*cdb);
             }
-        }
+            TransportErrorKind::Io(PipeError::Timeout) => TransportErrorKind::Timeout { deadline: timeout },
+            kind => kind,
+        };
+        self.reset_recovery(cdb).err().unwrap_or_else(|| kind.during(*cdb))
     }
 }
 
 impl<P: Pipes> Transport for BulkOnly<P> {
-    fn simulated(&self) -> Option<Simulated> {
-        self.pipes.simulated()
+    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
+        Some(&mut self.pipes)
     }
 
     fn kind(&self) -> TransportKind {
@@ -270,7 +260,7 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
         let len = workload.buffer_len();
         let data = self.transfer(TransferPurpose::Data);
-        self.pipes.reserve(data, len).map_err(|error| TransportErrorKind::from(error).during("preparing the queue"))?;
+        self.pipes.reserve(data, len).map_err(|error| error.during("preparing the queue"))?;
         let is_timed = workload.is_timed() || log::is_on();
         while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
             let job = job.clamped(len);
@@ -288,34 +278,18 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         Ok(())
     }
 
+    /// Does a reset recovery and checks it with TEST UNIT READY, whose answer does not matter. If that fails, resets the
+    /// port and checks again.
     fn recover(&mut self) -> Result<(), TransportError> {
-        self.bring_back()
-    }
-
-    fn answers_control(&mut self) -> bool {
-        self.pipes.answers_control()
-    }
-}
-
-impl<P: Pipes> BulkOnly<P> {
-    /// Sends one TEST UNIT READY to check that the wire carries commands again. The unit's answer does not matter.
-    fn probe(&mut self) -> Result<(), TransportError> {
-        self.command(&Command::TestUnitReady.cdb(), JobData::None, SENSE_TIMEOUT).map(drop)
-    }
-}
-
-/// Deadline of a command.
-struct CommandDeadline {
-    at: Instant,
-    whole: Duration,
-}
-
-impl CommandDeadline {
-    fn after(whole: Duration) -> Self {
-        Self { at: Instant::now() + whole, whole }
-    }
-
-    fn left(&self) -> Duration {
-        self.at.saturating_duration_since(Instant::now())
+        let cdb = Command::TestUnitReady.cdb();
+        let probe = |engine: &mut Self| engine.command(&cdb, JobData::None, SENSE_TIMEOUT).map(drop);
+        self.reset_recovery(&cdb)?;
+        match probe(self) {
+            Err(error) if !error.is_gone() => {
+                self.reset_port(&cdb)?;
+                probe(self)
+            }
+            outcome => outcome,
+        }
     }
 }

@@ -25,7 +25,7 @@ fn over(script: Script) -> BulkOnly<Script> {
 
 /// Returns the device after the engine. It is never in the middle of a command.
 fn left_by(mut engine: BulkOnly<Script>) -> Script {
-    let script = std::mem::take(engine.pipes_mut());
+    let script = std::mem::take(&mut engine.pipes);
     assert!(script.is_quiet(), "transfers left behind: {:?}", script.in_flight);
     script
 }

@@ -2,11 +2,9 @@
 //!
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
-use std::fmt;
-
 use super::super::pipes::SETUP_LEN;
 use super::tlp::Tlp;
-use crate::scsi::{XdataAddress, XdataPage, opcode};
+use crate::scsi::{XdataAddress, opcode};
 
 /// bmRequestType: vendor request to the device, with data to the host or from it.
 const VENDOR_IN: u8 = 0xC0;
@@ -31,10 +29,11 @@ pub const COMPLETION_LEN: usize = 8;
 /// Bytes of C0's answer.
 pub const SUPPLY_LEN: usize = 5;
 
-/// A typed control request of the open firmware.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A typed control request of the open firmware. It displays as its name in errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum OpenCommand {
     /// E4: reads XDATA.
+    #[display("E4 (read {from})")]
     XdataRead {
         /// First address.
         from: XdataAddress,
@@ -42,6 +41,7 @@ pub enum OpenCommand {
         len: u16,
     },
     /// E5: writes one byte of XDATA.
+    #[display("E5 (write {at})")]
     XdataWrite {
         /// Address.
         at: XdataAddress,
@@ -49,10 +49,13 @@ pub enum OpenCommand {
         value: u8,
     },
     /// F0: sends one TLP.
+    #[display("F0 ({_0})")]
     Tlp(Tlp),
     /// F0: fetches the completion of the last TLP.
+    #[display("F0 (completion)")]
     Completion,
     /// F0, mode 1: writes memory from this address on. The data follows on 0x02.
+    #[display("F0 (stream of memory writes at {address:#x})")]
     StreamWrite {
         /// Address on the PCIe side, a multiple of 4.
         address: u64,
@@ -60,6 +63,7 @@ pub enum OpenCommand {
         dwords: u32,
     },
     /// F0, mode 2: reads memory from this address on. The data follows on 0x81.
+    #[display("F0 (stream of memory reads at {address:#x})")]
     StreamRead {
         /// Address on the PCIe side, a multiple of 4.
         address: u64,
@@ -67,10 +71,13 @@ pub enum OpenCommand {
         dwords: u32,
     },
     /// F2: arms the SRAM DMA.
+    #[display("F2 (arm the SRAM DMA)")]
     ArmSram(SramTransfer),
     /// F3: switches PCIe power on or off.
+    #[display("F3 (PCIe power {})", if *_0 { "on" } else { "off" })]
     PciePower(bool),
     /// C0: reads voltage and current of the supply.
+    #[display("C0 (supply voltage)")]
     Supply,
 }
 
@@ -101,7 +108,7 @@ impl OpenCommand {
                 setup(VENDOR_OUT, opcode::XDATA_WRITE, at.addr, page(at) << 8 | value as u16, 0)
             }
             Self::Tlp(tlp) => {
-                let value = u16::from_le_bytes([tlp.kind.format(), tlp.enables]);
+                let value = u16::from_le_bytes([tlp.kind as u8, tlp.enables]);
                 setup(VENDOR_OUT, 0xF0, value, ONE_TLP, TLP_LEN as u16)
             }
             Self::Completion => setup(VENDOR_IN, 0xF0, 0, 0, COMPLETION_LEN as u16),
@@ -147,30 +154,9 @@ impl OpenCommand {
     }
 }
 
-/// Its name in errors.
-impl fmt::Display for OpenCommand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::XdataRead { from, .. } => write!(f, "E4 (read {from})"),
-            Self::XdataWrite { at, .. } => write!(f, "E5 (write {at})"),
-            Self::Tlp(tlp) => write!(f, "F0 ({tlp})"),
-            Self::Completion => f.write_str("F0 (completion)"),
-            Self::StreamWrite { address, .. } => write!(f, "F0 (stream of memory writes at {address:#x})"),
-            Self::StreamRead { address, .. } => write!(f, "F0 (stream of memory reads at {address:#x})"),
-            Self::ArmSram(_) => f.write_str("F2 (arm the SRAM DMA)"),
-            Self::PciePower(true) => f.write_str("F3 (PCIe power on)"),
-            Self::PciePower(false) => f.write_str("F3 (PCIe power off)"),
-            Self::Supply => f.write_str("C0 (supply voltage)"),
-        }
-    }
-}
-
-/// The page as a value of SFR 0x93.
+/// The page as a value of SFR 0x93, which is E4's and E5's lowest bit.
 const fn page(at: XdataAddress) -> u16 {
-    match at.page {
-        XdataPage::Main => 0,
-        XdataPage::Other => 1,
-    }
+    at.page as u16 & 1
 }
 
 const fn setup(request_type: u8, request: u8, value: u16, index: u16, length: u16) -> [u8; SETUP_LEN] {

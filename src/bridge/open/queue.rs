@@ -1,7 +1,6 @@
 //! Control requests and bulk transfers in order, with many in flight.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::mem::discriminant;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -108,15 +107,18 @@ struct Flight {
 }
 
 /// A request, as errors and the log name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum OpenRequest {
     /// A control request, or the bulk data that it announced.
     Command(OpenCommand),
     /// Bulk data to the unit that no control request announced.
+    #[display("bulk data to the unit")]
     BulkOut,
     /// Bulk data from the unit that no control request announced.
+    #[display("bulk data from the unit")]
     BulkIn,
     /// A reset of the port.
+    #[display("a reset of the port")]
     PortReset,
 }
 
@@ -127,17 +129,6 @@ impl OpenRequest {
             (OpenJob::Control(command), _) | (_, Some(command)) => Self::Command(command),
             (OpenJob::BulkOut(_), None) => Self::BulkOut,
             (OpenJob::BulkIn(_), None) => Self::BulkIn,
-        }
-    }
-}
-
-impl fmt::Display for OpenRequest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Command(command) => command.fmt(f),
-            Self::BulkOut => f.write_str("bulk data to the unit"),
-            Self::BulkIn => f.write_str("bulk data from the unit"),
-            Self::PortReset => f.write_str("a reset of the port"),
         }
     }
 }
@@ -166,7 +157,6 @@ impl TransferQueue {
     /// same.
     ///
     /// # Errors
-    /// [`ControlError`]. Nothing is in flight then.
     /// [`ControlError`]; nothing is in flight then.
     pub(super) fn run(
         &mut self,

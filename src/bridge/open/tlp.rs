@@ -10,36 +10,32 @@ use super::command::COMPLETION_LEN;
 /// All four bytes of a dword.
 const ALL_BYTES: u8 = 0x0F;
 
-/// Kind of a TLP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Kind of a TLP. Its value is the TLP's format and type. Memory requests always have a four-dword header, as tinygrad's
+/// runtime sends them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+#[repr(u8)]
 pub enum TlpKind {
     /// CfgRd0: configuration space of the bridge's own root port.
-    ConfigRead0,
+    #[display("configuration read")]
+    ConfigRead0 = 0x04,
     /// CfgRd1: configuration space behind the root port.
-    ConfigRead1,
+    #[display("configuration read")]
+    ConfigRead1 = 0x05,
     /// CfgWr0.
-    ConfigWrite0,
+    #[display("configuration write")]
+    ConfigWrite0 = 0x44,
     /// CfgWr1.
-    ConfigWrite1,
+    #[display("configuration write")]
+    ConfigWrite1 = 0x45,
     /// MRd of one dword.
-    MemoryRead,
+    #[display("memory read")]
+    MemoryRead = 0x20,
     /// MWr of one dword: posted, so no completion follows.
-    MemoryWrite,
+    #[display("memory write")]
+    MemoryWrite = 0x60,
 }
 
 impl TlpKind {
-    /// The TLP's format and type. Memory requests always have a four-dword header, as tinygrad's runtime sends them.
-    pub const fn format(self) -> u8 {
-        match self {
-            Self::ConfigRead0 => 0x04,
-            Self::ConfigRead1 => 0x05,
-            Self::ConfigWrite0 => 0x44,
-            Self::ConfigWrite1 => 0x45,
-            Self::MemoryRead => 0x20,
-            Self::MemoryWrite => 0x60,
-        }
-    }
-
     /// Whether the request is posted: no completion follows.
     pub const fn is_posted(self) -> bool {
         matches!(self, Self::MemoryWrite)
@@ -92,19 +88,12 @@ impl Tlp {
 
 impl fmt::Display for Tlp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.kind {
-            TlpKind::ConfigRead0 | TlpKind::ConfigRead1 => "configuration read",
-            TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1 => "configuration write",
-            TlpKind::MemoryRead => "memory read",
-            TlpKind::MemoryWrite => "memory write",
-        };
-        match self.kind {
-            TlpKind::MemoryRead | TlpKind::MemoryWrite => write!(f, "{what} at {:#x}", self.address),
-            _ => {
-                let [_, _, _, _, bus, place, ..] = self.address.to_be_bytes();
-                write!(f, "{what} of {bus:02x}:{:02x}.{} at {:#x}", place >> 3, place & 7, self.address & 0xFFF)
-            }
+        let kind = self.kind;
+        if matches!(kind, TlpKind::MemoryRead | TlpKind::MemoryWrite) {
+            return write!(f, "{kind} at {:#x}", self.address);
         }
+        let [_, _, _, _, bus, place, ..] = self.address.to_be_bytes();
+        write!(f, "{kind} of {bus:02x}:{:02x}.{} at {:#x}", place >> 3, place & 7, self.address & 0xFFF)
     }
 }
 

@@ -18,10 +18,9 @@ use tracing::debug;
 use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{Transport, TransportKind};
-use super::workload::{Job, Workload};
-use crate::chip::Simulated;
+use super::workload::{DataPhase, Job, Workload};
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
-use crate::scsi::{ScsiStatus, Sense};
+use crate::scsi::{Command, ScsiStatus, Sense};
 use slot::{Busy, Pending, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
@@ -45,9 +44,10 @@ pub struct Uas<P> {
     /// Purpose of each transfer, by its number.
     roles: Vec<Role>,
     /// Without streams: the one transfer that receives every tag's status.
-    shared_status: Option<SharedStatus>,
-    /// Transfer for a stream that belongs to no command, once one was read.
-    spare: Option<TransferId>,
+    shared_status: Option<TransferId>,
+    is_shared_status_out: bool,
+    /// Transfer for a stream that belongs to no command.
+    spare: TransferId,
     free: Vec<usize>,
     /// Number of slots with a stream: all of them, until a port reset leaves fewer.
     depth: usize,
@@ -56,17 +56,10 @@ pub struct Uas<P> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
-    Command(usize),
-    Status(usize),
-    Data(usize),
+    /// One of the transfers of this slot.
+    Own(usize, Pending),
     SharedStatus,
     Spare,
-}
-
-#[derive(Debug)]
-struct SharedStatus {
-    transfer: TransferId,
-    is_out: bool,
 }
 
 /// Number of commands that can be in flight. 0 streams means that there are no streams.
@@ -83,42 +76,28 @@ impl<P: Pipes> Uas<P> {
         let streams = usize::from(pipes.streams());
         let depth = depth_with(streams, MAX_DEPTH);
         let mut roles = Vec::new();
-        let mut add = |pipes: &mut P, role: Role, capacity: usize| -> Result<TransferId, PipeError> {
+        let mut add = |role: Role, capacity: usize| -> Result<TransferId, PipeError> {
             let transfer = pipes.add_transfer(capacity)?;
             roles.resize(roles.len().max(transfer.0 + 1), role);
             roles[transfer.0] = role;
             Ok(transfer)
         };
+        let shared_status = if streams == 0 { Some(add(Role::SharedStatus, STATUS_LEN)?) } else { None };
         let mut slots = Vec::with_capacity(depth);
         for slot in 0..depth {
             slots.push(UasSlot {
-                command: add(&mut pipes, Role::Command(slot), COMMAND_IU_LEN)?,
-                // Without streams a command has no status transfer of its own.
-                status: if streams == 0 { None } else { Some(add(&mut pipes, Role::Status(slot), STATUS_LEN)?) },
-                data: add(&mut pipes, Role::Data(slot), 0)?,
+                command: add(Role::Own(slot, Pending::COMMAND), COMMAND_IU_LEN)?,
+                data: add(Role::Own(slot, Pending::DATA), 0)?,
+                status: match shared_status {
+                    Some(shared) => shared,
+                    None => add(Role::Own(slot, Pending::STATUS), STATUS_LEN)?,
+                },
                 busy: None,
             });
         }
-        let shared_status = if streams == 0 {
-            Some(SharedStatus { transfer: add(&mut pipes, Role::SharedStatus, STATUS_LEN)?, is_out: false })
-        } else {
-            None
-        };
-        Ok(Self {
-            pipes,
-            slots,
-            roles,
-            shared_status,
-            spare: None,
-            free: Vec::with_capacity(depth),
-            depth,
-            in_flight: 0,
-        })
-    }
-
-    /// The pipes, for requests outside UAS.
-    pub fn pipes_mut(&mut self) -> &mut P {
-        &mut self.pipes
+        let spare = add(Role::Spare, 0)?;
+        let free = Vec::with_capacity(depth);
+        Ok(Self { pipes, slots, roles, shared_status, is_shared_status_out: false, spare, free, depth, in_flight: 0 })
     }
 
     const fn has_streams(&self) -> bool {
@@ -127,139 +106,114 @@ impl<P: Pipes> Uas<P> {
 
     /// Sends one command and submits the transfers of its status and data.
     fn start(&mut self, at: usize, job: Job, timeout: Duration, is_timed: bool) -> Result<(), TransportError> {
-        let tag = tag_of(at);
-        let stream = if self.has_streams() { tag.0 } else { 0 };
         let started = is_timed.then(Instant::now);
         let slot = &mut self.slots[at];
-        let (command, data, status) = (slot.command, slot.data, slot.status);
+        let command = slot.command;
         slot.busy = Some(Busy::new(job, started, timeout));
         self.in_flight += 1;
 
         // Submit status and data first: the device may answer before the command's own transfer returns.
-        match status {
-            Some(status) => {
-                self.submit(at, status, Endpoint::Status, stream, STATUS_LEN, Pending::STATUS)?;
-                if let Some((endpoint, len)) = job.data.transfer() {
-                    self.submit(at, data, endpoint, stream, len, Pending::DATA)?;
-                }
+        if self.has_streams() {
+            self.submit(at, Endpoint::Status, STATUS_LEN)?;
+            if let Some((endpoint, len)) = job.data.transfer() {
+                self.submit(at, endpoint, len)?;
             }
-            None => self.ask_for_status()?,
+        } else {
+            self.ask_for_status()?;
         }
-        let unit = CommandIu { tag, lun: 0, cdb: job.cdb }.to_bytes();
+        let unit = CommandIu { tag: tag_of(at), lun: 0, cdb: job.cdb }.to_bytes();
         self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
-        self.submit(at, command, Endpoint::Command, 0, unit.len(), Pending::COMMAND)
+        self.submit(at, Endpoint::Command, unit.len())
     }
 
-    fn submit(
-        &mut self,
-        at: usize,
-        transfer: TransferId,
-        endpoint: Endpoint,
-        stream: u16,
-        len: usize,
-        pending: Pending,
-    ) -> Result<(), TransportError> {
-        match self.pipes.submit(transfer, endpoint, stream, len) {
-            Ok(()) => {
-                if let Some(busy) = &mut self.slots[at].busy {
-                    busy.pending.add(pending);
-                }
-                Ok(())
-            }
-            Err(error) => Err(self.error_at(at, error)),
+    /// Submits a slot's transfer for this endpoint.
+    fn submit(&mut self, at: usize, endpoint: Endpoint, len: usize) -> Result<(), TransportError> {
+        let slot = &self.slots[at];
+        let (transfer, which) = match endpoint {
+            Endpoint::Command => (slot.command, Pending::COMMAND),
+            Endpoint::Status => (slot.status, Pending::STATUS),
+            Endpoint::DataIn | Endpoint::DataOut => (slot.data, Pending::DATA),
+        };
+        let stream = if self.has_streams() && endpoint != Endpoint::Command { tag_of(at).0 } else { 0 };
+        self.pipes.submit(transfer, endpoint, stream, len).map_err(|error| self.error_at(at, error))?;
+        if let Some(busy) = &mut self.slots[at].busy {
+            busy.pending.add(which);
         }
+        Ok(())
     }
 
     /// Without streams: submits the status transfer whenever a command is in flight.
     fn ask_for_status(&mut self) -> Result<(), TransportError> {
-        let Some(shared) = &mut self.shared_status else { return Ok(()) };
-        if shared.is_out {
-            return Ok(());
-        }
+        let Some(shared) = self.shared_status.filter(|_| !self.is_shared_status_out) else { return Ok(()) };
         self.pipes
-            .submit(shared.transfer, Endpoint::Status, 0, STATUS_LEN)
-            .map_err(|error| TransportErrorKind::from(error).during("asking for a status"))?;
-        shared.is_out = true;
+            .submit(shared, Endpoint::Status, 0, STATUS_LEN)
+            .map_err(|error| error.during("asking for a status"))?;
+        self.is_shared_status_out = true;
         Ok(())
     }
 
     /// Handles a returned transfer. Returns the slot of the command that ended with it.
     fn take(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
         match self.roles.get(reaped.transfer.0) {
-            Some(&Role::Command(at)) => self.take_command(at, reaped),
-            Some(&Role::Data(at)) => self.take_data(at, reaped),
-            Some(&Role::Status(at)) => self.take_status(at, reaped),
+            Some(&Role::Own(at, which)) => self.take_own(at, which, reaped),
             Some(Role::SharedStatus) => self.take_shared_status(reaped),
             Some(Role::Spare) | None => Ok(None),
         }
     }
 
-    fn take_command(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
-        let Some(busy) = self.slots[at].take_pending(Pending::COMMAND) else { return Ok(None) };
-        match &reaped.end {
-            TransferEnd::Completed if reaped.moved == COMMAND_IU_LEN => Ok(busy.has_ended().then_some(at)),
-            TransferEnd::Completed => {
-                let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
-                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
-            }
-            TransferEnd::Cancelled if busy.is_cancelled => Ok(None),
-            TransferEnd::Cancelled => Err(self.error_at(at, taken_with_another())),
-            TransferEnd::Failed(error) => Err(self.error_at(at, error.clone())),
+    fn take_own(&mut self, at: usize, which: Pending, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let Some(busy) = self.slots[at].take_pending(which) else { return Ok(None) };
+        if which == Pending::DATA {
+            busy.moved = reaped.moved;
         }
-    }
-
-    fn take_data(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
-        let Some(busy) = self.slots[at].take_pending(Pending::DATA) else { return Ok(None) };
-        busy.moved = reaped.moved;
         let ended = busy.has_ended().then_some(at);
-        match &reaped.end {
-            TransferEnd::Completed => Ok(ended),
-            TransferEnd::Cancelled if busy.is_cancelled => Ok(ended),
-            TransferEnd::Cancelled => Err(self.error_at(at, taken_with_another())),
+        let failed = match &reaped.end {
+            TransferEnd::Completed if which == Pending::STATUS => return self.take_own_status(at, reaped),
+            TransferEnd::Completed if which == Pending::COMMAND && reaped.moved != COMMAND_IU_LEN => {
+                let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
+                TransportErrorKind::Protocol(what)
+            }
+            TransferEnd::Completed => return Ok(ended),
+            TransferEnd::Cancelled if which == Pending::DATA && busy.is_cancelled => return Ok(ended),
+            TransferEnd::Cancelled if which == Pending::STATUS || busy.is_cancelled => return Ok(None),
+            // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
+            // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
+            TransferEnd::Cancelled => {
+                PipeError::Other("the system took it back together with another command".to_owned()).into()
+            }
             // The device sends no more on this pipe. Its status says why.
-            TransferEnd::Failed(PipeError::Stall) => {
+            TransferEnd::Failed(PipeError::Stall) if which == Pending::DATA => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't stay on a pipe that starts over, so all commands end.
                     return Err(self.error_at(at, PipeError::Stall));
                 }
                 self.pipes.clear_halt(endpoint).map_err(|error| self.error_at(at, error))?;
-                Ok(ended)
+                return Ok(ended);
             }
-            TransferEnd::Failed(error) => Err(self.error_at(at, error.clone())),
-        }
+            TransferEnd::Failed(error) => error.clone().into(),
+        };
+        Err(self.error_at(at, failed))
     }
 
-    fn take_status(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
-        if self.slots[at].take_pending(Pending::STATUS).is_none() {
-            return Ok(None);
-        }
-        match &reaped.end {
-            TransferEnd::Completed => {}
-            TransferEnd::Cancelled => return Ok(None),
-            TransferEnd::Failed(error) => {
-                return Err(self.error_at(at, error.clone()));
-            }
-        }
-        let unit = self.unit_in(reaped).map_err(|what| self.error_at(at, TransportErrorKind::Protocol(what)))?;
-        let found = tag_in(&unit);
-        if found != tag_of(at) {
-            let (expected, found) = (u32::from(tag_of(at).0), u32::from(found.0));
+    fn take_own_status(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let unit = self.unit_in(reaped).map_err(|kind| self.error_at(at, kind))?;
+        let (expected, found) = (tag_of(at), tag_in(&unit));
+        if found != expected {
+            let (expected, found) = (expected.0.into(), found.0.into());
             return Err(self.error_at(at, TransportErrorKind::TagMismatch { expected, found }));
         }
         self.take_unit(at, unit)
     }
 
     fn take_shared_status(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
-        if let Some(shared) = &mut self.shared_status {
-            shared.is_out = false;
-        }
+        self.is_shared_status_out = false;
         match &reaped.end {
             TransferEnd::Completed => {}
             TransferEnd::Cancelled => return Ok(None),
-            TransferEnd::Failed(error) => return Err(TransportErrorKind::from(error.clone()).during(WAITING)),
+            TransferEnd::Failed(error) => return Err(error.clone().during(WAITING)),
         }
-        let unit = self.unit_in(reaped).map_err(|what| TransportErrorKind::Protocol(what).during(WAITING))?;
+        let unit = self.unit_in(reaped).map_err(|kind| kind.during(WAITING))?;
         let found = tag_in(&unit);
         let at = usize::from(found.0).wrapping_sub(1);
         if self.slots.get(at).is_none_or(|slot| slot.busy.is_none()) {
@@ -275,9 +229,10 @@ impl<P: Pipes> Uas<P> {
         Ok(ended)
     }
 
-    fn unit_in(&mut self, reaped: &Reaped) -> Result<StatusIu, String> {
+    fn unit_in(&mut self, reaped: &Reaped) -> Result<StatusIu, TransportErrorKind> {
         let buffer = self.pipes.buffer(reaped.transfer);
-        StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]).map_err(|error| error.to_string())
+        let unit = StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]);
+        unit.map_err(|error| TransportErrorKind::Protocol(error.to_string()))
     }
 
     /// Handles an information unit for a command in flight.
@@ -313,22 +268,17 @@ impl<P: Pipes> Uas<P> {
 
     /// Without streams: handles the device's message that this command's data moves now.
     fn data_is_ready(&mut self, at: usize, endpoint: Endpoint) -> Result<Option<usize>, TransportError> {
-        let data = self.slots[at].data;
+        let has_streams = self.has_streams();
         let wanted = self.slots[at].busy.as_mut().and_then(|busy| {
-            let wanted = busy.job.data.transfer().filter(|(wanted, _)| *wanted == endpoint && !busy.data_was_ready);
-            busy.data_was_ready = true;
-            wanted
+            let was_ready = std::mem::replace(&mut busy.data_was_ready, true);
+            busy.job.data.transfer().filter(|(wanted, _)| *wanted == endpoint && !was_ready && !has_streams)
         });
-        match wanted {
-            Some((endpoint, len)) if !self.has_streams() => {
-                self.submit(at, data, endpoint, 0, len, Pending::DATA)?;
-                Ok(None)
-            }
-            _ => {
-                let what = "the unit is ready for data that the command does not move".to_owned();
-                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
-            }
-        }
+        let Some((endpoint, len)) = wanted else {
+            let what = "the unit is ready for data that the command does not move".to_owned();
+            return Err(self.error_at(at, TransportErrorKind::Protocol(what)));
+        };
+        self.submit(at, endpoint, len)?;
+        Ok(None)
     }
 
     /// Whether any command's data is in flight on this endpoint.
@@ -346,8 +296,8 @@ impl<P: Pipes> Uas<P> {
 }
 
 impl<P: Pipes> Transport for Uas<P> {
-    fn simulated(&self) -> Option<Simulated> {
-        self.pipes.simulated()
+    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
+        Some(&mut self.pipes)
     }
 
     fn kind(&self) -> TransportKind {
@@ -359,29 +309,35 @@ impl<P: Pipes> Transport for Uas<P> {
     }
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        match self.run_queue(workload, depth.clamp(1, self.depth), timeout) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                debug!("{error}");
-                Err(self.failed(error))
-            }
-        }
+        self.run_queue(workload, depth.clamp(1, self.depth), timeout).map_err(|error| {
+            debug!("{error}");
+            self.failed(error)
+        })
     }
 
     fn spare_stream(&self) -> Option<u16> {
-        self.stream_of_nobody()
+        // The last stream, if no tag has its number.
+        let streams = self.pipes.streams();
+        (self.has_streams() && usize::from(streams) > self.depth).then_some(streams)
     }
 
     fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
         self.read_stream_of_nobody(buffer, timeout)
     }
 
+    /// Ends everything and checks the wire with TEST UNIT READY, whose answer does not matter. If that fails, resets the
+    /// port and checks again.
     fn recover(&mut self) -> Result<(), TransportError> {
-        self.bring_back()
-    }
-
-    fn answers_control(&mut self) -> bool {
-        self.pipes.answers_control()
+        let probe =
+            |engine: &mut Self| engine.execute(&Command::TestUnitReady.cdb(), DataPhase::None, PROBE_TIMEOUT).map(drop);
+        self.end_all()?;
+        match probe(self) {
+            Err(error) if !error.is_gone() => {
+                self.reset()?;
+                probe(self)
+            }
+            outcome => outcome,
+        }
     }
 }
 
@@ -396,13 +352,6 @@ const fn tag_in(unit: &StatusIu) -> Tag {
         | StatusIu::ReadReady(tag)
         | StatusIu::WriteReady(tag) => *tag,
     }
-}
-
-/// The error of a transfer that returned cancelled although nobody cancelled it. macOS cancels all transfers of an
-/// endpoint, or of its stream, together; without streams these are every command's. Source: libusb 1.0.27,
-/// `darwin_abort_transfers`.
-fn taken_with_another() -> PipeError {
-    PipeError::Other("the system took it back together with another command".to_owned())
 }
 
 /// Meaning of a response code: UAS-3, table 20.

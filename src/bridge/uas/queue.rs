@@ -11,6 +11,9 @@ use crate::bridge::workload::{Completion, JobData, Workload};
 
 /// Maximum wait if no transfer in flight has an earlier deadline.
 const IDLE: Duration = Duration::from_secs(1);
+/// Names of the queue's activities in errors.
+const PREPARING: &str = "preparing the queue";
+const QUEUE: &str = "the queue";
 
 impl<P: Pipes> Uas<P> {
     pub(super) fn run_queue(
@@ -22,14 +25,11 @@ impl<P: Pipes> Uas<P> {
         // Happens only if a system returned transfers neither after their cancellation nor with the port reset.
         if self.in_flight > 0 {
             let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
-            return Err(TransportErrorKind::from(still_out).during("preparing the queue"));
+            return Err(still_out.during(PREPARING));
         }
         let len = workload.buffer_len();
         for at in 0..depth {
-            let data = self.slots[at].data;
-            self.pipes
-                .reserve(data, len)
-                .map_err(|error| TransportErrorKind::from(error).during("preparing the queue"))?;
+            self.pipes.reserve(self.slots[at].data, len).map_err(|error| error.during(PREPARING))?;
         }
         self.free.clear();
         self.free.extend((0..depth).rev());
@@ -51,9 +51,7 @@ impl<P: Pipes> Uas<P> {
             }
             // Check returned transfers before deadlines: they need no clock.
             if let Some(reaped) = self.pipes.reap_known() {
-                if let Some(at) = self.take(&reaped)? {
-                    has_more &= self.finish(at, workload);
-                }
+                has_more &= self.returned(&reaped, workload)?;
                 continue;
             }
             let now = Instant::now();
@@ -61,22 +59,16 @@ impl<P: Pipes> Uas<P> {
             if next <= now {
                 // Transfers that are back count: a process that was suspended for a while finds its answers there.
                 while let Some(reaped) = self.reap_now()? {
-                    if let Some(at) = self.take(&reaped)? {
-                        has_more &= self.finish(at, workload);
-                    }
+                    has_more &= self.returned(&reaped, workload)?;
                 }
                 self.expire(now)?;
                 continue;
             }
             match self.pipes.reap(next - now) {
-                Ok(Some(reaped)) => {
-                    if let Some(at) = self.take(&reaped)? {
-                        has_more &= self.finish(at, workload);
-                    }
-                }
+                Ok(Some(reaped)) => has_more &= self.returned(&reaped, workload)?,
                 Ok(None) => {}
                 Err(PipeError::Timeout) => self.expire(next)?,
-                Err(error) => return Err(TransportErrorKind::from(error).during("the queue")),
+                Err(error) => return Err(error.during(QUEUE)),
             }
         }
     }
@@ -84,8 +76,13 @@ impl<P: Pipes> Uas<P> {
     fn reap_now(&mut self) -> Result<Option<Reaped>, TransportError> {
         match self.pipes.reap(Duration::ZERO) {
             Err(PipeError::Timeout) => Ok(None),
-            other => other.map_err(|error| TransportErrorKind::from(error).during("the queue")),
+            other => other.map_err(|error| error.during(QUEUE)),
         }
+    }
+
+    /// Handles a returned transfer. Returns whether the workload wants more.
+    fn returned(&mut self, reaped: &Reaped, workload: &mut dyn Workload) -> Result<bool, TransportError> {
+        Ok(self.take(reaped)?.is_none_or(|at| self.finish(at, workload)))
     }
 
     /// Passes an ended command to the workload. Returns whether it wants more.

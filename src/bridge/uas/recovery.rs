@@ -7,13 +7,10 @@ use std::time::{Duration, Instant};
 
 use tracing::info;
 
-use super::slot::Pending;
-use super::{PROBE_TIMEOUT, Uas, depth_with};
-use crate::bridge::error::{TransportError, TransportErrorKind};
-use crate::bridge::pipes::{PipeError, Pipes};
-use crate::bridge::single::Single;
-use crate::bridge::workload::DataPhase;
-use crate::scsi::Command;
+use super::slot::UasSlot;
+use super::{Role, Uas, depth_with};
+use crate::bridge::error::TransportError;
+use crate::bridge::pipes::{PipeError, Pipes, Reaped, TransferId};
 
 /// Time that the host controller may take to return cancelled transfers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,14 +24,13 @@ impl<P: Pipes> Uas<P> {
             return error;
         }
         match self.end_all() {
-            Ok(()) => error,
             Err(gone) if gone.is_gone() => gone,
-            Err(_) => error,
+            _ => error,
         }
     }
 
     /// Cancels every transfer. Resets the port if the unit has commands in progress or transfers do not return.
-    fn end_all(&mut self) -> Result<(), TransportError> {
+    pub(super) fn end_all(&mut self) -> Result<(), TransportError> {
         let is_quiet = self.in_flight == 0;
         let is_drained = self.drain();
         if is_quiet && is_drained { Ok(()) } else { self.reset() }
@@ -42,7 +38,7 @@ impl<P: Pipes> Uas<P> {
 
     pub(super) fn reset(&mut self) -> Result<(), TransportError> {
         info!("UAS: {} commands in flight: port reset", self.in_flight);
-        let resetting = |error: PipeError| TransportErrorKind::from(error).during("resetting the port");
+        let resetting = |error: PipeError| error.during("resetting the port");
         self.pipes.reset_port().map_err(resetting)?;
         // Transfers that have not returned before return with the reset.
         if !self.drain() {
@@ -60,23 +56,8 @@ impl<P: Pipes> Uas<P> {
 
     /// Cancels every transfer. Returns `false` if some did not return.
     fn drain(&mut self) -> bool {
-        for slot in &self.slots {
-            let Some(busy) = &slot.busy else { continue };
-            let transfers = [
-                (Pending::COMMAND, Some(slot.command)),
-                (Pending::DATA, Some(slot.data)),
-                (Pending::STATUS, slot.status),
-            ];
-            for (which, transfer) in transfers {
-                if busy.pending.has(which)
-                    && let Some(transfer) = transfer
-                {
-                    self.pipes.cancel(transfer);
-                }
-            }
-        }
-        if let Some(shared) = self.shared_status.as_ref().filter(|shared| shared.is_out) {
-            self.pipes.cancel(shared.transfer);
+        for transfer in 0..self.roles.len() {
+            self.pipes.cancel(TransferId(transfer));
         }
         // Commands whose status is still missing start nothing more.
         let until = Instant::now() + DRAIN_TIMEOUT;
@@ -98,52 +79,20 @@ impl<P: Pipes> Uas<P> {
             slot.busy = None;
         }
         self.in_flight = 0;
-        if let Some(shared) = &mut self.shared_status {
-            shared.is_out = false;
-        }
         true
     }
 
     fn is_anything_out(&self) -> bool {
-        let is_busy = |slot: &super::UasSlot| slot.busy.as_ref().is_some_and(|busy| !busy.pending.is_none());
-        self.shared_status.as_ref().is_some_and(|shared| shared.is_out) || self.slots.iter().any(is_busy)
+        let is_out = |slot: &UasSlot| slot.busy.as_ref().is_some_and(|busy| !busy.pending.is_none());
+        self.is_shared_status_out || self.slots.iter().any(is_out)
     }
 
     /// Only records that a transfer is back.
-    fn forget(&mut self, reaped: &super::Reaped) {
-        use super::Role;
+    fn forget(&mut self, reaped: &Reaped) {
         match self.roles.get(reaped.transfer.0) {
-            Some(&Role::Command(at)) => drop(self.slots[at].take_pending(Pending::COMMAND)),
-            Some(&Role::Status(at)) => drop(self.slots[at].take_pending(Pending::STATUS)),
-            Some(&Role::Data(at)) => drop(self.slots[at].take_pending(Pending::DATA)),
-            Some(Role::SharedStatus) => {
-                if let Some(shared) = &mut self.shared_status {
-                    shared.is_out = false;
-                }
-            }
+            Some(&Role::Own(at, which)) => drop(self.slots[at].take_pending(which)),
+            Some(Role::SharedStatus) => self.is_shared_status_out = false,
             Some(Role::Spare) | None => {}
-        }
-    }
-
-    /// Ends everything and checks the wire with a command. If that fails, resets the port and checks again.
-    pub(super) fn bring_back(&mut self) -> Result<(), TransportError> {
-        self.end_all()?;
-        match self.probe() {
-            Ok(()) => Ok(()),
-            Err(gone) if gone.is_gone() => Err(gone),
-            Err(_) => {
-                self.reset()?;
-                self.probe()
-            }
-        }
-    }
-
-    /// Sends one TEST UNIT READY to check that the wire carries commands again. The unit's answer does not matter.
-    fn probe(&mut self) -> Result<(), TransportError> {
-        let mut single = Single::new(Command::TestUnitReady.cdb(), DataPhase::None);
-        match self.run_queue(&mut single, 1, PROBE_TIMEOUT) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.failed(error)),
         }
     }
 }

@@ -13,9 +13,9 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct UasSlot {
     pub command: TransferId,
-    /// Transfer of the status; `None` without streams.
-    pub status: Option<TransferId>,
     pub data: TransferId,
+    /// Transfer of the status; without streams the one that all slots share.
+    pub status: TransferId,
     pub busy: Option<Busy>,
 }
 

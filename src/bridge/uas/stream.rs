@@ -2,30 +2,25 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Role, Uas};
+use super::Uas;
 use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, TransferEnd, TransferId};
+use crate::bridge::transport::Transport as _;
 
 /// Time that a cancelled transfer may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 const READING: &str = "reading a stream";
 
 impl<P: Pipes> Uas<P> {
-    /// The last stream, if no tag has its number.
-    pub(super) fn stream_of_nobody(&self) -> Option<u16> {
-        let streams = self.pipes.streams();
-        (self.has_streams() && usize::from(streams) > self.depth).then_some(streams)
-    }
-
     pub(super) fn read_stream_of_nobody(
         &mut self,
         buffer: &mut [u8],
         timeout: Duration,
     ) -> Result<usize, TransportError> {
-        let failed = |error: PipeError| TransportErrorKind::from(error).during(READING);
+        let failed = |error: PipeError| error.during(READING);
         let no_stream = || PipeError::Other("there is no stream that belongs to no command".to_owned());
-        let stream = self.stream_of_nobody().ok_or_else(|| failed(no_stream()))?;
-        let transfer = self.spare_transfer().map_err(failed)?;
+        let stream = self.spare_stream().ok_or_else(|| failed(no_stream()))?;
+        let transfer = self.spare;
         self.pipes.reserve(transfer, buffer.len()).map_err(failed)?;
         self.pipes.submit(transfer, Endpoint::DataIn, stream, buffer.len()).map_err(failed)?;
         let came = match self.await_spare(transfer, timeout) {
@@ -46,23 +41,9 @@ impl<P: Pipes> Uas<P> {
             Err(error) => {
                 self.pipes.cancel(transfer);
                 let _ = self.await_spare(transfer, CANCEL_TIMEOUT);
-                match self.reset() {
-                    Ok(()) => Err(error),
-                    Err(unrecovered) => Err(unrecovered),
-                }
+                self.reset().and(Err(error))
             }
         }
-    }
-
-    fn spare_transfer(&mut self) -> Result<TransferId, PipeError> {
-        if let Some(transfer) = self.spare {
-            return Ok(transfer);
-        }
-        let transfer = self.pipes.add_transfer(0)?;
-        self.roles.resize(self.roles.len().max(transfer.0 + 1), Role::Spare);
-        self.roles[transfer.0] = Role::Spare;
-        self.spare = Some(transfer);
-        Ok(transfer)
     }
 
     /// Waits for the transfer; `None` if it has not ended within `timeout`.

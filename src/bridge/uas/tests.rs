@@ -150,7 +150,7 @@ fn inquire(plan: Lies) -> (Result<Completion, TransportError>, Uas<Liar>) {
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
     let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
-    assert_eq!(engine.pipes_mut().in_flight(), 0, "transfers left behind");
+    assert_eq!(engine.pipes.in_flight(), 0, "transfers left behind");
     (outcome, engine)
 }
 
@@ -164,9 +164,9 @@ fn an_invalid_status_ends_in_an_error_and_a_quiet_device() {
     claims_too_much[14] = 0xFF;
     let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
     for status in lies {
-        let (outcome, mut engine) = inquire(Lies { status: Some(status), ..Lies::default() });
+        let (outcome, engine) = inquire(Lies { status: Some(status), ..Lies::default() });
         assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
-        assert_eq!(engine.pipes_mut().resets(), 1);
+        assert_eq!(engine.pipes.resets(), 1);
     }
 }
 
@@ -236,7 +236,7 @@ fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_
     let error = engine.run(&mut inquiries, 2, SECOND).unwrap_err();
     assert!(error.to_string().contains("together with another command"), "{error}");
     assert_eq!(inquiries.1.iter().map(|ended| ended.status).collect::<Vec<_>>(), [ScsiStatus::CheckCondition]);
-    assert_eq!((engine.pipes_mut().in_flight(), engine.pipes_mut().resets()), (0, 1));
+    assert_eq!((engine.pipes.in_flight(), engine.pipes.resets()), (0, 1));
 }
 
 #[test]
@@ -262,12 +262,12 @@ fn an_inquiry_of_one_byte_is_a_short_answer() {
 
 #[test]
 fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
-    let (outcome, mut engine) = inquire(Lies::default());
+    let (outcome, engine) = inquire(Lies::default());
     assert!(
         matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SHORT }, .. })),
         "{outcome:?}"
     );
-    assert_eq!(engine.pipes_mut().resets(), 1);
+    assert_eq!(engine.pipes.resets(), 1);
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn after_a_port_reset_fewer_streams_than_before_are_enough() {
         assert_eq!(engine.max_depth(), 31);
         // The device answers nothing, so its port is reset. Later commands use the streams that are left.
         assert!(engine.recover().is_err());
-        assert!(engine.pipes_mut().resets() > 0);
+        assert!(engine.pipes.resets() > 0);
         assert_eq!((engine.kind(), engine.max_depth()), (TransportKind::UasStreams, depth));
     }
 }

@@ -219,7 +219,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         restart(args, recording.capture(), interrupt::install())?;
     }
     let chosen = args.device.choose(recording.capture())?;
-    let state = chosen.info().state;
+    let state = chosen.info.state;
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     let report = match state {
@@ -263,14 +263,14 @@ fn vendor_firmware(
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
     let mut unit = chosen.open(args.device.transport)?;
-    let (who, plan) = (BenchUnit::from(unit.info()), args.plan(BridgeState::Vendor));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
-    let report = bench::run(unit.bridge(), who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
+    let report = bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
         show(bar, plan.effort, progress);
     });
     // A virtual unit loses its power when this process ends.
-    let is_left_initialised = is_initialised && !unit.info().is_virtual();
+    let is_left_initialised = is_initialised && !unit.info.is_virtual();
     drop(unit);
     let restarted = if is_left_initialised { restart(args, capture, Interrupt::never()) } else { Ok(()) };
     if restarted.is_err() {

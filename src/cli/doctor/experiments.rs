@@ -58,11 +58,11 @@ pub(super) fn run(
         return Err(Refused::Unfit { why }.into());
     }
     let mut unit = unit::choose(&args.ids.load()?, args.device.as_ref(), capture)?.open(TransportChoice::Uas)?;
-    if !unit.bridge().has_no_medium()? {
+    if !unit.bridge.has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());
     }
-    let (findings, asked) = all(args, unit.bridge(), interrupt);
+    let (findings, asked) = all(args, &mut unit.bridge, interrupt);
     drop(unit);
     let hang = findings.iter().find(|finding| finding.answer == Answer::Hang);
     let trouble = match hang {

@@ -26,7 +26,7 @@ pub(super) fn with_engine(
 ) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
     let chosen = args.choose(recording.capture())?;
-    let (state, device) = (chosen.info().state, chosen.info().location.to_string());
+    let (state, device) = (chosen.info.state, chosen.info.location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     let interrupt = patience.interrupt;
     let mut reach = |engine: &mut dyn TlpEngine, supply, is_power_cycled: bool| {
@@ -50,14 +50,14 @@ pub(super) fn with_engine(
             let mut unit = chosen.open(args.transport)?;
             // These commands are also the first SCSI commands that the firmware gets, and it brings the link up with
             // those.
-            match survey::behind(unit.bridge())? {
+            match survey::behind(&mut unit.bridge)? {
                 Behind::Ssd(what) => return Err(PcieRefusal::Ssd { device, what }.into()),
                 // A GPU runtime initialises a unit only if it has no SSD.
                 behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
                 Behind::CannotTell(why) => return Err(PcieRefusal::CannotTell { device, why }.into()),
                 Behind::NoMedium => {}
             }
-            reach(&mut VendorTlp::new(unit.bridge()), None, false)?;
+            reach(&mut VendorTlp::new(&mut unit.bridge), None, false)?;
         }
         BridgeState::BootLoader => return Err(PcieRefusal::NoFirmware { device, state }.into()),
     }

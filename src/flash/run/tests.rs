@@ -137,8 +137,8 @@ impl Transport for Wire {
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
         let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
         match quirk {
-            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(cdb)),
-            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(cdb)),
+            Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
+            Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
             Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),

@@ -1,7 +1,7 @@
 //! The memory of transfers: pages mapped from the kernel, or the heap. [`super`] explains its safety.
 
 use std::ffi::{c_int, c_uchar};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use libusb1_sys as ffi;
 
@@ -21,13 +21,19 @@ unsafe extern "system" {
 
 /// A transfer's memory. If the system lets the host controller reach it directly, the kernel does not allocate, clear
 /// and copy a buffer for each transfer.
-pub(super) enum TransferMemory {
+pub(super) struct TransferMemory {
+    pub(super) start: NonNull<u8>,
+    pub(super) len: usize,
+    origin: Origin,
+}
+
+enum Origin {
     /// Its own pages, mapped from the kernel.
-    Mapped { start: NonNull<u8>, len: usize },
+    Mapped,
     /// Part of the pages that small buffers share.
-    Shared { start: NonNull<u8>, len: usize },
-    /// Heap memory: the kernel copies it.
-    Heap(NonNull<[u8]>),
+    Shared,
+    /// The heap: the kernel copies it.
+    Heap,
 }
 
 /// Pages mapped from the kernel, handed out piece by piece. Pieces are only freed with the whole.
@@ -50,13 +56,13 @@ impl SharedPages {
 
     fn take(&mut self, len: usize) -> Option<TransferMemory> {
         let used = self.used.checked_add(len.next_multiple_of(SHARED_ALIGN))?;
-        if used > self.pages.len() {
+        if used > self.pages.len {
             return None;
         }
         // SAFETY: `self.used + len` is within the pages.
-        let start = unsafe { self.pages.start().add(self.used) };
+        let start = unsafe { self.pages.start.add(self.used) };
         self.used = used;
-        Some(TransferMemory::Shared { start: NonNull::new(start)?, len })
+        Some(TransferMemory { start, len, origin: Origin::Shared })
     }
 }
 
@@ -68,41 +74,33 @@ impl TransferMemory {
         } else {
             shared.and_then(|pages| pages.take(len))
         };
-        // A raw pointer instead of a Box: while the transfer is out, the kernel writes behind it.
-        mapped.unwrap_or_else(|| Self::Heap(NonNull::from(Box::leak(vec![0; len].into_boxed_slice()))))
+        mapped.unwrap_or_else(|| {
+            // A raw pointer instead of a Box: while the transfer is out, the kernel writes behind it.
+            let start = NonNull::from(Box::leak(vec![0; len].into_boxed_slice())).cast();
+            Self { start, len, origin: Origin::Heap }
+        })
     }
 
     fn mapped(handle: *mut ffi::libusb_device_handle, len: usize) -> Option<Self> {
         // SAFETY: `handle` is the open handle that `Transfers` owns.
         let start = unsafe { libusb_dev_mem_alloc(handle, len) };
-        NonNull::new(start).map(|start| Self::Mapped { start, len })
-    }
-
-    pub(super) const fn len(&self) -> usize {
-        match self {
-            Self::Mapped { len, .. } | Self::Shared { len, .. } => *len,
-            Self::Heap(bytes) => bytes.len(),
-        }
-    }
-
-    pub(super) const fn start(&self) -> *mut u8 {
-        match self {
-            Self::Mapped { start, .. } | Self::Shared { start, .. } => start.as_ptr(),
-            Self::Heap(bytes) => bytes.as_ptr().cast(),
-        }
+        NonNull::new(start).map(|start| Self { start, len, origin: Origin::Mapped })
     }
 
     /// # Safety
     /// No transfer that uses it is out, `handle` is the one that it was made with, and it is not used again.
     pub(super) unsafe fn free(&self, handle: *mut ffi::libusb_device_handle) {
-        match self {
-            Self::Mapped { start, len } => {
+        match self.origin {
+            Origin::Mapped => {
                 // SAFETY: it came from `libusb_dev_mem_alloc` with this handle and length; the caller frees it once.
-                unsafe { libusb_dev_mem_free(handle, start.as_ptr(), *len) };
+                unsafe { libusb_dev_mem_free(handle, self.start.as_ptr(), self.len) };
             }
-            Self::Shared { .. } => {}
-            // SAFETY: it came from `Box::leak`; the caller frees it once.
-            Self::Heap(bytes) => drop(unsafe { Box::from_raw(bytes.as_ptr()) }),
+            Origin::Shared => {}
+            Origin::Heap => {
+                let bytes = ptr::slice_from_raw_parts_mut(self.start.as_ptr(), self.len);
+                // SAFETY: it came from `Box::leak`; the caller frees it once.
+                drop(unsafe { Box::from_raw(bytes) });
+            }
         }
     }
 }

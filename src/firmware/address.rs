@@ -1,8 +1,8 @@
 //! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use thiserror::Error;
 
 use super::part::Part;
@@ -18,32 +18,39 @@ pub const BANK1_BODY_START: u32 = COMMON_LEN + BANK_LEN;
 const HEADER_LEN: u32 = 4;
 
 /// A byte's place in an image file, counted from the container's first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("file {_0:#07x}")]
 pub struct FileOffset(pub u32);
 
 /// A byte's place in the container's body, which is the code without header and trailer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("body {_0:#07x}")]
 pub struct BodyOffset(pub u32);
 
 /// A byte's place in the unit's SPI flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Deserialize)]
+#[display("flash {_0:#08x}")]
 pub struct FlashAddress(pub u32);
 
 /// The code that an address refers to. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 pub enum Bank {
     /// Below 0x8000: the same in both banks.
+    #[display("c")]
     Common,
     /// 0x8000 and up with SFR 0x96 = 0.
+    #[display("b0")]
     Bank0,
     /// 0x8000 and up with SFR 0x96 = 1.
+    #[display("b1")]
     Bank1,
 }
 
 /// An address in code space: a bank and the CPU's 16-bit address in it.
 ///
 /// Written `c:0x2A0E`, `b0:0xE975` or `b1:0xC98D`. The constructor keeps bank and address consistent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{bank}:0x{addr:04X}")]
 pub struct CodeAddress {
     bank: Bank,
     addr: u16,
@@ -117,61 +124,17 @@ impl BodyOffset {
 
 impl FileOffset {
     /// Converts to an offset from the start of the body; `None` in the header.
-    pub const fn body_offset(self) -> Option<BodyOffset> {
-        match self.0.checked_sub(HEADER_LEN) {
-            Some(offset) => Some(BodyOffset(offset)),
-            None => None,
-        }
+    pub fn body_offset(self) -> Option<BodyOffset> {
+        self.0.checked_sub(HEADER_LEN).map(BodyOffset)
     }
-}
 
-impl FileOffset {
-    /// Converts to an address in the flash's first slot: part 1 holds file bytes up to 0xFEFF, part 2 the rest.
+    /// Converts to an address in the flash's first slot, where part 2 begins right behind part 1.
     pub const fn flash_address(self) -> FlashAddress {
-        let (part, start) = if (self.0 as usize) < Part::One.max_len() {
-            (Part::One, 0)
-        } else {
-            (Part::Two, Part::One.max_len() as u32)
-        };
-        FlashAddress(part.flash_address().0 + (self.0 - start))
-    }
-}
-
-impl fmt::Display for FileOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {:#07x}", self.0)
-    }
-}
-
-impl fmt::Display for BodyOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "body {:#07x}", self.0)
-    }
-}
-
-impl fmt::Display for FlashAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "flash {:#08x}", self.0)
-    }
-}
-
-impl fmt::Display for Bank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Common => "c",
-            Self::Bank0 => "b0",
-            Self::Bank1 => "b1",
-        })
+        FlashAddress(Part::One.flash_address().0 + self.0)
     }
 }
 
 serde_as_text!(CodeAddress);
-
-impl fmt::Display for CodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:0x{:04X}", self.bank, self.addr)
-    }
-}
 
 /// Reasons a text is no code address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

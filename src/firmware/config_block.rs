@@ -29,10 +29,7 @@ impl BlockIndex {
 
     /// Returns the block's number in E0 and E1.
     pub const fn number(self) -> u8 {
-        match self {
-            Self::Zero => 0,
-            Self::One => 1,
-        }
+        self as u8
     }
 
     /// Returns the block's magic, the byte at 0x7E.

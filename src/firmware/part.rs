@@ -18,6 +18,11 @@ impl Part {
     /// Both parts, in the order in which they are written.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
+    /// Returns the part's number for people, counted from 1.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
     /// Returns the mode byte that selects this part of the first slot in E2 and E3.
     pub const fn mode(self) -> u8 {
         match self {

@@ -1,6 +1,6 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
-use std::fmt;
+use derive_more::Display;
 
 use super::firmware_kind::{Firmware, Rewritable};
 use super::guard::Refusal;
@@ -60,29 +60,20 @@ pub struct Neighbour {
 }
 
 /// Reasons a write needs `--unproven`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Unproven {
     /// The image's code can't be executed.
+    #[display(
+        "the image does not boot on the chip model, which may not know enough of its version: that the unit would take \
+         firmware again is not proven"
+    )]
     NotExecuted,
     /// The image is the practice image, and the port is real.
+    #[display("the practice image has never run on silicon, and a real chip would not enumerate with it")]
     Practice,
     /// The backup is a virtual unit's, and the port is real.
+    #[display("this is a virtual unit's backup: its content has never run on silicon")]
     VirtualBackup,
-}
-
-impl fmt::Display for Unproven {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotExecuted => {
-                "the image does not boot on the chip model, which may not know enough of its version: that the unit would \
-                 take firmware again is not proven"
-            }
-            Self::Practice => {
-                "the practice image has never run on silicon, and a real chip would not enumerate with it"
-            }
-            Self::VirtualBackup => "this is a virtual unit's backup: its content has never run on silicon",
-        })
-    }
 }
 
 /// Decision about a unit.

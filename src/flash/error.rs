@@ -6,7 +6,6 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
-use super::progress::part_number;
 use super::registers::RegisterError;
 use crate::bridge::CommandError;
 use crate::failure::{AnyFailure, Panicked};
@@ -70,7 +69,7 @@ pub enum FlashError {
     /// A part reads back differently.
     #[error(
         "firmware part {} differs from what was written, attempt {attempts}: {count} bytes, the first at part offset {first:#x}",
-        part_number(*part)
+        part.number()
     )]
     #[diagnostic(code(asmpatch::flash::part_differs))]
     PartDiffers {

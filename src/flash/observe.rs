@@ -7,6 +7,7 @@ use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::plan::{UnitBlocks, is_readable};
+use super::proof::differing;
 use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
@@ -83,8 +84,8 @@ impl Running {
     /// Whether the unit behaves differently from this firmware.
     pub fn contradicts(&self, firmware: &Firmware) -> bool {
         firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
-            || matches!((self.version, firmware.version()), (Some(found), Some(version)) if found != version)
-            || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
+            || differing(self.version, firmware.version()).is_some()
+            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
     }
 
     /// The firmware that runs on the unit, if it can be determined.

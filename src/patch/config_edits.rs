@@ -1,8 +1,8 @@
 //! Changes to configuration block 0, field by field.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use derive_more::Display;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use thiserror::Error;
 
@@ -10,14 +10,17 @@ use crate::digest::{parse_hex, to_hex};
 use crate::escape;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
-/// The new value of a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The new value of a field. Its text is that of patch files and receipts.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
+    #[display("{}", escape::toml(_0))]
     Text(String),
     /// A 16-bit number.
+    #[display("0x{_0:04X}")]
     Number(u16),
     /// As many bytes as the field has.
+    #[display("\"{}\"", to_hex(_0, ""))]
     Bytes(Vec<u8>),
 }
 
@@ -151,17 +154,6 @@ impl Serialize for ConfigEdits {
 enum TomlValue {
     Number(i64),
     Text(String),
-}
-
-/// Formats a value as patch files and receipts write it: a quoted text, a hexadecimal number, quoted hexadecimal bytes.
-impl fmt::Display for ConfigValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(&escape::toml(text)),
-            Self::Number(number) => write!(f, "0x{number:04X}"),
-            Self::Bytes(bytes) => write!(f, "\"{}\"", to_hex(bytes, "")),
-        }
-    }
 }
 
 #[cfg(test)]

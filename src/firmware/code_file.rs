@@ -72,13 +72,10 @@ pub enum CodeFileError {
         /// Its length.
         len: usize,
     },
-    /// Two pieces of code overlap.
-    #[error("two pieces of the code are at {at}")]
+    /// Two pieces of code overlap. Holds the first byte that both have.
+    #[error("two pieces of the code are at {0}")]
     #[diagnostic(code(asmpatch::wrap::overlap))]
-    Overlap {
-        /// The first byte that both have.
-        at: CodeAddress,
-    },
+    Overlap(CodeAddress),
     /// There is no code at the reset vector.
     #[error("there is no code at address 0, where the CPU starts")]
     #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
@@ -135,7 +132,7 @@ impl Body {
                 self.0.resize(index + 1, None);
             }
             if self.0[index].replace(*byte).is_some() {
-                return Err(CodeFileError::Overlap { at });
+                return Err(CodeFileError::Overlap(at));
             }
         }
         Ok(())
@@ -218,7 +215,7 @@ mod tests {
         assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
         assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
         let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
-        assert!(matches!(overlap, CodeFileError::Overlap { at } if at.addr() == 2), "{overlap}");
+        assert!(matches!(overlap, CodeFileError::Overlap(at) if at.addr() == 2), "{overlap}");
         for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {
             let records = [outside, vec![end.clone()]].concat();
             assert!(matches!(refused(&records), CodeFileError::Outside { .. }));

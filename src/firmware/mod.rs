@@ -29,8 +29,8 @@ pub use identity::{
     is_runtime_product, open_build,
 };
 pub(crate) use image::CONTAINER_EXTRA;
-pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, ZeroRun};
-pub use map::{Area, AreaKind};
+pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN};
+pub use map::{Area, AreaKind, ZeroRun};
 pub use part::Part;
 pub use routines::{Routine, known_routines};
 pub use version::{FirmwareVersion, ParseVersionError};

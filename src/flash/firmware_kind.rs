@@ -49,7 +49,7 @@ impl Firmware {
             Some(_) => Base::Vendor,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
-        let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
+        let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
         Self { base, version: image.version(), patches }
     }
 

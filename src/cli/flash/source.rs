@@ -56,12 +56,12 @@ impl ImageToWrite {
                 return Err(Refusal::Unverified { file: file.to_owned(), why }.into());
             }
         };
-        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
+        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
             // A patched image without a receipt gets the configuration of the default patches.
             None if !ids.is_empty() => {
-                library.iter().filter(|patch| patch.is_default()).map(|patch| patch.config().clone()).collect()
+                library.iter().filter(|patch| patch.default).map(|patch| patch.config.clone()).collect()
             }
             None => Vec::new(),
         };

@@ -41,7 +41,7 @@ struct ExecutionCheck {
 impl Execution {
     /// Executes the list. The expected answers depend on the patches that were found in the image.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
-        let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
+        let has = |id: &str| verification.patches.iter().any(|patch| patch.id == id);
         let expected = Expected {
             status_patch: has(STATUS_PATCH),
             e4_length_16: has(E4_LENGTH_16),

@@ -117,25 +117,25 @@ struct Others<'a> {
 }
 
 impl Others<'_> {
-    fn candidates(&self) -> impl Iterator<Item = &Candidate<'_>> {
-        self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit)
+    /// The ports of the units with such an identity and, if `planned` is set, of those that would get one.
+    fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
+        let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
+        let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
+        such.map(|unit| unit.seen.device.clone()).collect()
     }
 
-    /// The ports of the units with this serial number and, if `planned` is set, of those that would get it.
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
-        let has = |identity: UnitIdentity| identity.serial.as_deref() == Some(serial);
-        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
-        let same = same.map(|unit| unit.seen.device.clone());
+        let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
-        let is_real = self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual());
-        let connected = self.connected.iter().filter(|other| is_real && other.serial == serial);
-        same.chain(connected.map(|other| other.device.clone())).collect()
+        if self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual()) {
+            let connected = self.connected.iter().filter(|other| other.serial == serial);
+            same.extend(connected.map(|other| other.device.clone()));
+        }
+        same
     }
 
     fn with_usb4(&self, identity: &UnitIdentity, planned: bool) -> Vec<String> {
-        let has = |other: UnitIdentity| identity.shares_usb4_with(&other);
-        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
-        same.map(|unit| unit.seen.device.clone()).collect()
+        self.with(planned, |other| identity.shares_usb4_with(&other))
     }
 }
 
@@ -190,11 +190,7 @@ impl Candidate<'_> {
     fn is_there_already(&self, subject: &Subject) -> bool {
         let Self { seen, plan } = self;
         let Some(parts) = &seen.running.parts else { return false };
-        let holds = plan.parts().all(|(part, bytes)| {
-            let [one, two] = parts;
-            let found = if part == crate::firmware::Part::One { one } else { two };
-            found.starts_with(bytes)
-        });
+        let holds = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
         // Without a valid block, the chip gives itself a serial number.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
@@ -244,7 +240,7 @@ impl Candidate<'_> {
         if planned.usb4 != own.usb4 {
             let devices = others.with_usb4(&planned, true);
             if !devices.is_empty() {
-                return Some(Cloned::SharedUsb4 { devices });
+                return Some(Cloned::SharedUsb4(devices));
             }
         }
         None

@@ -82,12 +82,9 @@ pub enum Cloned {
         /// Their ports.
         devices: Vec<String>,
     },
-    /// Other units have this USB4 identity, or get it in the same run.
-    #[display("the USB4 identity that {} would have too", devices.join(", "))]
-    SharedUsb4 {
-        /// Their ports.
-        devices: Vec<String>,
-    },
+    /// Other units, at these ports, have this USB4 identity, or get it in the same run.
+    #[display("the USB4 identity that {} would have too", _0.join(", "))]
+    SharedUsb4(Vec<String>),
 }
 
 /// The serial numbers that several units share, each with the units' ports, in order of appearance.

@@ -12,13 +12,10 @@ use crate::firmware::{BridgeState, FirmwareVersion, UsbId};
 /// Reasons a unit is not written. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum Refusal {
-    /// There are several units, and the user did not ask for all of them.
-    #[error("{} units are named: {}", devices.len(), devices.join(", "))]
+    /// There are several units, at these ports, and the user did not ask for all of them.
+    #[error("{} units are named: {}", .0.len(), .0.join(", "))]
     #[diagnostic(code(asmpatch::flash::several))]
-    SeveralUnits {
-        /// The units' ports.
-        devices: Vec<String>,
-    },
+    SeveralUnits(Vec<String>),
     /// The unit can't be backed up.
     #[error("{device}: the unit runs its {state}, which gives no backup")]
     #[diagnostic(code(asmpatch::flash::no_backup))]

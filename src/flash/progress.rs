@@ -2,7 +2,6 @@
 
 use derive_more::Display;
 use serde::Serialize;
-use tracing::info;
 
 use crate::firmware::{BlockIndex, Part};
 use crate::progress::Progress;
@@ -84,41 +83,4 @@ pub struct StepReport {
     pub result: String,
     /// Whether the step is done, as opposed to a problem that was handled.
     pub done: bool,
-}
-
-/// Records every step for the report, and passes on every event.
-pub(super) struct StepRecorder<'a> {
-    observer: &'a mut FlashProgress<'a>,
-    pub(super) steps: Vec<StepReport>,
-}
-
-impl<'a> StepRecorder<'a> {
-    pub(super) fn new(observer: &'a mut FlashProgress<'a>) -> Self {
-        Self { observer, steps: Vec::new() }
-    }
-
-    pub(super) fn begin(&mut self, step: FlashStep) {
-        info!("{step}");
-        self.observer.event(FlashEvent::Begin(step));
-    }
-
-    pub(super) fn end(&mut self, step: FlashStep, result: &str) {
-        info!("{step}: {result}");
-        self.keep(step, result, true);
-        self.observer.event(FlashEvent::End(step, result));
-    }
-
-    pub(super) fn trouble(&mut self, step: FlashStep, what: &str) {
-        info!("{step}: {what}");
-        self.keep(step, what, false);
-        self.observer.event(FlashEvent::Trouble(step, what));
-    }
-
-    pub(super) fn pass(&mut self, event: FlashEvent<'_>) {
-        self.observer.event(event);
-    }
-
-    fn keep(&mut self, step: FlashStep, result: &str, done: bool) {
-        self.steps.push(StepReport { step: step.to_string(), result: result.to_owned(), done });
-    }
 }

@@ -86,7 +86,7 @@ impl Behaviour {
             })
             .or_else(|| {
                 let (expected, _) = differing(self.long_e4, found.long_e4)?;
-                Some(FlashError::Behaviour { expected })
+                Some(FlashError::Behaviour(expected))
             })
     }
 }

@@ -29,14 +29,14 @@ pub fn backup(
         return Err(FlashError::NoBlock { index: BlockIndex::Zero, why });
     }
     let mut block = |index| {
-        interrupt.check().map_err(|_| FlashError::Interrupted)?;
+        interrupt.check()?;
         let bytes = access.reader().block(index)?;
         observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
     let blocks = [block(BlockIndex::Zero)?, block(BlockIndex::One)?];
     let mut part = |part: Part| {
-        interrupt.check().map_err(|_| FlashError::Interrupted)?;
+        interrupt.check()?;
         let mut bytes = vec![0; part.max_len()];
         access.reader().part(part, &mut bytes)?;
         observer.event(FlashEvent::Moved(bytes.len() as u64));

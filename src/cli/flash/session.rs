@@ -128,8 +128,7 @@ impl<'a> WritingSession<'a> {
                 named.iter().map(find).collect()
             }
             (named, false) => {
-                let devices = named.iter().map(ToString::to_string).collect();
-                return Err(Refusal::SeveralUnits { devices }.into());
+                return Err(Refusal::SeveralUnits(named.iter().map(ToString::to_string).collect()).into());
             }
         };
         // A unit that is named twice, by its port and by its serial number, counts once.

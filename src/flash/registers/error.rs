@@ -15,13 +15,10 @@ pub enum RegisterError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Control(#[from] ControlError),
-    /// No flash answers.
-    #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", id[0], id[1], id[2])]
+    /// No flash answers command 9F with an ID, but this.
+    #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", .0[0], .0[1], .0[2])]
     #[diagnostic(code(asmpatch::registers::no_flash))]
-    NoFlash {
-        /// Answer to command 9F.
-        id: [u8; 3],
-    },
+    NoFlash([u8; 3]),
     /// The controller does not complete a command.
     #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
     #[diagnostic(code(asmpatch::registers::controller))]
@@ -51,20 +48,14 @@ pub enum RegisterError {
         /// Number of attempts to clear it.
         tries: u32,
     },
-    /// The whole access took too long.
-    #[error("reading and writing the flash has taken more than {budget:?}")]
+    /// The whole access took longer than this.
+    #[error("reading and writing the flash has taken more than {0:?}")]
     #[diagnostic(code(asmpatch::registers::out_of_time))]
-    OutOfTime {
-        /// The time limit.
-        budget: Duration,
-    },
-    /// Repeated reads of a sector differ.
-    #[error("the flash reads differently each time at {at}")]
+    OutOfTime(Duration),
+    /// Repeated reads of this sector differ.
+    #[error("the flash reads differently each time at {0}")]
     #[diagnostic(code(asmpatch::registers::unstable))]
-    Unstable {
-        /// The sector.
-        at: FlashAddress,
-    },
+    Unstable(FlashAddress),
     /// A sector is not FF after its erase.
     #[error("the sector at {at} does not erase: {count} of its bytes are not FF")]
     #[diagnostic(code(asmpatch::registers::not_erased))]
@@ -88,6 +79,6 @@ pub enum RegisterError {
 impl RegisterError {
     /// Whether a retry over the same connection can't help: the unit is gone, or the time is over.
     pub(in crate::flash) const fn is_final(&self) -> bool {
-        matches!(self, Self::OutOfTime { .. } | Self::Control(ControlError::Disconnected { .. }))
+        matches!(self, Self::OutOfTime(_) | Self::Control(ControlError::Disconnected { .. }))
     }
 }

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 pub use error::RegisterError;
 pub use slot::{Change, SECTOR_LEN, SLOT_LEN, Slot};
-pub use spi::{BUDGET, Deadline, RegisterFlash};
+pub use spi::{BUDGET, RegisterFlash};
 
 use crate::bridge::{ControlError, OpenBridge};
 use crate::scsi::XdataAddress;

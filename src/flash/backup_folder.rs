@@ -63,21 +63,15 @@ impl fmt::Display for BackupManifest {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
         let Self { format, tool, file, .. } = self;
         writeln!(f, "format = {format}\ntool = {}\n\n[unit]", escape::toml(tool))?;
-        for (key, value) in
-            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)]
-        {
+        let strings =
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
+        let version = firmware_version.iter().map(|version| ("firmware-version", version));
+        for (key, value) in strings.into_iter().chain(version) {
             writeln!(f, "{key} = {}", escape::toml(value))?;
         }
-        if let Some(version) = firmware_version {
-            writeln!(f, "firmware-version = {}", escape::toml(version))?;
-        }
         for FileEntry { name, length, sha256 } in file {
-            writeln!(
-                f,
-                "\n[[file]]\nname = {}\nlength = {length}\nsha256 = {}",
-                escape::toml(name),
-                escape::toml(sha256)
-            )?;
+            let (name, sha256) = (escape::toml(name), escape::toml(sha256));
+            writeln!(f, "\n[[file]]\nname = {name}\nlength = {length}\nsha256 = {sha256}")?;
         }
         Ok(())
     }

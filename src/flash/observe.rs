@@ -60,14 +60,12 @@ impl Running {
 
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let behind = survey::behind(bridge)?;
-        let version = bridge.firmware_version();
-        let version = known(bridge, version)?;
-        let e4_extension = survey::has_e4_extension(bridge, E4_DEADLINE).map_err(CommandError::from);
-        let e4_extension = known(bridge, e4_extension)?;
+        let version = known(bridge, Bridge::firmware_version)?;
+        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?;
         let mut part = |part: Part| {
             let mut bytes = vec![0; part.max_len()];
-            let read = bridge.read_flash(part, &mut bytes);
-            known(bridge, read).map(|read| read.map(|()| bytes))
+            let read = known(bridge, |bridge| bridge.read_flash(part, &mut bytes))?;
+            Ok::<_, CommandError>(read.map(|()| bytes))
         };
         let parts = match part(Part::One)? {
             Some(one) => part(Part::Two)?.map(|two| [one, two]),
@@ -102,9 +100,12 @@ impl Running {
     }
 }
 
-/// Returns an answer, or `None` if the unit gave none and was recovered.
-fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
-    match answer {
+/// Asks a unit. Returns its answer, or `None` if it gave none and was recovered.
+fn known<T>(
+    bridge: &mut Bridge<AnyTransport>,
+    ask: impl FnOnce(&mut Bridge<AnyTransport>) -> Result<T, CommandError>,
+) -> Result<Option<T>, CommandError> {
+    match ask(bridge) {
         Ok(answer) => Ok(Some(answer)),
         Err(CommandError::Transport(error)) if error.is_gone() => Err(error.into()),
         Err(CommandError::Transport(_)) => bridge.recover().map(|()| None),

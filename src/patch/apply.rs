@@ -204,7 +204,7 @@ mod tests {
         let error = |ids: &[&str]| patch_with(&library, &select(ids)).unwrap_err();
         assert!(matches!(error(&["needs-a"]), PatchError::Requires { missing, .. } if missing == "a"));
         assert!(patch_with(&library, &select(&["needs-a", "a"])).is_ok());
-        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { by, .. } if by == "not-a"));
+        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { first, .. } if first == "not-a"));
         let at = "file:0x17".parse().unwrap();
         assert!(matches!(error(&["a", "over-a"]), PatchError::Overlap { at: found, .. } if found == at));
         assert!(matches!(error(&["a", "other-id"]), PatchError::ConfigConflict { field: "product-id", .. }));

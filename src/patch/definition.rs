@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::From;
 use miette::Diagnostic;
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
@@ -77,7 +78,7 @@ pub struct Hunk {
 }
 
 /// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both name a byte of the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, From)]
 pub struct HunkAddress(BodyOffset);
 
 impl HunkAddress {
@@ -129,12 +130,6 @@ impl FromStr for HunkAddress {
             .body_offset()
             .map(Self)
             .ok_or_else(|| format!("{text:?} is in the container's header, which asmpatch writes itself"))
-    }
-}
-
-impl From<CodeAddress> for HunkAddress {
-    fn from(address: CodeAddress) -> Self {
-        Self(address.body_offset())
     }
 }
 

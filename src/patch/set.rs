@@ -56,16 +56,14 @@ pub enum PatchError {
         /// The patch that it requires.
         missing: String,
     },
-    /// Two patches conflict, because one of them says so.
-    #[error("the patches `{first}` and `{second}` conflict: `{by}` says so")]
+    /// Two patches conflict, because the first says so.
+    #[error("the patches `{first}` and `{second}` conflict: `{first}` says so")]
     #[diagnostic(code(asmpatch::patch::conflicts))]
     Conflict {
-        /// One patch.
+        /// The patch whose definition names the other.
         first: String,
         /// The other patch.
         second: String,
-        /// The one whose definition names the other.
-        by: String,
     },
     /// Two patches change the same byte.
     #[error("the patches `{first}` and `{second}` both change {at}")]
@@ -203,7 +201,7 @@ impl<'a> PatchSet<'a> {
                 return Err(PatchError::Requires { id: id(patch), missing: missing.clone() });
             }
             if let Some(other) = patches.iter().find(|other| patch.conflicts.iter().any(|id| *id == other.id)) {
-                return Err(PatchError::Conflict { first: id(patch), second: id(other), by: id(patch) });
+                return Err(PatchError::Conflict { first: id(patch), second: id(other) });
             }
             if !patch.is_for(&digest) {
                 let made_for = patch.images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");

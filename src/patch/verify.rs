@@ -53,9 +53,7 @@ impl Verification<'_> {
 
     /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
-        self.differences.is_empty()
-            && !self.findings.is_empty()
-            && self.findings.iter().all(|finding| matches!(finding, Finding::UnknownBase))
+        self.differences.is_empty() && self.findings == [Finding::UnknownBase]
     }
 }
 

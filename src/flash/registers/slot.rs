@@ -103,13 +103,11 @@ impl Slot {
     /// pages.
     pub fn pages(&self, sector: FlashAddress) -> Vec<(FlashAddress, [u8; PAGE_LEN])> {
         let (pages, _) = self.sector(sector).as_chunks::<PAGE_LEN>();
-        let addressed = pages.iter().enumerate().map(|(index, page)| {
-            let at = FlashAddress(sector.0 + (index * PAGE_LEN) as u32);
-            (at, *page)
-        });
-        let programmed = addressed.filter(|(_, page)| page.iter().any(|byte| *byte != 0xFF));
-        let (header, mut pages): (Vec<_>, Vec<_>) = programmed.partition(|(at, _)| at.0 as usize == HEADER.start);
-        pages.extend(header);
+        let addresses = (sector.0..).step_by(PAGE_LEN).map(FlashAddress);
+        let mut pages: Vec<_> = addresses.zip(pages.iter().copied()).collect();
+        pages.retain(|(_, page)| page.iter().any(|byte| *byte != 0xFF));
+        // The sort keeps the order of the others.
+        pages.sort_by_key(|(at, _)| at.0 as usize == HEADER.start);
         pages
     }
 }

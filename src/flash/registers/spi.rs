@@ -3,9 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::RegisterAccess;
-use super::error::RegisterError;
 use super::slot::{PAGE_LEN, SECTOR_LEN};
+use super::{RegisterAccess, RegisterError};
 use crate::bridge::ControlError;
 use crate::firmware::FlashAddress;
 

@@ -13,14 +13,13 @@ use std::time::Duration;
 use tracing::info;
 
 use super::access::{Access, FlashReader};
-use super::backup_folder;
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
 use super::proof::{Behaviour, Runs};
-use super::read;
 use super::registers::{SLOT_LEN, Slot};
+use super::{backup, backup_folder};
 use crate::bridge::{Attached, CommandError, Port};
 use crate::failure::fenced;
 use crate::firmware::{BridgeState, FirmwareVersion};
@@ -186,7 +185,7 @@ impl Run<'_> {
     }
 
     fn total(&self) -> u64 {
-        let backup = if self.options.backup_into.is_some() { read::BACKUP_BYTES } else { 0 };
+        let backup = if self.options.backup_into.is_some() { backup::BACKUP_BYTES } else { 0 };
         let slot = self.plan.blocks.iter().map(|block| block.new.len()).sum::<usize>() + self.plan.file.len();
         let written = match self.plan.attached.state {
             BridgeState::OpenFirmware => 2 * SLOT_LEN,
@@ -215,7 +214,7 @@ impl Run<'_> {
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
         self.begin(FlashStep::Backup);
         let device = self.report.device.clone();
-        let backup = read::backup(access, device, &self.plan.attached, self.observer, self.interrupt)?;
+        let backup = backup::read(access, device, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored.
         backup.firmware().map_err(FlashError::Unusable)?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;

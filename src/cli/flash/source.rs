@@ -10,8 +10,8 @@ use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use crate::flash::decide::Refusal;
 use crate::flash::firmware_kind::Firmware;
-use crate::flash::guard::Refusal;
 use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 
 /// A verified image and what it changes in the configuration.

@@ -62,7 +62,7 @@ fn the_patch_files_bytes_are_what_the_assembler_makes_of_the_source() {
     for (patch, images) in [("e4-length-16", 2), ("read16-sram", 1)] {
         let assembled = assembled(patch);
         let library = Library::embedded().unwrap();
-        let found = library.get(patch).unwrap().images();
+        let found = &library.get(patch).unwrap().images;
         assert_eq!(found.len(), images, "{patch}");
         for image in found {
             let mut written = BTreeMap::new();

@@ -123,7 +123,7 @@ fn the_cave_of_is_free(patch: &str) {
     let image = Image::parse(&file).unwrap();
     let library = Library::embedded().unwrap();
     let patch = library.get(patch).unwrap();
-    let hunks = patch.images().iter().find(|images| images.name == "240417").unwrap().hunks.as_slice();
+    let hunks = patch.images.iter().find(|images| images.name == "240417").unwrap().hunks.as_slice();
     let cave = hunks.iter().max_by_key(|hunk| hunk.new.len()).unwrap();
     let start = cave.at.code_address().unwrap();
     assert_eq!(start.bank(), Bank::Common);

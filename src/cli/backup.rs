@@ -17,7 +17,7 @@ use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::ImageError;
 use crate::flash::backup::BackedUpUnit;
-use crate::flash::backup_folder::{self, Saved};
+use crate::flash::backup_folder;
 use crate::flash::open_image::OpenImage;
 use crate::flash::progress::FlashStep;
 use crate::interrupt;
@@ -132,8 +132,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let firmware = backup.firmware();
     if args.json {
         let json = BackupJson {
-            folder: saved.path().to_owned(),
-            new: matches!(saved, Saved::New(_)),
+            folder: saved.folder,
+            new: saved.is_new,
             device: backup.unit.device,
             usb_id: backup.unit.usb_id,
             serial: backup.unit.serial,

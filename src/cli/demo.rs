@@ -122,8 +122,8 @@ fn downloaded(stock: &Downloaded) {
 }
 
 fn patches(set: &PatchSet<'_>, patched: &Patched) {
-    for patch in set.patches() {
-        done(&format!("{}: {}", patch.id(), patch.title()));
+    for patch in &set.patches {
+        done(&format!("{}: {}", patch.id, patch.title));
     }
     done(&format!(
         "patched.bin: SHA-256 {}, with a receipt beside it",

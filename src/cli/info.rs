@@ -140,7 +140,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             }
             for (index, patch) in patches.iter().enumerate() {
                 let label = if index == 0 { "patches" } else { "" };
-                outln!("  {label:<10} {}: {}", patch.id().shown(), patch.title().shown());
+                outln!("  {label:<10} {}: {}", patch.id.shown(), patch.title.shown());
             }
         }
     }

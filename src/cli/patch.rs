@@ -111,20 +111,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     if args.json {
         let json = PatchedJson {
-            image: library.image_name(&set.digest()),
+            image: library.image_name(&set.digest),
             input: &patched.receipt.input,
             output: &patched.receipt.output,
             patches: set
-                .patches()
+                .patches
                 .iter()
-                .map(|patch| PatchJson::new(patch, &set.digest(), &input.image, &patched.image))
+                .map(|patch| PatchJson::new(patch, &set.digest, &input.image, &patched.image))
                 .collect(),
-            config: set.config(),
+            config: &set.config,
             written: written.iter().map(|path| path.display().to_string()).collect(),
         };
         print::json(&json);
     } else {
-        print(file, args.dry_run, &library.image_name(&set.digest()), &set, &patched, &written);
+        print(file, args.dry_run, &library.image_name(&set.digest), &set, &patched, &written);
     }
     Ok(Exit::Done)
 }
@@ -153,12 +153,12 @@ fn list(library: &Library, json: bool) {
     let known: Vec<KnownPatchJson<'_>> = library
         .iter()
         .map(|patch| KnownPatchJson {
-            id: patch.id(),
-            title: patch.title(),
-            purpose: patch.purpose(),
-            default: patch.is_default(),
-            images: patch.images().iter().map(|image| image.name.as_str()).collect(),
-            config: patch.config(),
+            id: &patch.id,
+            title: &patch.title,
+            purpose: &patch.purpose,
+            default: patch.default,
+            images: patch.images.iter().map(|image| image.name.as_str()).collect(),
+            config: &patch.config,
         })
         .collect();
     if json {
@@ -184,14 +184,14 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
 }
 
 fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
-    outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base().version());
-    for patch in set.patches() {
-        outln!("  {}: {}", patch.id().shown(), patch.title().shown());
+    outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
+    for patch in &set.patches {
+        outln!("  {}: {}", patch.id.shown(), patch.title.shown());
     }
     if dry_run {
-        plan::print_hunks(set.hunks(), set.base(), &patched.image);
-        if !set.config().is_empty() {
-            let fields = set.config().iter();
+        plan::print_hunks(set.hunks(), set.base, &patched.image);
+        if !set.config.is_empty() {
+            let fields = set.config.iter();
             let rows = fields.map(|(field, value)| [field.name().to_owned(), value.to_string().shown().to_string()]);
             table::print(["configuration field", "new value"], rows);
         }

@@ -50,11 +50,11 @@ impl<'a> PatchJson<'a> {
             instructions: Instructions::of(hunk, unpatched, patched),
         };
         Self {
-            id: patch.id(),
-            title: patch.title(),
+            id: &patch.id,
+            title: &patch.title,
             digest: patch.digest(base),
             hunks: patch.hunks(base).iter().map(hunk).collect(),
-            config: patch.config(),
+            config: &patch.config,
         }
     }
 }
@@ -64,7 +64,7 @@ pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpat
     for (patch, hunk) in hunks {
         let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
         let address = hunk.at.code_address().map(|address| format!(", {address}")).unwrap_or_default();
-        outln!("  {}: {:#07x} in the file{address}", patch.id().shown(), hunk.at.file_offset().0);
+        outln!("  {}: {:#07x} in the file{address}", patch.id.shown(), hunk.at.file_offset().0);
         for (name, lines) in [
             ("expected", byte_lines(&hunk.expect)),
             ("new", byte_lines(&hunk.new)),

@@ -69,7 +69,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     atomic::write(&args.output, &undone.original.to_file())?;
 
     let image = library.image_name(&undone.base);
-    let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id()).collect();
+    let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();
     let written = args.output.display().to_string();
     if args.json {
         let json =

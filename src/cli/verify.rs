@@ -254,7 +254,7 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
         return open.to_string();
     }
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
-    let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
+    let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
     let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
     format!("{}, {patches}", library.image_name(base))
 }

@@ -180,7 +180,7 @@ impl<'a> Demo<'a> {
         if let Some(finding) = verification.findings.first() {
             return Err(check_failed(format!("the patched image does not verify: {finding}")));
         }
-        let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
+        let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
         file[0x2000] ^= 0x01;
         let changed = verify(library, &file, &expect);
         let refused =
@@ -213,7 +213,7 @@ impl<'a> Demo<'a> {
         patched: &Patched,
     ) -> Result<(plan::FlashPlan, run::FlashReport), AnyFailure> {
         let blocks = Access::open(port)?.blocks(attached.state)?;
-        let edit = |block: &mut _| set.config().apply(block);
+        let edit = |block: &mut _| set.config.apply(block);
         let plan = plan::FlashPlan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
         let options = run::FlashOptions {
             backup_into: Some(self.folder.join("backups")),

@@ -1,11 +1,11 @@
-//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space.
+//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space. And the two
+//! parts in which the flash holds an image.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use thiserror::Error;
 
-use super::part::Part;
 use crate::serde_text::serde_as_text;
 
 /// Bytes of code that every bank sees, at CPU addresses 0x0000 to 0x7FFF.
@@ -16,34 +16,95 @@ pub const BANK_LEN: u32 = 0x7F6B;
 pub const BANK1_BODY_START: u32 = COMMON_LEN + BANK_LEN;
 /// The container's header: the body's length as a little-endian `u32`.
 const HEADER_LEN: u32 = 4;
+/// The file offset at which the file is split into two parts. Source: tinygrad's tools; E3's handler in 240417.
+const PART_SPLIT: usize = 0xFF00;
 
 /// A byte's place in an image file, counted from the container's first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("file {_0:#07x}")]
 pub struct FileOffset(pub u32);
 
 /// A byte's place in the container's body, which is the code without header and trailer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("body {_0:#07x}")]
 pub struct BodyOffset(pub u32);
 
 /// A byte's place in the unit's SPI flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Deserialize)]
+#[display("flash {_0:#08x}")]
 pub struct FlashAddress(pub u32);
 
+/// Selects one of the two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// File bytes 0x0000 to 0xFEFF, at flash address 0x000100; E2 and E3 with mode 0x50.
+    One,
+    /// File bytes from 0xFF00 on, at flash address 0x010000; E2 and E3 with mode 0xD0.
+    Two,
+}
+
+impl Part {
+    /// Both parts, in the order in which they are written.
+    pub const ALL: [Self; 2] = [Self::One, Self::Two];
+
+    /// Returns the part's number for people, counted from 1.
+    pub const fn number(self) -> u8 {
+        self as u8 + 1
+    }
+
+    /// Returns the mode byte that selects this part of the first slot in E2 and E3.
+    pub const fn mode(self) -> u8 {
+        match self {
+            Self::One => 0x50,
+            Self::Two => 0xD0,
+        }
+    }
+
+    /// Returns the part's address in flash. Source: E2's and E3's handlers in image 240417.
+    pub const fn flash_address(self) -> FlashAddress {
+        match self {
+            Self::One => FlashAddress(0x00_0100),
+            Self::Two => FlashAddress(0x01_0000),
+        }
+    }
+
+    /// Returns the most bytes that E3 accepts for this part. Source: E3's handler in image 240417.
+    pub const fn max_len(self) -> usize {
+        match self {
+            Self::One => PART_SPLIT,
+            Self::Two => 0x1_0000,
+        }
+    }
+
+    /// Returns the part's share of an image file.
+    pub fn of(self, file: &[u8]) -> &[u8] {
+        let split = file.len().min(PART_SPLIT);
+        match self {
+            Self::One => &file[..split],
+            Self::Two => &file[split..],
+        }
+    }
+}
+
 /// The code that an address refers to. SFR 0x96 holds 0 for bank 0 and 1 for bank 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 pub enum Bank {
     /// Below 0x8000: the same in both banks.
+    #[display("c")]
     Common,
     /// 0x8000 and up with SFR 0x96 = 0.
+    #[display("b0")]
     Bank0,
     /// 0x8000 and up with SFR 0x96 = 1.
+    #[display("b1")]
     Bank1,
 }
 
 /// An address in code space: a bank and the CPU's 16-bit address in it.
 ///
 /// Written `c:0x2A0E`, `b0:0xE975` or `b1:0xC98D`. The constructor keeps bank and address consistent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{bank}:0x{addr:04X}")]
 pub struct CodeAddress {
     bank: Bank,
     addr: u16,
@@ -117,61 +178,17 @@ impl BodyOffset {
 
 impl FileOffset {
     /// Converts to an offset from the start of the body; `None` in the header.
-    pub const fn body_offset(self) -> Option<BodyOffset> {
-        match self.0.checked_sub(HEADER_LEN) {
-            Some(offset) => Some(BodyOffset(offset)),
-            None => None,
-        }
+    pub fn body_offset(self) -> Option<BodyOffset> {
+        self.0.checked_sub(HEADER_LEN).map(BodyOffset)
     }
-}
 
-impl FileOffset {
-    /// Converts to an address in the flash's first slot: part 1 holds file bytes up to 0xFEFF, part 2 the rest.
+    /// Converts to an address in the flash's first slot, where part 2 begins right behind part 1.
     pub const fn flash_address(self) -> FlashAddress {
-        let (part, start) = if (self.0 as usize) < Part::One.max_len() {
-            (Part::One, 0)
-        } else {
-            (Part::Two, Part::One.max_len() as u32)
-        };
-        FlashAddress(part.flash_address().0 + (self.0 - start))
-    }
-}
-
-impl fmt::Display for FileOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file {:#07x}", self.0)
-    }
-}
-
-impl fmt::Display for BodyOffset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "body {:#07x}", self.0)
-    }
-}
-
-impl fmt::Display for FlashAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "flash {:#08x}", self.0)
-    }
-}
-
-impl fmt::Display for Bank {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Common => "c",
-            Self::Bank0 => "b0",
-            Self::Bank1 => "b1",
-        })
+        FlashAddress(Part::One.flash_address().0 + self.0)
     }
 }
 
 serde_as_text!(CodeAddress);
-
-impl fmt::Display for CodeAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:0x{:04X}", self.bank, self.addr)
-    }
-}
 
 /// Reasons a text is no code address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -1,7 +1,6 @@
 //! Makes an image from code as compilers and assemblers write it: raw bytes, Intel HEX, ELF.
 
-use std::fmt;
-
+use derive_more::Display;
 use ihex::Record;
 use miette::Diagnostic;
 use thiserror::Error;
@@ -12,15 +11,18 @@ use super::elf_file::{ElfFileError, loaded_pieces};
 use super::image::{Image, ImageError, MIN_BODY_LEN};
 
 /// The format of a code file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeFormat {
     /// The bytes of the code from address 0 on.
+    #[display("raw code")]
     Raw,
     /// Intel HEX, as SDCC's linker writes it.
+    #[display("Intel HEX")]
     IntelHex,
     /// ELF for EM_8051.
+    #[display("ELF")]
     Elf,
 }
 
@@ -34,16 +36,6 @@ impl CodeFormat {
         } else {
             Self::Raw
         }
-    }
-}
-
-impl fmt::Display for CodeFormat {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Raw => "raw code",
-            Self::IntelHex => "Intel HEX",
-            Self::Elf => "ELF",
-        })
     }
 }
 
@@ -80,13 +72,10 @@ pub enum CodeFileError {
         /// Its length.
         len: usize,
     },
-    /// Two pieces of code overlap.
-    #[error("two pieces of the code are at {at}")]
+    /// Two pieces of code overlap. Holds the first byte that both have.
+    #[error("two pieces of the code are at {0}")]
     #[diagnostic(code(asmpatch::wrap::overlap))]
-    Overlap {
-        /// The first byte that both have.
-        at: CodeAddress,
-    },
+    Overlap(CodeAddress),
     /// There is no code at the reset vector.
     #[error("there is no code at address 0, where the CPU starts")]
     #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
@@ -113,51 +102,38 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
     }
     let mut body = Body::default();
     match CodeFormat::of(file) {
-        CodeFormat::Raw => body.bytes = file.to_vec(),
+        CodeFormat::Raw => body.0 = file.iter().copied().map(Some).collect(),
         CodeFormat::Elf => {
-            for (address, bytes) in loaded_pieces(file)? {
-                body.put(address, bytes)?;
-            }
+            loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
         }
         CodeFormat::IntelHex => body.put_hex(file)?,
     }
-    if !body.is_used(0) {
+    if !matches!(body.0.first(), Some(Some(_))) {
         return Err(CodeFileError::NoResetVector);
     }
-    let len = body.bytes.len().max(MIN_BODY_LEN);
-    body.bytes.resize(len, 0);
-    Ok(Image::from_body(body.bytes)?)
+    let len = body.0.len().max(MIN_BODY_LEN);
+    body.0.resize(len, None);
+    Ok(Image::from_body(body.0.into_iter().map(Option::unwrap_or_default).collect())?)
 }
 
-/// A body that is being filled piece by piece.
+/// A body that is being filled piece by piece, with `None` for a byte that no piece has filled yet.
 #[derive(Default)]
-struct Body {
-    bytes: Vec<u8>,
-    /// Which bytes a piece has filled. Raw code fills all of them.
-    used: Option<Vec<bool>>,
-}
+struct Body(Vec<Option<u8>>);
 
 impl Body {
-    fn is_used(&self, at: usize) -> bool {
-        self.used.as_ref().map_or(at < self.bytes.len(), |used| used.get(at) == Some(&true))
-    }
-
     /// Copies a piece to its address.
     fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), CodeFileError> {
         let outside = || CodeFileError::Outside { address, len: piece.len() };
-        let place = |at: u64| from_elf_address(at, Bank::Common).ok_or_else(outside);
-        let used = self.used.get_or_insert_default();
         for (offset, byte) in piece.iter().enumerate() {
-            let at = place(address.checked_add(offset as u64).ok_or_else(outside)?)?;
+            let at = address.checked_add(offset as u64).and_then(|at| from_elf_address(at, Bank::Common));
+            let at = at.ok_or_else(outside)?;
             let index = at.body_offset().0 as usize;
-            if index >= self.bytes.len() {
-                self.bytes.resize(index + 1, 0);
-                used.resize(index + 1, false);
+            if index >= self.0.len() {
+                self.0.resize(index + 1, None);
             }
-            if std::mem::replace(&mut used[index], true) {
-                return Err(CodeFileError::Overlap { at });
+            if self.0[index].replace(*byte).is_some() {
+                return Err(CodeFileError::Overlap(at));
             }
-            self.bytes[index] = *byte;
         }
         Ok(())
     }
@@ -239,7 +215,7 @@ mod tests {
         assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
         assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
         let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
-        assert!(matches!(overlap, CodeFileError::Overlap { at } if at.addr() == 2), "{overlap}");
+        assert!(matches!(overlap, CodeFileError::Overlap(at) if at.addr() == 2), "{overlap}");
         for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {
             let records = [outside, vec![end.clone()]].concat();
             assert!(matches!(refused(&records), CodeFileError::Outside { .. }));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -29,10 +30,7 @@ impl BlockIndex {
 
     /// Returns the block's number in E0 and E1.
     pub const fn number(self) -> u8 {
-        match self {
-            Self::Zero => 0,
-            Self::One => 1,
-        }
+        self as u8
     }
 
     /// Returns the block's magic, the byte at 0x7E.
@@ -45,13 +43,16 @@ impl BlockIndex {
 }
 
 /// How a field's bytes are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum FieldKind {
     /// ASCII, padded with 0xFF.
+    #[display("a text")]
     Text,
     /// An unsigned 16-bit number, little-endian.
+    #[display("a number from 0 to 0xFFFF")]
     U16,
     /// Bytes without a known structure.
+    #[display("bytes of its exact length")]
     Bytes,
 }
 
@@ -109,6 +110,13 @@ config_fields! {
     Flags = "flags", 0x7A, 4, Bytes;
 }
 
+impl ConfigField {
+    /// Whether a text fits into the field: printable ASCII, and not too long.
+    pub fn holds(self, text: &str) -> bool {
+        text.len() <= self.range().len() && text.bytes().all(|byte| matches!(byte, 0x20..=0x7E))
+    }
+}
+
 /// A configuration block whose frame has been checked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConfigBlock {
@@ -162,21 +170,10 @@ pub enum ConfigBlockError {
         /// The text.
         text: String,
     },
-    /// The value has another kind than the field.
-    #[error("the field `{}` takes {}", field.name(), field_kind_words(*field))]
+    /// The value has another kind than this field.
+    #[error("the field `{}` takes {}", .0.name(), .0.kind())]
     #[diagnostic(code(asmpatch::config::kind))]
-    Kind {
-        /// The field.
-        field: ConfigField,
-    },
-}
-
-fn field_kind_words(field: ConfigField) -> &'static str {
-    match field.kind() {
-        FieldKind::Text => "a text",
-        FieldKind::U16 => "a number from 0 to 0xFFFF",
-        FieldKind::Bytes => "bytes of its exact length",
-    }
+    Kind(ConfigField),
 }
 
 impl ConfigBlock {
@@ -236,18 +233,12 @@ impl ConfigBlock {
     /// # Errors
     /// [`ConfigBlockError::Text`] if the text does not fit, [`ConfigBlockError::Kind`] if the field is not a text.
     pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), ConfigBlockError> {
-        if field.kind() != FieldKind::Text {
-            return Err(ConfigBlockError::Kind { field });
-        }
-        let range = field.range();
-        if text.len() > range.len() || !text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)) {
+        if field.kind() == FieldKind::Text && !field.holds(text) {
             return Err(ConfigBlockError::Text { field, text: text.to_owned() });
         }
-        let place = &mut self.bytes[range];
-        place.fill(0xFF);
-        place[..text.len()].copy_from_slice(text.as_bytes());
-        self.redo_checksum();
-        Ok(())
+        let mut padded = text.as_bytes().to_vec();
+        padded.resize(field.range().len(), 0xFF);
+        self.set(field, FieldKind::Text, &padded)
     }
 
     /// Writes a 16-bit field and recomputes the checksum.
@@ -255,12 +246,7 @@ impl ConfigBlock {
     /// # Errors
     /// [`ConfigBlockError::Kind`] if the field is not a number.
     pub fn set_number(&mut self, field: ConfigField, value: u16) -> Result<(), ConfigBlockError> {
-        if field.kind() != FieldKind::U16 {
-            return Err(ConfigBlockError::Kind { field });
-        }
-        self.bytes[field.range()].copy_from_slice(&value.to_le_bytes());
-        self.redo_checksum();
-        Ok(())
+        self.set(field, FieldKind::U16, &value.to_le_bytes())
     }
 
     /// Writes all bytes of a field whose structure is not known, and recomputes the checksum.
@@ -268,11 +254,15 @@ impl ConfigBlock {
     /// # Errors
     /// [`ConfigBlockError::Kind`] if the field is a text or a number, or has another length.
     pub fn set_bytes(&mut self, field: ConfigField, bytes: &[u8]) -> Result<(), ConfigBlockError> {
-        if field.kind() != FieldKind::Bytes || bytes.len() != field.range().len() {
-            return Err(ConfigBlockError::Kind { field });
+        self.set(field, FieldKind::Bytes, bytes)
+    }
+
+    fn set(&mut self, field: ConfigField, kind: FieldKind, bytes: &[u8]) -> Result<(), ConfigBlockError> {
+        if field.kind() != kind || bytes.len() != field.range().len() {
+            return Err(ConfigBlockError::Kind(field));
         }
         self.bytes[field.range()].copy_from_slice(bytes);
-        self.redo_checksum();
+        self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
         Ok(())
     }
 
@@ -288,10 +278,6 @@ impl ConfigBlock {
         self.set_text(ConfigField::T10Product, "ASM246X")?;
         self.set_number(ConfigField::VendorId, UsbId::STOCK.vendor)?;
         self.set_number(ConfigField::ProductId, UsbId::STOCK.product)
-    }
-
-    fn redo_checksum(&mut self) {
-        self.bytes[CHECKSUM_AT] = checksum(&self.bytes);
     }
 }
 

@@ -3,24 +3,21 @@
 //! SDCC's linker for the 8051 writes Intel HEX. `objcopy` turns it into an ELF file with sections and no segments. This
 //! module reads ELF files of both kinds.
 
-use goblin::elf::Elf;
 use goblin::elf::header::{ELFCLASS32, EM_8051, ET_REL};
 use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_REL, SHT_RELA};
 use goblin::elf::sym::STT_NOTYPE;
+use goblin::elf::{Elf, SectionHeader};
 use miette::Diagnostic;
 use thiserror::Error;
 
 /// Reasons an ELF file loads nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ElfFileError {
-    /// The file is not ELF, or damaged.
-    #[error("this is no readable ELF file: {reason}")]
+    /// The file is not ELF, or damaged. Holds goblin's error.
+    #[error("this is no readable ELF file: {0}")]
     #[diagnostic(code(asmpatch::elf::malformed))]
-    Malformed {
-        /// goblin's error.
-        reason: String,
-    },
+    Malformed(String),
     /// The file is for another machine.
     #[error(
         "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
@@ -32,13 +29,10 @@ pub enum ElfFileError {
         /// Class and byte order, for people.
         class: String,
     },
-    /// The file is not linked.
-    #[error("section {section} holds relocations")]
+    /// The file is not linked. Holds the index of a section with relocations.
+    #[error("section {0} holds relocations")]
     #[diagnostic(code(asmpatch::elf::relocations))]
-    Relocations {
-        /// The section's index.
-        section: usize,
-    },
+    Relocations(usize),
     /// A segment or section lies past the end of the file.
     #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
     #[diagnostic(code(asmpatch::elf::truncated))]
@@ -63,12 +57,35 @@ pub enum ElfFileError {
 /// # Errors
 /// [`ElfFileError`].
 pub fn loaded_pieces(file: &[u8]) -> Result<Vec<(u64, &[u8])>, ElfFileError> {
-    let pieces = pieces(&parsed(file)?, file)?;
+    let elf = parsed(file)?;
+    // The address, the file offset and the length of each piece.
+    let loaded: Vec<(u64, u64, u64)> = if elf.program_headers.is_empty() {
+        let sections = elf.section_headers.iter();
+        let relocates = |header: &SectionHeader| matches!(header.sh_type, SHT_REL | SHT_RELA) && header.sh_size > 0;
+        if elf.header.e_type == ET_REL
+            && let Some(section) = sections.clone().position(relocates)
+        {
+            return Err(ElfFileError::Relocations(section));
+        }
+        let is_loaded =
+            |header: &&SectionHeader| header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS;
+        sections.filter(is_loaded).map(|header| (header.sh_addr, header.sh_offset, header.sh_size)).collect()
+    } else {
+        let segments = elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD);
+        segments.map(|header| (header.p_paddr, header.p_offset, header.p_filesz)).collect()
+    };
+    let slice = |(address, offset, len): (u64, u64, u64)| {
+        let end = offset.saturating_add(len);
+        let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
+        let bytes = file.get(range).ok_or(ElfFileError::Truncated { address, offset, end, len: file.len() })?;
+        Ok((address, bytes))
+    };
+    let pieces: Vec<_> = loaded.into_iter().filter(|(.., len)| *len > 0).map(slice).collect::<Result<_, _>>()?;
     if pieces.is_empty() { Err(ElfFileError::Empty) } else { Ok(pieces) }
 }
 
 fn parsed(file: &[u8]) -> Result<Elf<'_>, ElfFileError> {
-    let malformed = |error: goblin::error::Error| ElfFileError::Malformed { reason: error.to_string() };
+    let malformed = |error: goblin::error::Error| ElfFileError::Malformed(error.to_string());
     // Parse the header first, so that a file for another machine gets that error, whatever else goblin finds wrong.
     let header = Elf::parse_header(file).map_err(malformed)?;
     let little_endian = header.endianness().is_ok_and(|endianness| endianness.is_little());
@@ -97,33 +114,4 @@ pub fn elf_functions(file: &[u8]) -> Result<Vec<ElfFunction<'_>>, ElfFileError> 
         symbol.is_function() || (symbol.st_type() == STT_NOTYPE && is_code(symbol.st_shndx) && symbol.st_name != 0)
     });
     Ok(named.filter_map(|symbol| Some((symbol.st_value, symbol.st_size, elf.strtab.get_at(symbol.st_name)?))).collect())
-}
-
-fn pieces<'a>(elf: &Elf<'_>, file: &'a [u8]) -> Result<Vec<(u64, &'a [u8])>, ElfFileError> {
-    let with_code = |header: &&goblin::elf::SectionHeader| header.sh_size > 0;
-    let mut found = Vec::new();
-    if elf.program_headers.is_empty() {
-        for (section, header) in elf.section_headers.iter().enumerate() {
-            if elf.header.e_type == ET_REL && matches!(header.sh_type, SHT_REL | SHT_RELA) && header.sh_size > 0 {
-                return Err(ElfFileError::Relocations { section });
-            }
-        }
-        let loaded = |header: &&goblin::elf::SectionHeader| {
-            header.sh_flags & u64::from(SHF_ALLOC) != 0 && header.sh_type != SHT_NOBITS
-        };
-        for header in elf.section_headers.iter().filter(loaded).filter(with_code) {
-            found.push((header.sh_addr, slice(file, header.sh_addr, header.sh_offset, header.sh_size)?));
-        }
-    } else {
-        for header in elf.program_headers.iter().filter(|header| header.p_type == PT_LOAD && header.p_filesz > 0) {
-            found.push((header.p_paddr, slice(file, header.p_paddr, header.p_offset, header.p_filesz)?));
-        }
-    }
-    Ok(found)
-}
-
-fn slice(file: &[u8], address: u64, offset: u64, len: u64) -> Result<&[u8], ElfFileError> {
-    let end = offset.saturating_add(len);
-    let range = usize::try_from(offset).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-    file.get(range).ok_or(ElfFileError::Truncated { address, offset, end, len: file.len() })
 }

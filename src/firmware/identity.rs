@@ -1,14 +1,16 @@
 //! A unit's identity: VID:PID, and the state that its descriptors show.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use thiserror::Error;
 
+use crate::digest::parse_hex;
 use crate::serde_text::serde_as_text;
 
 /// A USB vendor and product ID, written `ADD1:0001`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{vendor:04X}:{product:04X}")]
 pub struct UsbId {
     /// idVendor.
     pub vendor: u16,
@@ -25,12 +27,6 @@ impl UsbId {
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 }
 
-impl fmt::Display for UsbId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04X}:{:04X}", self.vendor, self.product)
-    }
-}
-
 /// The text is no USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0:?} is no USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
@@ -40,10 +36,7 @@ impl FromStr for UsbId {
     type Err = ParseUsbIdError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = |text: &str| {
-            let is_plain = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-            is_plain.then(|| u16::from_str_radix(text, 16).ok()).flatten()
-        };
+        let digits = |text: &str| Some(u16::from_be_bytes(parse_hex(text).ok()?.try_into().ok()?));
         let parse = || {
             let (vendor, product) = text.split_once(':')?;
             Some(Self { vendor: digits(vendor)?, product: digits(product)? })
@@ -88,15 +81,18 @@ pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
 ///
 /// VID:PID does not show it: the boot loader uses the identity in the configuration block if the block is valid, and
 /// stock, patched and open firmware run under each other's identities. Source: openpilot's flasher.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BridgeState {
     /// The vendor's firmware, patched or not.
+    #[display("vendor firmware")]
     Vendor,
     /// tinygrad's own firmware: control requests instead of SCSI.
+    #[display("open firmware")]
     OpenFirmware,
     /// The boot loader in ROM: the flash holds no image that passes its checks.
+    #[display("boot loader")]
     BootLoader,
 }
 
@@ -128,16 +124,6 @@ pub fn open_build(product: &str) -> Option<&str> {
 /// v0.14.0, which asserts it.
 pub fn is_runtime_product(product: &str) -> bool {
     ["custom", "AS2462"].iter().any(|start| product.starts_with(start))
-}
-
-impl fmt::Display for BridgeState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Vendor => "vendor firmware",
-            Self::OpenFirmware => "open firmware",
-            Self::BootLoader => "boot loader",
-        })
-    }
 }
 
 #[cfg(test)]

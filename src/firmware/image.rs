@@ -4,7 +4,7 @@ use miette::Diagnostic;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use super::address::{Bank, BodyOffset, CodeAddress, FileOffset};
+use super::address::{BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
 
 /// Magic, checksum and CRC-32 behind the body.
@@ -29,15 +29,6 @@ pub struct Image {
     body: Vec<u8>,
 }
 
-/// A run of zero bytes in the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ZeroRun {
-    /// The first zero byte.
-    pub start: BodyOffset,
-    /// Its length in bytes.
-    pub len: u32,
-}
-
 /// Reasons bytes are no image. Offsets are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum ImageError {
@@ -58,15 +49,10 @@ pub enum ImageError {
         /// The file's actual length.
         found: usize,
     },
-    /// The file is longer than the flash has room for.
-    #[error("the file has {found} bytes; the two parts in flash hold at most {max}")]
+    /// The file, of this length, is longer than the flash has room for.
+    #[error("the file has {0} bytes; the two parts in flash hold at most {MAX_FILE_LEN}")]
     #[diagnostic(code(asmpatch::image::oversized))]
-    Oversized {
-        /// The file's length.
-        found: u64,
-        /// The most that fits.
-        max: usize,
-    },
+    Oversized(usize),
     /// The magic is not the ASM2464's.
     #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
     #[diagnostic(code(asmpatch::image::magic))]
@@ -98,13 +84,10 @@ pub enum ImageError {
         /// The CRC of the body.
         computed: u32,
     },
-    /// The body is too short to hold a version.
-    #[error("the body has {found} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
+    /// The body, of this length, is too short to hold a version.
+    #[error("the body has {0} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
     #[diagnostic(code(asmpatch::image::short_body))]
-    ShortBody {
-        /// The body's length.
-        found: usize,
-    },
+    ShortBody(usize),
 }
 
 impl Image {
@@ -113,22 +96,17 @@ impl Image {
     /// # Errors
     /// Each wrong field has its own [`ImageError`]. Length is checked first, then magic, checksum and CRC.
     pub fn parse(file: &[u8]) -> Result<Self, ImageError> {
-        let Some(header) = file.first_chunk::<HEADER_LEN>() else {
-            return Err(if file.is_empty() {
-                ImageError::Empty
-            } else {
-                ImageError::Length { field: 0, expected: CONTAINER_EXTRA as u64, found: file.len() }
-            });
-        };
-        let field = u32::from_le_bytes(*header);
+        if file.is_empty() {
+            return Err(ImageError::Empty);
+        }
+        let field = file.first_chunk().map_or(0, |field| u32::from_le_bytes(*field));
         let expected = u64::from(field) + CONTAINER_EXTRA as u64;
         if file.len() as u64 != expected {
             return Err(ImageError::Length { field, expected, found: file.len() });
         }
         let body = &file[HEADER_LEN..file.len() - TRAILER_LEN];
         if body.len() > MAX_BODY_LEN {
-            let max = MAX_BODY_LEN + CONTAINER_EXTRA;
-            return Err(ImageError::Oversized { found: file.len() as u64, max });
+            return Err(ImageError::Oversized(file.len()));
         }
         let trailer_at = (HEADER_LEN + body.len()) as u32;
         let [magic, checksum, crc @ ..]: &[u8; TRAILER_LEN] = file.last_chunk().ok_or(ImageError::Empty)?;
@@ -153,11 +131,10 @@ impl Image {
     /// [`ImageError::ShortBody`] and [`ImageError::Oversized`].
     pub fn from_body(body: Vec<u8>) -> Result<Self, ImageError> {
         if body.len() < MIN_BODY_LEN {
-            return Err(ImageError::ShortBody { found: body.len() });
+            return Err(ImageError::ShortBody(body.len()));
         }
         if body.len() > MAX_BODY_LEN {
-            let max = MAX_BODY_LEN + CONTAINER_EXTRA;
-            return Err(ImageError::Oversized { found: (body.len() + CONTAINER_EXTRA) as u64, max });
+            return Err(ImageError::Oversized(body.len() + CONTAINER_EXTRA));
         }
         Ok(Self { body })
     }
@@ -169,19 +146,15 @@ impl Image {
 
     /// Formats the file: header, body, and a trailer with checksum and CRC of the present body.
     pub fn to_file(&self) -> Vec<u8> {
-        let mut file = Vec::with_capacity(self.file_len());
         // from_body bounds the length far below u32::MAX.
-        file.extend_from_slice(&(self.body.len() as u32).to_le_bytes());
-        file.extend_from_slice(&self.body);
-        file.push(MAGIC);
-        file.push(byte_sum(&self.body));
-        file.extend_from_slice(&crc32fast::hash(&self.body).to_le_bytes());
-        file
+        let header = (self.body.len() as u32).to_le_bytes();
+        let crc = crc32fast::hash(&self.body).to_le_bytes();
+        [&header[..], &self.body, &[MAGIC, byte_sum(&self.body)], &crc].concat()
     }
 
     /// Returns the file's length in bytes.
     pub fn file_len(&self) -> usize {
-        HEADER_LEN + self.body.len() + TRAILER_LEN
+        self.body.len() + CONTAINER_EXTRA
     }
 
     /// Returns the file's SHA-256.
@@ -191,9 +164,7 @@ impl Image {
 
     /// Returns the version at CPU address 0x0200.
     pub fn version(&self) -> FirmwareVersion {
-        let mut bytes = [0; 6];
-        bytes.copy_from_slice(&self.body[VERSION_AT..VERSION_AT + 6]);
-        FirmwareVersion(bytes)
+        FirmwareVersion(std::array::from_fn(|at| self.body[VERSION_AT + at]))
     }
 
     /// Returns the byte at a code address; `None` past the body's end.
@@ -205,31 +176,8 @@ impl Image {
     #[must_use]
     pub fn replace(&mut self, at: BodyOffset, new: &[u8]) -> bool {
         let start = at.0 as usize;
-        match start.checked_add(new.len()).and_then(|end| self.body.get_mut(start..end)) {
-            Some(place) => {
-                place.copy_from_slice(new);
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Returns the runs of at least `min_len` zero bytes in one bank: room for new code.
-    pub fn zero_runs(&self, bank: Bank, min_len: u32) -> Vec<ZeroRun> {
-        let mut runs = Vec::new();
-        let mut run: Option<ZeroRun> = None;
-        for (offset, byte) in self.body.iter().enumerate() {
-            let start = BodyOffset(offset as u32);
-            let inside = start.code_address().is_some_and(|at| at.bank() == bank);
-            match (&mut run, *byte == 0 && inside) {
-                (Some(run), true) => run.len += 1,
-                (None, true) => run = Some(ZeroRun { start, len: 1 }),
-                (_, false) => runs.extend(run.take()),
-            }
-        }
-        runs.extend(run);
-        runs.retain(|run| run.len >= min_len);
-        runs
+        let place = start.checked_add(new.len()).and_then(|end| self.body.get_mut(start..end));
+        place.map(|place| place.copy_from_slice(new)).is_some()
     }
 
     /// Returns the trailer's offset in the file.

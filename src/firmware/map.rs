@@ -1,7 +1,9 @@
 //! The map of an image: its areas in the file, in flash and in code, with free space.
 
+use std::ops::Range;
+
 use super::address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset};
-use super::image::{Image, ZeroRun};
+use super::image::Image;
 
 /// An area of an image file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,15 @@ pub struct Area {
     pub len: u32,
     /// Runs of zero bytes in it, ascending: room for new code.
     pub free: Vec<ZeroRun>,
+}
+
+/// A run of zero bytes in the body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ZeroRun {
+    /// The first zero byte.
+    pub start: BodyOffset,
+    /// Its length in bytes.
+    pub len: u32,
 }
 
 /// The content of an area.
@@ -57,7 +68,7 @@ impl Image {
             let end = end.min(body_len);
             if start < end {
                 let free = match kind {
-                    AreaKind::Code(bank) => self.zero_runs(bank, min_free),
+                    AreaKind::Code(_) => zero_runs(self.body(), start..end, min_free),
                     _ => Vec::new(),
                 };
                 areas.push(Area { kind, start: BodyOffset(start).file_offset(), len: end - start, free });
@@ -67,6 +78,18 @@ impl Image {
         areas.push(Area { kind: AreaKind::Trailer, start: trailer, len, free: Vec::new() });
         areas
     }
+}
+
+/// The runs of at least `min_len` zero bytes in a range of the body.
+fn zero_runs(body: &[u8], range: Range<u32>, min_len: u32) -> Vec<ZeroRun> {
+    let mut at = range.start;
+    let bytes = &body[range.start as usize..range.end as usize];
+    let runs = bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)).map(|run| {
+        let (start, len) = (BodyOffset(at), run.len() as u32);
+        at += len;
+        (run[0] == 0 && len >= min_len).then_some(ZeroRun { start, len })
+    });
+    runs.flatten().collect()
 }
 
 #[cfg(test)]

@@ -10,13 +10,12 @@ mod elf_file;
 mod identity;
 mod image;
 mod map;
-mod part;
 mod routines;
 mod version;
 
 pub use address::{
     BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
-    ParseCodeAddressError,
+    ParseCodeAddressError, Part,
 };
 pub use code_file::{CodeFileError, CodeFormat, image_of_code};
 pub use config_block::{
@@ -29,8 +28,7 @@ pub use identity::{
     is_runtime_product, open_build,
 };
 pub(crate) use image::CONTAINER_EXTRA;
-pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN, ZeroRun};
-pub use map::{Area, AreaKind};
-pub use part::Part;
+pub use image::{Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, TRAILER_LEN};
+pub use map::{Area, AreaKind, ZeroRun};
 pub use routines::{Routine, known_routines};
 pub use version::{FirmwareVersion, ParseVersionError};

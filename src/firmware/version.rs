@@ -1,8 +1,8 @@
 //! The firmware's version: six BCD bytes at CPU address 0x0200.
 
-use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use thiserror::Error;
 
 use crate::digest::parse_hex;
@@ -11,7 +11,8 @@ use crate::serde_text::serde_as_text;
 /// A version as the vendor writes it: `240417.85.00.00`. The bytes are BCD, so they print as hexadecimal.
 ///
 /// Source: cyrozap's notes on the ASM2x6x family; read out of image 240417.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{:02X}{:02X}{:02X}.{:02X}.{:02X}.{:02X}", _0[0], _0[1], _0[2], _0[3], _0[4], _0[5])]
 pub struct FirmwareVersion(pub [u8; 6]);
 
 /// The text is no version.
@@ -24,13 +25,6 @@ impl FirmwareVersion {
     pub const fn line(self) -> [u8; 3] {
         let [.., a, b, c] = self.0;
         [a, b, c]
-    }
-}
-
-impl fmt::Display for FirmwareVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [year, month, day, a, b, c] = self.0;
-        write!(f, "{year:02X}{month:02X}{day:02X}.{a:02X}.{b:02X}.{c:02X}")
     }
 }
 

@@ -63,12 +63,12 @@ impl Access {
     /// # Errors
     /// [`FlashError::Port`]; [`FlashError::Registers`] if no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
-        match port.attached().map_err(FlashError::port)?.state {
+        match port.attached()?.state {
             BridgeState::OpenFirmware => {
-                let registers = port.open_control().map_err(FlashError::port)?;
+                let registers = port.open_control()?;
                 Ok(Self::Registers(RegisterFlash::new(registers)?))
             }
-            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open().map_err(FlashError::port)?)),
+            BridgeState::Vendor | BridgeState::BootLoader => Ok(Self::Commands(port.open()?)),
         }
     }
 

@@ -1,13 +1,19 @@
 //! Contents of a backup: both configuration blocks, both parts of the flash as E2 reads them, and their unit.
 //!
-//! Pure: [`super::backup_folder`] puts it into files.
+//! [`read`] takes it from a unit, [`super::backup_folder`] puts it into files.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::access::Access;
+use super::error::FlashError;
+use super::plan::is_readable;
+use super::progress::{FlashEvent, FlashProgress};
+use crate::bridge::Attached;
 use crate::firmware::{
     BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
 };
+use crate::interrupt::Interrupt;
 
 /// Backup of the first slot of a unit's flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,9 +67,8 @@ impl Backup {
     /// SHA-256 over everything that was read. Two backups of the same content have the same digest.
     pub fn content_digest(&self) -> [u8; 32] {
         let mut digest = Sha256::new();
-        for bytes in
-            self.blocks.iter().map(<[u8; CONFIG_BLOCK_LEN]>::as_slice).chain(self.parts.iter().map(Vec::as_slice))
-        {
+        let blocks = self.blocks.iter().map(|block| block.as_slice());
+        for bytes in blocks.chain(self.parts.iter().map(Vec::as_slice)) {
             digest.update((bytes.len() as u64).to_le_bytes());
             digest.update(bytes);
         }
@@ -98,6 +103,56 @@ pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
 /// Length of an image file, from its first field.
 pub fn container_len(field: [u8; 4]) -> Option<usize> {
     usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
+}
+
+/// Number of bytes that [`read`] moves.
+pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
+
+/// Reads everything that the unit returns of its flash into memory. `device` is the port as in `--device`.
+///
+/// # Errors
+/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::Command`], [`FlashError::Registers`],
+/// [`FlashError::Interrupted`].
+pub fn read(
+    access: &mut Access,
+    device: String,
+    attached: &Attached,
+    observer: &mut FlashProgress<'_>,
+    interrupt: Interrupt<'_>,
+) -> Result<Backup, FlashError> {
+    if !is_readable(attached.state) {
+        let why = format!("the {} only takes the commands that write", attached.state);
+        return Err(FlashError::NoBlock { index: BlockIndex::Zero, why });
+    }
+    let mut block = |index| {
+        interrupt.check()?;
+        let bytes = access.reader().block(index)?;
+        observer.event(FlashEvent::Moved(bytes.len() as u64));
+        Ok::<_, FlashError>(bytes)
+    };
+    let blocks = [block(BlockIndex::Zero)?, block(BlockIndex::One)?];
+    let mut part = |part: Part| {
+        interrupt.check()?;
+        let mut bytes = vec![0; part.max_len()];
+        access.reader().part(part, &mut bytes)?;
+        observer.event(FlashEvent::Moved(bytes.len() as u64));
+        Ok::<_, FlashError>(bytes)
+    };
+    let parts = [part(Part::One)?, part(Part::Two)?];
+    Ok(Backup {
+        unit: BackedUpUnit {
+            device,
+            usb_id: attached.usb_id.to_string(),
+            state: attached.state.to_string(),
+            serial: attached.serial.clone(),
+            product: attached.product.clone(),
+            // A version that can't be read must not prevent a backup.
+            firmware_version: access.version().map(|version| version.to_string()),
+        },
+        tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")).to_owned(),
+        blocks,
+        parts,
+    })
 }
 
 #[cfg(test)]

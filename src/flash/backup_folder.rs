@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use derive_more::Display;
 use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
@@ -62,21 +63,15 @@ impl fmt::Display for BackupManifest {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
         let Self { format, tool, file, .. } = self;
         writeln!(f, "format = {format}\ntool = {}\n\n[unit]", escape::toml(tool))?;
-        for (key, value) in
-            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)]
-        {
+        let strings =
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
+        let version = firmware_version.iter().map(|version| ("firmware-version", version));
+        for (key, value) in strings.into_iter().chain(version) {
             writeln!(f, "{key} = {}", escape::toml(value))?;
         }
-        if let Some(version) = firmware_version {
-            writeln!(f, "firmware-version = {}", escape::toml(version))?;
-        }
         for FileEntry { name, length, sha256 } in file {
-            writeln!(
-                f,
-                "\n[[file]]\nname = {}\nlength = {length}\nsha256 = {}",
-                escape::toml(name),
-                escape::toml(sha256)
-            )?;
+            let (name, sha256) = (escape::toml(name), escape::toml(sha256));
+            writeln!(f, "\n[[file]]\nname = {name}\nlength = {length}\nsha256 = {sha256}")?;
         }
         Ok(())
     }
@@ -97,12 +92,9 @@ pub enum BackupFolderError {
         source: io::Error,
     },
     /// The folder exists with other contents.
-    #[error("{} exists and is not this backup", path.display())]
+    #[error("{} exists and is not this backup", .0.display())]
     #[diagnostic(code(asmpatch::backup::exists))]
-    Exists {
-        /// The folder.
-        path: PathBuf,
-    },
+    Exists(PathBuf),
     /// There is no valid backup.toml.
     #[error("{} is not a backup manifest: {why}", path.display())]
     #[diagnostic(code(asmpatch::backup::manifest))]
@@ -155,30 +147,13 @@ pub enum BackupFolderError {
 }
 
 /// Result of saving a backup.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Saved {
-    /// The folder was created.
-    New(PathBuf),
-    /// The folder already existed with exactly this content.
-    AlreadyThere(PathBuf),
-}
-
-impl Saved {
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+#[display("{}{}", folder.display(), if *is_new { "" } else { " holds the same already" })]
+pub struct Saved {
     /// The folder.
-    pub fn path(&self) -> &Path {
-        match self {
-            Self::New(path) | Self::AlreadyThere(path) => path,
-        }
-    }
-}
-
-impl fmt::Display for Saved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::New(path) => write!(f, "{}", path.display()),
-            Self::AlreadyThere(path) => write!(f, "{} holds the same already", path.display()),
-        }
-    }
+    pub folder: PathBuf,
+    /// Whether the folder was created; otherwise it already existed with exactly this content.
+    pub is_new: bool,
 }
 
 /// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
@@ -191,9 +166,9 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     if folder.symlink_metadata().is_ok() && !is_empty_folder(folder) {
         return match load(folder) {
             Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
-                Ok(Saved::AlreadyThere(folder.to_owned()))
+                Ok(Saved { folder: folder.to_owned(), is_new: false })
             }
-            _ => Err(BackupFolderError::Exists { path: folder.to_owned() }),
+            _ => Err(BackupFolderError::Exists(folder.to_owned())),
         };
     }
     let parent = atomic::folder_of(folder);
@@ -217,7 +192,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     open_to_all_as_usual(partial.path())?;
     partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
     sync_folder(parent).map_err(io_error("sync", parent))?;
-    Ok(Saved::New(folder.to_owned()))
+    Ok(Saved { folder: folder.to_owned(), is_new: true })
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
@@ -244,21 +219,20 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();
     let with = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
     let without = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
+    let other_files =
+        || BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") };
     if listed != with && listed != without {
-        return Err(BackupFolderError::Files { path, found: listed.join(", "), expected: with.join(", ") });
+        return Err(other_files());
     }
-    let read = |name: &str| match manifest.file.iter().find(|entry| entry.name == name) {
-        Some(entry) => checked(folder, entry),
-        None => {
-            Err(BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") })
-        }
+    let read = |name: &str| {
+        let entry = manifest.file.iter().find(|entry| entry.name == name).ok_or_else(other_files)?;
+        checked(folder, entry)
     };
     let block = |at: usize| {
         let bytes = read(CONFIG[at])?;
-        <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes.as_slice()).map_err(|_| BackupFolderError::Damaged {
-            path: folder.join(CONFIG[at]),
-            found: format!("{} bytes", bytes.len()),
-            expected: format!("a configuration block of {CONFIG_BLOCK_LEN}"),
+        <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes.as_slice()).map_err(|_| {
+            let expected = format!("a configuration block of {CONFIG_BLOCK_LEN}");
+            damaged(folder, CONFIG[at], format!("{} bytes", bytes.len()), expected)
         })
     };
     let backup = Backup {
@@ -269,19 +243,13 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     };
     for (part, (bytes, name)) in Part::ALL.iter().zip(backup.parts.iter().zip(PARTS)) {
         if bytes.len() > part.max_len() {
-            return Err(BackupFolderError::Damaged {
-                path: folder.join(name),
-                found: format!("{} bytes", bytes.len()),
-                expected: format!("at most {}", part.max_len()),
-            });
+            let expected = format!("at most {}", part.max_len());
+            return Err(damaged(folder, name, format!("{} bytes", bytes.len()), expected));
         }
     }
     if listed == with && read(FIRMWARE)? != firmware_file(&backup.parts) {
-        return Err(BackupFolderError::Damaged {
-            path: folder.join(FIRMWARE),
-            found: "other bytes than the two parts".into(),
-            expected: "the image that the two parts hold".into(),
-        });
+        let (found, expected) = ("other bytes than the two parts", "the image that the two parts hold");
+        return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
     }
     Ok(backup)
 }
@@ -298,24 +266,20 @@ fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
 }
 
 fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderError> {
-    let path = folder.join(&entry.name);
-    let bytes = read_bounded(&path)?;
+    let bytes = read_bounded(&folder.join(&entry.name))?;
     if bytes.len() as u64 != entry.length {
-        return Err(BackupFolderError::Damaged {
-            path,
-            found: format!("{} bytes", bytes.len()),
-            expected: format!("{} bytes", entry.length),
-        });
+        let (found, expected) = (format!("{} bytes", bytes.len()), format!("{} bytes", entry.length));
+        return Err(damaged(folder, &entry.name, found, expected));
     }
     let found = Sha256Digest::of(&bytes).to_string();
     if found != entry.sha256 {
-        return Err(BackupFolderError::Damaged {
-            path,
-            found: format!("SHA-256 {found}"),
-            expected: entry.sha256.clone(),
-        });
+        return Err(damaged(folder, &entry.name, format!("SHA-256 {found}"), entry.sha256.clone()));
     }
     Ok(bytes)
+}
+
+fn damaged(folder: &Path, name: &str, found: String, expected: String) -> BackupFolderError {
+    BackupFolderError::Damaged { path: folder.join(name), found, expected }
 }
 
 fn is_empty_folder(path: &Path) -> bool {

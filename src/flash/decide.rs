@@ -1,13 +1,16 @@
 //! Decides whether a unit is written: compares its observed state with its plan and the user's permissions. Pure.
 
-use std::fmt;
+use std::path::PathBuf;
+
+use derive_more::Display;
+use miette::Diagnostic;
+use thiserror::Error;
 
 use super::firmware_kind::{Firmware, Rewritable};
-use super::guard::Refusal;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan, is_readable};
-use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, FirmwareVersion};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
 use crate::patch::Library;
 use crate::practice;
 
@@ -60,29 +63,20 @@ pub struct Neighbour {
 }
 
 /// Reasons a write needs `--unproven`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Unproven {
     /// The image's code can't be executed.
+    #[display(
+        "the image does not boot on the chip model, which may not know enough of its version: that the unit would take \
+         firmware again is not proven"
+    )]
     NotExecuted,
     /// The image is the practice image, and the port is real.
+    #[display("the practice image has never run on silicon, and a real chip would not enumerate with it")]
     Practice,
     /// The backup is a virtual unit's, and the port is real.
+    #[display("this is a virtual unit's backup: its content has never run on silicon")]
     VirtualBackup,
-}
-
-impl fmt::Display for Unproven {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotExecuted => {
-                "the image does not boot on the chip model, which may not know enough of its version: that the unit would \
-                 take firmware again is not proven"
-            }
-            Self::Practice => {
-                "the practice image has never run on silicon, and a real chip would not enumerate with it"
-            }
-            Self::VirtualBackup => "this is a virtual unit's backup: its content has never run on silicon",
-        })
-    }
 }
 
 /// Decision about a unit.
@@ -94,6 +88,97 @@ pub enum Decision {
     Nothing,
     /// The unit is not written, for this reason.
     Refused(Refusal),
+}
+
+/// Reasons a unit is not written. Nothing was written. A unit whose disk is in use is refused by its port.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum Refusal {
+    /// There are several units, at these ports, and the user did not ask for all of them.
+    #[error("{} units are named: {}", .0.len(), .0.join(", "))]
+    #[diagnostic(code(asmpatch::flash::several))]
+    SeveralUnits(Vec<String>),
+    /// The unit can't be backed up.
+    #[error("{device}: the unit runs its {state}, which gives no backup")]
+    #[diagnostic(code(asmpatch::flash::no_backup))]
+    NoBackup {
+        /// The port.
+        device: String,
+        /// The unit's state.
+        state: BridgeState,
+    },
+    /// The unit could never be written again with this image.
+    #[error("{device}: the image fails on a model of the chip, where it {failed}")]
+    #[diagnostic(code(asmpatch::flash::not_rewritable))]
+    NotRewritable {
+        /// The port.
+        device: String,
+        /// The failed check and its fault.
+        failed: String,
+    },
+    /// Nobody has seen the write's content work.
+    #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[diagnostic(code(asmpatch::flash::unproven))]
+    Unproven {
+        /// The port.
+        device: String,
+        /// The reasons.
+        why: Vec<Unproven>,
+    },
+    /// The unit would get another unit's identity.
+    #[error("{device}: the unit would get {what}")]
+    #[diagnostic(code(asmpatch::flash::clone))]
+    Clone {
+        /// The port.
+        device: String,
+        /// The identity that it would get.
+        what: Cloned,
+    },
+    /// The version's line would change, and nobody can be asked.
+    #[error("{device}: the version's line changes from {from} to {to}")]
+    #[diagnostic(code(asmpatch::flash::other_line))]
+    OtherLine {
+        /// The port.
+        device: String,
+        /// The unit's version.
+        from: FirmwareVersion,
+        /// The image's version.
+        to: FirmwareVersion,
+    },
+    /// The unit would come back under an ID that is not known.
+    #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
+    #[diagnostic(code(asmpatch::flash::unlisted_id))]
+    UnlistedId {
+        /// The port.
+        device: String,
+        /// The ID.
+        id: UsbId,
+    },
+    /// Another unit was refused, and `--all-or-none` is set.
+    #[error("{device}: not written, because {because} is not")]
+    #[diagnostic(code(asmpatch::flash::all_or_none))]
+    AllOrNone {
+        /// The port.
+        device: String,
+        /// The refused units.
+        because: String,
+    },
+    /// The image is not verified.
+    #[error("{}: {why}", file.display())]
+    #[diagnostic(code(asmpatch::flash::unverified))]
+    Unverified {
+        /// The image.
+        file: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// Nobody can be asked.
+    #[error("there is no terminal to ask on")]
+    #[diagnostic(code(asmpatch::flash::not_asked))]
+    NotAsked,
+    /// The user answered no.
+    #[error("not confirmed")]
+    #[diagnostic(code(asmpatch::flash::declined))]
+    Declined,
 }
 
 /// Terms of a write: what the user must know.
@@ -126,25 +211,25 @@ struct Others<'a> {
 }
 
 impl Others<'_> {
-    fn candidates(&self) -> impl Iterator<Item = &Candidate<'_>> {
-        self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit)
+    /// The ports of the units with such an identity and, if `planned` is set, of those that would get one.
+    fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
+        let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
+        let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
+        such.map(|unit| unit.seen.device.clone()).collect()
     }
 
-    /// The ports of the units with this serial number and, if `planned` is set, of those that would get it.
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
-        let has = |identity: UnitIdentity| identity.serial.as_deref() == Some(serial);
-        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
-        let same = same.map(|unit| unit.seen.device.clone());
+        let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
-        let is_real = self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual());
-        let connected = self.connected.iter().filter(|other| is_real && other.serial == serial);
-        same.chain(connected.map(|other| other.device.clone())).collect()
+        if self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual()) {
+            let connected = self.connected.iter().filter(|other| other.serial == serial);
+            same.extend(connected.map(|other| other.device.clone()));
+        }
+        same
     }
 
     fn with_usb4(&self, identity: &UnitIdentity, planned: bool) -> Vec<String> {
-        let has = |other: UnitIdentity| identity.shares_usb4_with(&other);
-        let same = self.candidates().filter(|unit| has(unit.own()) || (planned && has(unit.planned())));
-        same.map(|unit| unit.seen.device.clone()).collect()
+        self.with(planned, |other| identity.shares_usb4_with(&other))
     }
 }
 
@@ -199,11 +284,7 @@ impl Candidate<'_> {
     fn is_there_already(&self, subject: &Subject) -> bool {
         let Self { seen, plan } = self;
         let Some(parts) = &seen.running.parts else { return false };
-        let holds = plan.parts().all(|(part, bytes)| {
-            let [one, two] = parts;
-            let found = if part == crate::firmware::Part::One { one } else { two };
-            found.starts_with(bytes)
-        });
+        let holds = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
         // Without a valid block, the chip gives itself a serial number.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
@@ -253,7 +334,7 @@ impl Candidate<'_> {
         if planned.usb4 != own.usb4 {
             let devices = others.with_usb4(&planned, true);
             if !devices.is_empty() {
-                return Some(Cloned::SharedUsb4 { devices });
+                return Some(Cloned::SharedUsb4(devices));
             }
         }
         None

@@ -6,11 +6,11 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
-use super::progress::part_number;
 use super::registers::RegisterError;
 use crate::bridge::CommandError;
 use crate::failure::{AnyFailure, Panicked};
 use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
+use crate::interrupt::Interrupted;
 
 /// Reasons a backup or a write stopped.
 #[derive(Debug, Error, Diagnostic)]
@@ -45,19 +45,13 @@ pub enum FlashError {
         why: String,
     },
     /// The unit's firmware would not start, so it makes no backup.
-    #[error("the firmware in the unit's flash would not start: {source}")]
+    #[error("the firmware in the unit's flash would not start: {0}")]
     #[diagnostic(code(asmpatch::flash::unusable_backup))]
-    Unusable {
-        /// The firmware's error.
-        source: ImageError,
-    },
-    /// The unit has changed since the plan was made.
-    #[error("the unit's {what} changed since the plan was shown")]
+    Unusable(#[source] ImageError),
+    /// This of the unit has changed since the plan was made.
+    #[error("the unit's {0} changed since the plan was shown")]
     #[diagnostic(code(asmpatch::flash::changed))]
-    Changed {
-        /// What has changed.
-        what: &'static str,
-    },
+    Changed(&'static str),
     /// A configuration block reads back differently.
     #[error("configuration block {} differs from what was written, attempt {attempts}", index.number())]
     #[diagnostic(code(asmpatch::flash::block_differs))]
@@ -70,7 +64,7 @@ pub enum FlashError {
     /// A part reads back differently.
     #[error(
         "firmware part {} differs from what was written, attempt {attempts}: {count} bytes, the first at part offset {first:#x}",
-        part_number(*part)
+        part.number()
     )]
     #[diagnostic(code(asmpatch::flash::part_differs))]
     PartDiffers {
@@ -83,13 +77,10 @@ pub enum FlashError {
         /// Offset of the first of them from the part's start.
         first: usize,
     },
-    /// The unit did not come back.
-    #[error("the unit has not come back within {deadline:?}")]
+    /// The unit did not come back in this time.
+    #[error("the unit has not come back within {0:?}")]
     #[diagnostic(code(asmpatch::flash::not_back))]
-    NotBack {
-        /// Time waited.
-        deadline: Duration,
-    },
+    NotBack(Duration),
     /// The unit came back with another identity.
     #[error("the unit came back as {found} ({state}), expected {expected} ({becomes})")]
     #[diagnostic(code(asmpatch::flash::identity))]
@@ -103,13 +94,10 @@ pub enum FlashError {
         /// The state found.
         state: BridgeState,
     },
-    /// The unit came back in its boot loader.
-    #[error("the unit came back in its boot loader ({found}): the chip does not start what its flash holds")]
+    /// The unit came back in its boot loader, with this identity.
+    #[error("the unit came back in its boot loader ({0}): the chip does not start what its flash holds")]
     #[diagnostic(code(asmpatch::flash::boot_loader))]
-    BootLoader {
-        /// The unit's identity.
-        found: UsbId,
-    },
+    BootLoader(UsbId),
     /// The unit runs another version.
     #[error("the unit runs version {found}, the image is {expected}")]
     #[diagnostic(code(asmpatch::flash::version))]
@@ -128,25 +116,21 @@ pub enum FlashError {
         /// The unit's product string.
         found: String,
     },
-    /// The unit runs other code, whatever its version.
+    /// The unit runs other code, whatever its version. Holds whether the image returns 256 bytes at once.
     #[error(
         "E4 of 256 bytes {}: the unit does not run what was written",
-        if *expected { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
+        if *.0 { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
     )]
     #[diagnostic(code(asmpatch::flash::behaviour))]
-    Behaviour {
-        /// Whether the image returns 256 bytes at once.
-        expected: bool,
-    },
+    Behaviour(bool),
     /// A signal stopped the run: Ctrl-C, SIGTERM or SIGHUP.
-    #[error("stopped by Ctrl-C")]
-    #[diagnostic(code(asmpatch::interrupted))]
-    Interrupted,
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Interrupted(#[from] Interrupted),
 }
 
-impl FlashError {
-    /// The unit can't be opened or found.
-    pub(super) fn port(failure: AnyFailure) -> Self {
+impl From<AnyFailure> for FlashError {
+    fn from(failure: AnyFailure) -> Self {
         Self::Port(failure.into())
     }
 }

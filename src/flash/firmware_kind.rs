@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use derive_more::Display;
+
 use super::open_image::OpenImage;
 use crate::chip::boot;
 use crate::digest::Sha256Digest;
@@ -47,7 +49,7 @@ impl Firmware {
             Some(_) => Base::Vendor,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
-        let patches = verification.patches.iter().map(|patch| patch.id().to_owned()).collect();
+        let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
         Self { base, version: image.version(), patches }
     }
 
@@ -129,28 +131,18 @@ impl Rewritable {
 }
 
 /// The firmware that runs on a unit, by its interface, its flash and its answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum RunningFirmware {
     /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
     /// Another firmware than this one in the flash, which was written since the unit started.
+    #[display("other vendor firmware than its flash holds ({_0})")]
     OtherThanFlashed(Firmware),
     /// Vendor firmware of which at most the version is known.
+    #[display("vendor firmware{}", _0.map(|version| format!(" {version}")).unwrap_or_default())]
     Vendor(Option<FirmwareVersion>),
     /// No vendor firmware.
     Other(BridgeState),
-}
-
-impl fmt::Display for RunningFirmware {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flashed(firmware) => firmware.fmt(f),
-            Self::OtherThanFlashed(firmware) => write!(f, "other vendor firmware than its flash holds ({firmware})"),
-            Self::Vendor(Some(version)) => write!(f, "vendor firmware {version}"),
-            Self::Vendor(None) => f.write_str("vendor firmware"),
-            Self::Other(state) => state.fmt(f),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
-use std::fmt;
+use derive_more::Display;
 
 use super::plan::BlockBytes;
+use super::proof::differing;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 
 /// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
@@ -43,15 +44,9 @@ impl UnitIdentity {
     /// Returns what `planned` would replace of this unit's own identity with another unit's.
     pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
         let own = self.own();
-        if let (Some(own), Some(new)) = (own.serial, &planned.serial)
-            && own != *new
-        {
-            return Some(Cloned::OtherSerial { own, new: new.clone() });
-        }
-        match (own.usb4, planned.usb4) {
-            (Some(own), Some(new)) if own != new => Some(Cloned::OtherUsb4),
-            _ => None,
-        }
+        differing(own.serial, planned.serial.clone())
+            .map(|(own, new)| Cloned::OtherSerial { own, new })
+            .or_else(|| differing(own.usb4, planned.usb4).map(|_| Cloned::OtherUsb4))
     }
 
     /// Whether both have the same USB4 identity, which only one unit may have.
@@ -66,9 +61,10 @@ pub fn is_nobodys(serial: &str) -> bool {
 }
 
 /// Reasons a plan is a clone of another unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum Cloned {
     /// The backup has another unit's serial number.
+    #[display("another unit's serial number, {new} in place of its own {own}")]
     OtherSerial {
         /// The unit's serial number.
         own: String,
@@ -76,36 +72,19 @@ pub enum Cloned {
         new: String,
     },
     /// The backup has another unit's USB4 identity.
+    #[display("another unit's USB4 identity in place of its own")]
     OtherUsb4,
     /// Other units have this serial number, or get it in the same run.
+    #[display("the serial number {serial}, which {} would have too", devices.join(", "))]
     SharedSerial {
         /// The serial number.
         serial: String,
         /// Their ports.
         devices: Vec<String>,
     },
-    /// Other units have this USB4 identity, or get it in the same run.
-    SharedUsb4 {
-        /// Their ports.
-        devices: Vec<String>,
-    },
-}
-
-impl fmt::Display for Cloned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherSerial { own, new } => {
-                write!(f, "another unit's serial number, {new} in place of its own {own}")
-            }
-            Self::OtherUsb4 => f.write_str("another unit's USB4 identity in place of its own"),
-            Self::SharedSerial { serial, devices } => {
-                write!(f, "the serial number {serial}, which {} would have too", devices.join(", "))
-            }
-            Self::SharedUsb4 { devices } => {
-                write!(f, "the USB4 identity that {} would have too", devices.join(", "))
-            }
-        }
-    }
+    /// Other units, at these ports, have this USB4 identity, or get it in the same run.
+    #[display("the USB4 identity that {} would have too", _0.join(", "))]
+    SharedUsb4(Vec<String>),
 }
 
 /// The serial numbers that several units share, each with the units' ports, in order of appearance.

@@ -7,6 +7,7 @@ use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::plan::{UnitBlocks, is_readable};
+use super::proof::differing;
 use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
 use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
@@ -59,14 +60,12 @@ impl Running {
 
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let behind = survey::behind(bridge)?;
-        let version = bridge.firmware_version();
-        let version = known(bridge, version)?;
-        let e4_extension = survey::has_e4_extension(bridge, E4_DEADLINE).map_err(CommandError::from);
-        let e4_extension = known(bridge, e4_extension)?;
+        let version = known(bridge, Bridge::firmware_version)?;
+        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?;
         let mut part = |part: Part| {
             let mut bytes = vec![0; part.max_len()];
-            let read = bridge.read_flash(part, &mut bytes);
-            known(bridge, read).map(|read| read.map(|()| bytes))
+            let read = known(bridge, |bridge| bridge.read_flash(part, &mut bytes))?;
+            Ok::<_, CommandError>(read.map(|()| bytes))
         };
         let parts = match part(Part::One)? {
             Some(one) => part(Part::Two)?.map(|two| [one, two]),
@@ -83,8 +82,8 @@ impl Running {
     /// Whether the unit behaves differently from this firmware.
     pub fn contradicts(&self, firmware: &Firmware) -> bool {
         firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
-            || matches!((self.version, firmware.version()), (Some(found), Some(version)) if found != version)
-            || matches!((self.e4_extension, firmware.has_e4_extension()), (Some(found), Some(has)) if found != has)
+            || differing(self.version, firmware.version()).is_some()
+            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
     }
 
     /// The firmware that runs on the unit, if it can be determined.
@@ -101,9 +100,12 @@ impl Running {
     }
 }
 
-/// Returns an answer, or `None` if the unit gave none and was recovered.
-fn known<T>(bridge: &mut Bridge<AnyTransport>, answer: Result<T, CommandError>) -> Result<Option<T>, CommandError> {
-    match answer {
+/// Asks a unit. Returns its answer, or `None` if it gave none and was recovered.
+fn known<T>(
+    bridge: &mut Bridge<AnyTransport>,
+    ask: impl FnOnce(&mut Bridge<AnyTransport>) -> Result<T, CommandError>,
+) -> Result<Option<T>, CommandError> {
+    match ask(bridge) {
         Ok(answer) => Ok(Some(answer)),
         Err(CommandError::Transport(error)) if error.is_gone() => Err(error.into()),
         Err(CommandError::Transport(_)) => bridge.recover().map(|()| None),

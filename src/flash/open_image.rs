@@ -1,6 +1,6 @@
 //! Images of open firmware, identified by what they enumerate as, because there is no list of their builds. Pure.
 
-use std::fmt;
+use derive_more::Display;
 
 use crate::chip::boot;
 use crate::digest::to_hex;
@@ -12,7 +12,8 @@ const BUILD_DIGITS: usize = 8;
 
 /// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
 // `--json` prints it as it is.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, serde::Serialize)]
+#[display("open firmware {} (build {build})", product.shown())]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "OpenJson", description = "The keys of open firmware in `--json`."))]
 pub struct OpenImage {
@@ -45,12 +46,6 @@ fn commit(product: &str) -> Option<&str> {
     let word = product.strip_prefix("custom ")?;
     let (commit, _) = word.split_once('-').unwrap_or((word, ""));
     (commit.len() == BUILD_DIGITS && commit.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(commit)
-}
-
-impl fmt::Display for OpenImage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "open firmware {} (build {})", self.product.shown(), self.build)
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The plan of a write: everything that will be written to a unit, computed in advance. Pure.
 
-use std::fmt;
+use derive_more::Display;
 
 use super::backup::Backup;
 use super::open_image::OpenImage;
 use crate::bridge::Attached;
+use crate::digest::to_hex;
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
     Image, Part, UsbId, known_blocks,
@@ -19,22 +20,22 @@ pub type UnitBlocks = [Option<BlockBytes>; 2];
 /// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
 /// commands that write. Source: the reference's section on identities; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
-    match state {
-        BridgeState::Vendor | BridgeState::OpenFirmware => true,
-        BridgeState::BootLoader => false,
-    }
+    matches!(state, BridgeState::Vendor | BridgeState::OpenFirmware)
 }
 
 /// Source of a planned configuration block, before the edits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockSource {
     /// The unit.
+    #[display("the unit's own")]
     Unit,
     /// A backup.
+    #[display("from the backup")]
     Backup,
     /// The known blocks that suit any unit, because neither the unit nor a backup has a valid one.
+    #[display("the known block that serves any unit")]
     Known,
 }
 
@@ -199,17 +200,7 @@ fn words(block: &ConfigBlock, field: ConfigField) -> String {
     match field.kind() {
         FieldKind::Text => format!("{:?}", block.text(field)),
         FieldKind::U16 => format!("{:#06x}", block.number(field)),
-        FieldKind::Bytes => block.field(field).iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
-}
-
-impl fmt::Display for BlockSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unit => "the unit's own",
-            Self::Backup => "from the backup",
-            Self::Known => "the known block that serves any unit",
-        })
+        FieldKind::Bytes => to_hex(block.field(field), ""),
     }
 }
 

@@ -1,74 +1,56 @@
 //! The steps of a write and their reports. The library reports to a [`FlashProgress`], and never prints.
 
-use std::fmt;
-
+use derive_more::Display;
 use serde::Serialize;
-use tracing::info;
 
 use crate::firmware::{BlockIndex, Part};
 use crate::progress::Progress;
 
 /// A step of writing a unit, in the order of execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum FlashStep {
     /// Opens the unit and checks that it is still the plan's.
+    #[display("open")]
     Open,
     /// Reads everything and saves it.
+    #[display("back up")]
     Backup,
     /// E1: writes a block. Block 0 erases the slot first.
+    #[display("{}write configuration block {}", if _0.number() == 0 { "erase, " } else { "" }, _0.number())]
     WriteBlock(BlockIndex),
     /// E3: writes a part.
+    #[display("write firmware part {}", _0.number())]
     WritePart(Part),
     /// Through registers: reads everything and finds the differences.
+    #[display("compare with the flash")]
     Compare,
     /// Through registers: clears the old image's length, so that no mixture of two images can start.
+    #[display("clear the old image's length")]
     Invalidate,
     /// Through registers: writes every differing sector except the first.
+    #[display("write sectors")]
     WriteSectors,
     /// Through registers: writes the sector with the configuration blocks and the image's length.
+    #[display("write the first sector")]
     WriteFirstSector,
     /// E0: reads a block back and compares it.
+    #[display("read back configuration block {}", _0.number())]
     ReadBackBlock(BlockIndex),
     /// E2: reads a part back and compares it.
+    #[display("read back firmware part {}", _0.number())]
     ReadBack(Part),
     /// E8: restarts the unit, if its firmware knows the command.
+    #[display("restart")]
     Restart,
     /// The hub power-cycles the unit.
+    #[display("power-cycle")]
     PowerCycle,
     /// Waits for the unit to leave the bus and come back.
+    #[display("come back")]
     Return,
     /// Compares the unit's behaviour with what was written.
+    #[display("check what runs")]
     Prove,
-}
-
-impl fmt::Display for FlashStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open => f.write_str("open"),
-            Self::Backup => f.write_str("back up"),
-            Self::WriteBlock(BlockIndex::Zero) => f.write_str("erase, write configuration block 0"),
-            Self::WriteBlock(BlockIndex::One) => f.write_str("write configuration block 1"),
-            Self::ReadBackBlock(index) => write!(f, "read back configuration block {}", index.number()),
-            Self::WritePart(part) => write!(f, "write firmware part {}", part_number(*part)),
-            Self::ReadBack(part) => write!(f, "read back firmware part {}", part_number(*part)),
-            Self::Compare => f.write_str("compare with the flash"),
-            Self::Invalidate => f.write_str("clear the old image's length"),
-            Self::WriteSectors => f.write_str("write sectors"),
-            Self::WriteFirstSector => f.write_str("write the first sector"),
-            Self::Restart => f.write_str("restart"),
-            Self::PowerCycle => f.write_str("power-cycle"),
-            Self::Return => f.write_str("come back"),
-            Self::Prove => f.write_str("check what runs"),
-        }
-    }
-}
-
-/// Number of a part, counted from 1.
-pub const fn part_number(part: Part) -> u8 {
-    match part {
-        Part::One => 1,
-        Part::Two => 2,
-    }
 }
 
 /// An event of a backup or a write.
@@ -101,41 +83,4 @@ pub struct StepReport {
     pub result: String,
     /// Whether the step is done, as opposed to a problem that was handled.
     pub done: bool,
-}
-
-/// Records every step for the report, and passes on every event.
-pub(super) struct StepRecorder<'a> {
-    observer: &'a mut FlashProgress<'a>,
-    pub(super) steps: Vec<StepReport>,
-}
-
-impl<'a> StepRecorder<'a> {
-    pub(super) fn new(observer: &'a mut FlashProgress<'a>) -> Self {
-        Self { observer, steps: Vec::new() }
-    }
-
-    pub(super) fn begin(&mut self, step: FlashStep) {
-        info!("{step}");
-        self.observer.event(FlashEvent::Begin(step));
-    }
-
-    pub(super) fn end(&mut self, step: FlashStep, result: &str) {
-        info!("{step}: {result}");
-        self.keep(step, result, true);
-        self.observer.event(FlashEvent::End(step, result));
-    }
-
-    pub(super) fn trouble(&mut self, step: FlashStep, what: &str) {
-        info!("{step}: {what}");
-        self.keep(step, what, false);
-        self.observer.event(FlashEvent::Trouble(step, what));
-    }
-
-    pub(super) fn pass(&mut self, event: FlashEvent<'_>) {
-        self.observer.event(event);
-    }
-
-    fn keep(&mut self, step: FlashStep, result: &str, done: bool) {
-        self.steps.push(StepReport { step: step.to_string(), result: result.to_owned(), done });
-    }
 }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use derive_more::Display;
 use serde::Serialize;
 
 use super::access::Access;
@@ -74,25 +75,25 @@ impl Behaviour {
 
     /// The error of a unit that should behave like `self` and behaves like `found`; `None` if nothing contradicts.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
-        if let (Some(expected), Some(found)) = (self.state, found.state)
-            && expected != found
-        {
-            return Some(FlashError::Build { expected: expected.to_string(), found: found.to_string() });
-        }
-        if let (Some(expected), Some(found)) = (&self.build, &found.build)
-            && expected != found
-        {
-            return Some(FlashError::Build { expected: expected.clone(), found: found.clone() });
-        }
-        match (self.version, found.version) {
-            (Some(expected), Some(found)) if expected != found => return Some(FlashError::Version { expected, found }),
-            _ => {}
-        }
-        match (self.long_e4, found.long_e4) {
-            (Some(expected), Some(found)) if expected != found => Some(FlashError::Behaviour { expected }),
-            _ => None,
-        }
+        let build = |(expected, found)| FlashError::Build { expected, found };
+        let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
+        differing(state(self), state(found))
+            .or_else(|| differing(self.build.clone(), found.build.clone()))
+            .map(build)
+            .or_else(|| {
+                let (expected, found) = differing(self.version, found.version)?;
+                Some(FlashError::Version { expected, found })
+            })
+            .or_else(|| {
+                let (expected, _) = differing(self.long_e4, found.long_e4)?;
+                Some(FlashError::Behaviour(expected))
+            })
     }
+}
+
+/// Both values, if they are known and differ.
+pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
+    one.zip(other).filter(|(one, other)| one != other)
 }
 
 /// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.
@@ -121,26 +122,19 @@ impl fmt::Display for Behaviour {
 }
 
 /// Whether a unit runs what was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Runs {
     /// It does.
+    #[display("it runs what was written")]
     Written,
     /// It still runs the code from before.
+    #[display("it still runs what it had")]
     Before,
     /// No available test can tell.
+    #[display("the same before and after, so it can't be told what runs")]
     Unknown,
-}
-
-impl fmt::Display for Runs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Written => "it runs what was written",
-            Self::Before => "it still runs what it had",
-            Self::Unknown => "the same before and after, so it can't be told what runs",
-        })
-    }
 }
 
 impl Runs {

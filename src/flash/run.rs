@@ -10,15 +10,16 @@ mod registers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tracing::info;
+
 use super::access::{Access, FlashReader};
-use super::backup_folder;
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
-use super::progress::{FlashEvent, FlashProgress, FlashStep, StepRecorder, StepReport};
+use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
 use super::proof::{Behaviour, Runs};
-use super::read;
 use super::registers::{SLOT_LEN, Slot};
+use super::{backup, backup_folder};
 use crate::bridge::{Attached, CommandError, Port};
 use crate::failure::fenced;
 use crate::firmware::{BridgeState, FirmwareVersion};
@@ -104,16 +105,14 @@ pub fn run(
         backup: None,
         steps: Vec::new(),
     };
-    let recorder = StepRecorder::new(observer);
     let mut run =
-        Run { plan, options, interrupt, recorder, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
+        Run { plan, options, interrupt, observer, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
     // A panic fails only this unit, and its state is still reported.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
-    let mut report = run.report;
-    report.steps = run.recorder.steps;
+    let Run { report, left, during, .. } = run;
     match outcome {
         Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Stopped { error, during: run.during, left: run.left, report })),
+        Err(error) => Err(Box::new(Stopped { error, during, left, report })),
     }
 }
 
@@ -121,7 +120,7 @@ struct Run<'a> {
     plan: &'a FlashPlan,
     options: &'a FlashOptions,
     interrupt: Interrupt<'a>,
-    recorder: StepRecorder<'a>,
+    observer: &'a mut FlashProgress<'a>,
     report: FlashReport,
     left: Left,
     during: FlashStep,
@@ -131,8 +130,8 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
-        self.recorder.pass(FlashEvent::Total(self.total()));
-        self.check_stop()?;
+        self.observer.event(FlashEvent::Total(self.total()));
+        self.interrupt.check()?;
         let mut access = self.open(port)?;
         // The unit's behaviour before the write, to detect a difference. Behaviour that it does not show can't differ.
         let before = match self.plan.attached.state {
@@ -142,38 +141,51 @@ impl Run<'_> {
             BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
         };
         if let Some(into) = &self.options.backup_into {
-            self.check_stop()?;
+            self.interrupt.check()?;
             self.back_up(&mut access, into)?;
         }
         // The last place to stop before the unit is complete again.
-        self.check_stop()?;
+        self.interrupt.check()?;
         let mut access = match access {
             Access::Commands(bridge) => self.write_by_commands(bridge)?,
             Access::Registers(flash) => self.write_through_registers(flash, port)?,
         };
-        self.check_stop()?;
+        self.interrupt.check()?;
         let restart = self.restart(&mut access)?;
         // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
         // its unanswered requests delay the whole host controller.
         let back = self.come_back(port, restart);
         drop(access);
         match back? {
-            Some(boot) => self.prove(port, boot, &before),
+            Some(is_power_cycled) => self.prove(port, is_power_cycled, &before),
             None => Ok(()),
         }
     }
 
-    fn check_stop(&self) -> Result<(), FlashError> {
-        self.interrupt.check().map_err(|_| FlashError::Interrupted)
+    fn begin(&mut self, step: FlashStep) {
+        info!("{step}");
+        self.during = step;
+        self.observer.event(FlashEvent::Begin(step));
     }
 
-    fn begin(&mut self, step: FlashStep) {
-        self.during = step;
-        self.recorder.begin(step);
+    fn end(&mut self, step: FlashStep, result: &str) {
+        self.record(step, result, true);
+        self.observer.event(FlashEvent::End(step, result));
+    }
+
+    /// Reports a problem that is handled here.
+    fn trouble(&mut self, what: &str) {
+        self.record(self.during, what, false);
+        self.observer.event(FlashEvent::Trouble(self.during, what));
+    }
+
+    fn record(&mut self, step: FlashStep, result: &str, done: bool) {
+        info!("{step}: {result}");
+        self.report.steps.push(StepReport { step: step.to_string(), result: result.to_owned(), done });
     }
 
     fn total(&self) -> u64 {
-        let backup = if self.options.backup_into.is_some() { read::BACKUP_BYTES } else { 0 };
+        let backup = if self.options.backup_into.is_some() { backup::BACKUP_BYTES } else { 0 };
         let slot = self.plan.blocks.iter().map(|block| block.new.len()).sum::<usize>() + self.plan.file.len();
         let written = match self.plan.attached.state {
             BridgeState::OpenFirmware => 2 * SLOT_LEN,
@@ -184,8 +196,8 @@ impl Run<'_> {
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(FlashStep::Open);
-        if port.attached().map_err(FlashError::port)? != self.plan.attached {
-            return Err(FlashError::Changed { what: "identity" });
+        if port.attached()? != self.plan.attached {
+            return Err(FlashError::Changed("identity"));
         }
         let mut access = Access::open(port)?;
         if let Access::Registers(flash) = &mut access {
@@ -193,25 +205,25 @@ impl Run<'_> {
         }
         let blocks = access.blocks(self.plan.attached.state)?;
         if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
-            return Err(FlashError::Changed { what: "configuration" });
+            return Err(FlashError::Changed("configuration"));
         }
-        self.recorder.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
+        self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
         Ok(access)
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
         self.begin(FlashStep::Backup);
-        let mut pass = |event: FlashEvent<'_>| self.recorder.pass(event);
-        let backup = read::backup(access, self.report.device.clone(), &self.plan.attached, &mut pass, self.interrupt)?;
+        let device = self.report.device.clone();
+        let backup = backup::read(access, device, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored.
-        backup.firmware().map_err(|source| FlashError::Unusable { source })?;
+        backup.firmware().map_err(FlashError::Unusable)?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
-        self.recorder.end(FlashStep::Backup, &saved.to_string());
+        self.end(FlashStep::Backup, &saved.to_string());
         if let Access::Registers(_) = access {
             let [zero, one] = &backup.blocks;
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
         }
-        self.report.backup = Some(saved.path().to_owned());
+        self.report.backup = Some(saved.folder);
         Ok(())
     }
 
@@ -224,8 +236,8 @@ impl Run<'_> {
             if reader.block(block.index)? != block.new {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
-            self.recorder.pass(FlashEvent::Moved(block.new.len() as u64));
-            self.recorder.end(step, "the same");
+            self.observer.event(FlashEvent::Moved(block.new.len() as u64));
+            self.end(step, "the same");
         }
         for (part, bytes) in plan.parts() {
             let step = FlashStep::ReadBack(part);
@@ -237,8 +249,8 @@ impl Run<'_> {
                 let count = differences().count();
                 return Err(FlashError::PartDiffers { part, attempts: attempt, count, first });
             }
-            self.recorder.pass(FlashEvent::Moved(bytes.len() as u64));
-            self.recorder.end(step, "the same");
+            self.observer.event(FlashEvent::Moved(bytes.len() as u64));
+            self.end(step, "the same");
         }
         self.left = Left::Verified;
         Ok(())

@@ -1,6 +1,6 @@
 //! Applies patches to images, identifies patched images, and takes patches out.
 
-use super::definition::{Hunk, Patch};
+use super::definition::Patch;
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
@@ -37,22 +37,22 @@ impl PatchSet<'_> {
     /// [`PatchError::Mismatch`] and [`PatchError::PastEnd`] if a hunk does not fit.
     pub fn apply(&self) -> Result<Patched, PatchError> {
         for (patch, hunk) in self.hunks() {
-            let found = bytes(self.base(), hunk).ok_or_else(|| PatchError::PastEnd {
-                id: patch.id().to_owned(),
+            let found = self.base.body().get(hunk.range()).ok_or_else(|| PatchError::PastEnd {
+                id: patch.id.clone(),
                 at: hunk.at,
                 len: hunk.new.len(),
-                end: BodyOffset(self.base().body().len() as u32),
+                end: BodyOffset(self.base.body().len() as u32),
             })?;
             if found != hunk.expect {
                 return Err(PatchError::Mismatch {
-                    id: patch.id().to_owned(),
+                    id: patch.id.clone(),
                     at: hunk.at,
                     expected: to_hex(&hunk.expect, " "),
                     found: to_hex(found, " "),
                 });
             }
         }
-        let mut patched = self.base().clone();
+        let mut patched = self.base.clone();
         for (_, hunk) in self.hunks() {
             // The loop above found every hunk inside the body.
             let _ = patched.replace(hunk.at.body_offset(), &hunk.new);
@@ -69,21 +69,17 @@ impl PatchError {
         match identify(library, image, digest) {
             Some(Identified { base, patches, .. }) if !patches.is_empty() => PatchError::AlreadyPatched {
                 base: library.image_name(&base),
-                patches: patches.iter().map(|patch| format!("`{}`", patch.id())).collect::<Vec<_>>().join(", "),
+                patches: patches.iter().map(|patch| format!("`{}`", patch.id)).collect::<Vec<_>>().join(", "),
             },
             _ => unknown_image(library, image, digest),
         }
     }
 }
 
-fn patched_images(library: &Library) -> Vec<String> {
-    let has_patches = |image: &&Sha256Digest| library.iter().any(|patch| !patch.hunks(image).is_empty());
-    library.images().keys().filter(has_patches).map(|image| library.image_name(image)).collect()
-}
-
 fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> PatchError {
-    let known = patched_images(library).join(", ");
-    PatchError::UnknownImage { sha256, version: image.version(), known }
+    let has_patches = |image: &&Sha256Digest| library.iter().any(|patch| !patch.hunks(image).is_empty());
+    let known: Vec<_> = library.images().keys().filter(has_patches).map(|image| library.image_name(image)).collect();
+    PatchError::UnknownImage { sha256, version: image.version(), known: known.join(", ") }
 }
 
 /// Identifies what an image was made from: takes out all patches and compares the digest of the rest.
@@ -96,11 +92,7 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
         return Some(Identified { base: digest, original: image.clone(), patches: Vec::new() });
     }
     known.keys().find_map(|&base| {
-        let is_in = |patch: &&Patch| {
-            let hunks = patch.hunks(&base);
-            !hunks.is_empty() && hunks.iter().all(|hunk| bytes(image, hunk) == Some(&hunk.new))
-        };
-        let patches: Vec<&Patch> = library.iter().filter(is_in).collect();
+        let patches = patches_in(library, image.body(), &base);
         if patches.is_empty() {
             return None;
         }
@@ -112,6 +104,15 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
     })
 }
 
+/// The patches that have hunks for an image, with all of them in these bytes of a body.
+pub(super) fn patches_in<'a>(library: &'a Library, body: &[u8], base: &Sha256Digest) -> Vec<&'a Patch> {
+    let is_in = |patch: &&Patch| {
+        let hunks = patch.hunks(base);
+        !hunks.is_empty() && hunks.iter().all(|hunk| body.get(hunk.range()) == Some(&hunk.new))
+    };
+    library.iter().filter(is_in).collect()
+}
+
 /// Takes every patch out of an image. `digest` is that of the image's file.
 ///
 /// # Errors
@@ -119,15 +120,11 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
 pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Result<Identified<'a>, PatchError> {
     match identify(library, image, digest) {
         Some(identified) if identified.patches.is_empty() => {
-            Err(PatchError::NotPatched { base: library.image_name(&identified.base) })
+            Err(PatchError::NotPatched(library.image_name(&identified.base)))
         }
         Some(identified) => Ok(identified),
         None => Err(unknown_image(library, image, digest)),
     }
-}
-
-fn bytes<'a>(image: &'a Image, hunk: &Hunk) -> Option<&'a [u8]> {
-    image.body().get(hunk.range())
 }
 
 #[cfg(test)]
@@ -207,7 +204,7 @@ mod tests {
         let error = |ids: &[&str]| patch_with(&library, &select(ids)).unwrap_err();
         assert!(matches!(error(&["needs-a"]), PatchError::Requires { missing, .. } if missing == "a"));
         assert!(patch_with(&library, &select(&["needs-a", "a"])).is_ok());
-        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { by, .. } if by == "not-a"));
+        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { first, .. } if first == "not-a"));
         let at = "file:0x17".parse().unwrap();
         assert!(matches!(error(&["a", "over-a"]), PatchError::Overlap { at: found, .. } if found == at));
         assert!(matches!(error(&["a", "other-id"]), PatchError::ConfigConflict { field: "product-id", .. }));

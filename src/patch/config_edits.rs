@@ -1,57 +1,32 @@
 //! Changes to configuration block 0, field by field.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use thiserror::Error;
+use derive_more::Display;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::digest::{parse_hex, to_hex};
 use crate::escape;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
-/// The new value of a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The new value of a field. Its text is that of patch files and receipts.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
+    #[display("{}", escape::toml(_0))]
     Text(String),
     /// A 16-bit number.
+    #[display("0x{_0:04X}")]
     Number(u16),
     /// As many bytes as the field has.
+    #[display("\"{}\"", to_hex(_0, ""))]
     Bytes(Vec<u8>),
 }
 
 /// Fields of configuration block 0 with their new values. Fields that are not named keep the unit's values.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "BTreeMap<String, TomlValue>")]
 pub struct ConfigEdits(BTreeMap<ConfigField, ConfigValue>);
-
-/// A value that its field can't hold.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ConfigValueError {
-    /// There is no such field.
-    #[error("unknown field `{0}`, expected one of {names}", names = field_names())]
-    UnknownField(String),
-    /// The field takes a text and got a number, or the other way round.
-    #[error("`{}` takes {}", field.name(), expected)]
-    Kind {
-        /// The field.
-        field: ConfigField,
-        /// What it takes.
-        expected: &'static str,
-    },
-    /// The text is too long, or not printable ASCII.
-    #[error("`{}` holds at most {} printable ASCII characters, {text:?} does not fit", field.name(), field.range().len())]
-    Text {
-        /// The field.
-        field: ConfigField,
-        /// The text.
-        text: String,
-    },
-}
-
-fn field_names() -> String {
-    ConfigField::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ")
-}
 
 impl ConfigEdits {
     /// Whether there are no edits.
@@ -72,9 +47,8 @@ impl ConfigEdits {
     /// Adds the edits of another patch. Returns the field as an error if both name it with different values.
     pub(super) fn merge(&mut self, other: &Self) -> Result<(), ConfigField> {
         for (field, value) in other.iter() {
-            match self.0.insert(field, value.clone()) {
-                Some(before) if before != *value => return Err(field),
-                _ => {}
+            if self.0.insert(field, value.clone()).is_some_and(|before| before != *value) {
+                return Err(field);
             }
         }
         Ok(())
@@ -97,38 +71,35 @@ impl ConfigEdits {
         }
         Ok(())
     }
-
-    fn from_toml(table: BTreeMap<String, TomlValue>) -> Result<Self, ConfigValueError> {
-        let edit = |(name, value): (String, TomlValue)| {
-            let field = ConfigField::named(&name).ok_or(ConfigValueError::UnknownField(name))?;
-            let kind = |expected| ConfigValueError::Kind { field, expected };
-            let value = match (field.kind(), value) {
-                (FieldKind::Text, TomlValue::Text(text)) => {
-                    if text.len() > field.range().len() || !text.bytes().all(|byte| matches!(byte, 0x20..=0x7E)) {
-                        return Err(ConfigValueError::Text { field, text });
-                    }
-                    ConfigValue::Text(text)
-                }
-                (FieldKind::Text, _) => return Err(kind("a text")),
-                (FieldKind::U16, TomlValue::Number(number)) => {
-                    ConfigValue::Number(number.try_into().map_err(|_| kind("a number from 0 to 0xFFFF"))?)
-                }
-                (FieldKind::U16, _) => return Err(kind("a number from 0 to 0xFFFF")),
-                (FieldKind::Bytes, TomlValue::Text(text)) => match parse_hex(&text) {
-                    Ok(bytes) if bytes.len() == field.range().len() => ConfigValue::Bytes(bytes),
-                    _ => return Err(kind("hexadecimal bytes of its exact length")),
-                },
-                (FieldKind::Bytes, _) => return Err(kind("hexadecimal bytes of its exact length")),
-            };
-            Ok((field, value))
-        };
-        table.into_iter().map(edit).collect::<Result<_, _>>().map(Self)
-    }
 }
 
-impl<'de> Deserialize<'de> for ConfigEdits {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::from_toml(BTreeMap::deserialize(deserializer)?).map_err(de::Error::custom)
+impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
+    type Error = String;
+
+    fn try_from(table: BTreeMap<String, TomlValue>) -> Result<Self, String> {
+        let edit = |(name, value): (String, TomlValue)| {
+            let field = ConfigField::named(&name).ok_or_else(|| {
+                let names: Vec<_> = ConfigField::ALL.iter().map(|field| field.name()).collect();
+                format!("unknown field `{name}`, expected one of {}", names.join(", "))
+            })?;
+            let (kind, len) = (field.kind(), field.range().len());
+            let value = match (kind, value) {
+                (FieldKind::Text, TomlValue::Text(text)) if !field.holds(&text) => {
+                    return Err(format!(
+                        "`{name}` holds at most {len} printable ASCII characters, {text:?} does not fit"
+                    ));
+                }
+                (FieldKind::Text, TomlValue::Text(text)) => Some(ConfigValue::Text(text)),
+                (FieldKind::U16, TomlValue::Number(number)) => number.try_into().ok().map(ConfigValue::Number),
+                (FieldKind::Bytes, TomlValue::Text(text)) => {
+                    parse_hex(&text).ok().filter(|bytes| bytes.len() == len).map(ConfigValue::Bytes)
+                }
+                _ => None,
+            };
+            let form = if kind == FieldKind::Bytes { "hexadecimal " } else { "" };
+            Ok((field, value.ok_or_else(|| format!("`{name}` takes {form}{kind}"))?))
+        };
+        table.into_iter().map(edit).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -151,17 +122,6 @@ impl Serialize for ConfigEdits {
 enum TomlValue {
     Number(i64),
     Text(String),
-}
-
-/// Formats a value as patch files and receipts write it: a quoted text, a hexadecimal number, quoted hexadecimal bytes.
-impl fmt::Display for ConfigValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(&escape::toml(text)),
-            Self::Number(number) => write!(f, "0x{number:04X}"),
-            Self::Bytes(bytes) => write!(f, "\"{}\"", to_hex(bytes, "")),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::From;
 use miette::Diagnostic;
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
@@ -12,30 +13,36 @@ use crate::digest::{Sha256Digest, parse_hex, to_hex};
 use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use crate::toml_file::{self, TomlError};
 
-/// One patch: its purpose, its source, and what it changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Patch {
-    definition: Definition,
-    origin: String,
-}
-
+/// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Definition {
+pub struct Patch {
+    /// The id that `--patch` and receipts use.
     #[serde(deserialize_with = "plain_id")]
-    id: String,
-    title: String,
-    purpose: String,
-    source: String,
-    default: bool,
+    pub id: String,
+    /// The title: one line for people.
+    pub title: String,
+    /// What it is for.
+    pub purpose: String,
+    /// The source of these facts.
+    pub source: String,
+    /// Whether it is applied by default.
+    pub default: bool,
+    /// The ids of the patches that it needs.
     #[serde(default)]
-    requires: Vec<String>,
+    pub requires: Vec<String>,
+    /// The ids of the patches that it does not work with.
     #[serde(default)]
-    conflicts: Vec<String>,
+    pub conflicts: Vec<String>,
+    /// Its changes to images.
     #[serde(default)]
-    images: Vec<PatchedImage>,
+    pub images: Vec<PatchedImage>,
+    /// Its changes to configuration block 0.
     #[serde(default)]
-    config: ConfigEdits,
+    pub config: ConfigEdits,
+    /// The file that it came from, for messages.
+    #[serde(skip)]
+    pub origin: String,
 }
 
 /// A patch's changes to one image.
@@ -71,7 +78,7 @@ pub struct Hunk {
 }
 
 /// An address as an author writes it: `file:0x2A12` or `c:0x2A0E`. Both name a byte of the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, From)]
 pub struct HunkAddress(BodyOffset);
 
 impl HunkAddress {
@@ -123,12 +130,6 @@ impl FromStr for HunkAddress {
             .body_offset()
             .map(Self)
             .ok_or_else(|| format!("{text:?} is in the container's header, which asmpatch writes itself"))
-    }
-}
-
-impl From<CodeAddress> for HunkAddress {
-    fn from(address: CodeAddress) -> Self {
-        Self(address.body_offset())
     }
 }
 
@@ -239,13 +240,13 @@ impl Patch {
     /// # Errors
     /// [`DefinitionError`].
     pub fn parse(origin: &str, text: &str) -> Result<Self, DefinitionError> {
-        let definition: Definition = toml_file::parse(origin, text)?;
-        let (origin, id) = (origin.to_owned(), definition.id.clone());
-        if definition.images.iter().all(|image| image.hunks.is_empty()) && definition.config.is_empty() {
+        let patch = Self { origin: origin.to_owned(), ..toml_file::parse(origin, text)? };
+        let (origin, id) = (patch.origin.clone(), patch.id.clone());
+        if patch.images.iter().all(|image| image.hunks.is_empty()) && patch.config.is_empty() {
             return Err(DefinitionError::Empty { origin, id });
         }
-        for (index, image) in definition.images.iter().enumerate() {
-            if definition.images[..index].iter().any(|other| other.sha256 == image.sha256) {
+        for (index, image) in patch.images.iter().enumerate() {
+            if patch.images[..index].iter().any(|other| other.sha256 == image.sha256) {
                 return Err(DefinitionError::ImageTwice { origin, id, sha256: image.sha256 });
             }
             for Hunk { at, expect, new, instruction, .. } in &image.hunks {
@@ -268,67 +269,17 @@ impl Patch {
                 }
             }
         }
-        Ok(Self { definition, origin })
-    }
-
-    /// The id that `--patch` and receipts use.
-    pub fn id(&self) -> &str {
-        &self.definition.id
-    }
-
-    /// The title: one line for people.
-    pub fn title(&self) -> &str {
-        &self.definition.title
-    }
-
-    /// What it is for.
-    pub fn purpose(&self) -> &str {
-        &self.definition.purpose
-    }
-
-    /// The source of these facts.
-    pub fn source(&self) -> &str {
-        &self.definition.source
-    }
-
-    /// Whether it is applied by default.
-    pub fn is_default(&self) -> bool {
-        self.definition.default
-    }
-
-    /// The ids of the patches that it needs.
-    pub fn requires(&self) -> &[String] {
-        &self.definition.requires
-    }
-
-    /// The ids of the patches that it does not work with.
-    pub fn conflicts(&self) -> &[String] {
-        &self.definition.conflicts
-    }
-
-    /// Its changes to images.
-    pub fn images(&self) -> &[PatchedImage] {
-        &self.definition.images
+        Ok(patch)
     }
 
     /// Its changes to one image; empty if it changes only the configuration, or is not made for that image.
     pub fn hunks(&self, image: &Sha256Digest) -> &[Hunk] {
-        self.images().iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
+        self.images.iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
     }
 
     /// Whether it can be applied to an image: it has hunks for it, or changes no image at all.
     pub fn is_for(&self, image: &Sha256Digest) -> bool {
-        self.images().is_empty() || !self.hunks(image).is_empty()
-    }
-
-    /// Its changes to configuration block 0.
-    pub fn config(&self) -> &ConfigEdits {
-        &self.definition.config
-    }
-
-    /// The file that it came from, for messages.
-    pub fn origin(&self) -> &str {
-        &self.origin
+        self.images.is_empty() || !self.hunks(image).is_empty()
     }
 
     /// Returns the digest of what it does to one image: the SHA-256 of the lines that `docs/formats.md` gives.
@@ -337,7 +288,7 @@ impl Patch {
     /// edited.
     pub fn digest(&self, image: &Sha256Digest) -> Sha256Digest {
         use std::fmt::Write;
-        let mut text = format!("asmpatch-patch 1\nid {}\n", self.id());
+        let mut text = format!("asmpatch-patch 1\nid {}\n", self.id);
         let mut hunks: Vec<&Hunk> = self.hunks(image).iter().collect();
         hunks.sort_by_key(|hunk| hunk.range().start);
         for hunk in hunks {
@@ -345,7 +296,7 @@ impl Patch {
             let _ =
                 writeln!(text, "{:#x} {} {}", hunk.at.file_offset().0, to_hex(&hunk.expect, ""), to_hex(&hunk.new, ""));
         }
-        for (field, value) in self.config().iter() {
+        for (field, value) in self.config.iter() {
             let _ = writeln!(text, "{} = {value}", field.name());
         }
         Sha256Digest::of(text.as_bytes())

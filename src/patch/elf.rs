@@ -3,7 +3,7 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::definition::{Hunk, HunkAddress};
+use super::definition::Hunk;
 use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
 /// Reasons an ELF file yields no hunks.
@@ -87,7 +87,7 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
         return Err(ElfError::Same);
     }
     let hunk = |(at, new, expect): (CodeAddress, &[u8], &[u8])| Hunk {
-        at: HunkAddress::from(at),
+        at: at.body_offset().into(),
         expect: expect.to_vec(),
         new: new.to_vec(),
         instruction: None,

@@ -62,14 +62,14 @@ impl Library {
     /// [`LibraryError`].
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
         let patch = Patch::parse(origin, text)?;
-        if let Some(first) = self.get(patch.id()) {
+        if let Some(first) = self.get(&patch.id) {
             return Err(LibraryError::DuplicateId {
-                id: patch.id().to_owned(),
-                first: first.origin().to_owned(),
+                id: patch.id.clone(),
+                first: first.origin.clone(),
                 second: origin.to_owned(),
             });
         }
-        for image in patch.images() {
+        for image in &patch.images {
             self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
         }
         self.patches.push(patch);
@@ -78,7 +78,7 @@ impl Library {
 
     /// Returns the patch with this id.
     pub fn get(&self, id: &str) -> Option<&Patch> {
-        self.patches.iter().find(|patch| patch.id() == id)
+        self.patches.iter().find(|patch| patch.id == id)
     }
 
     /// Returns all patches.
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn the_default_set_is_the_status_fix_and_the_identity() {
         let library = Library::embedded().unwrap();
-        let defaults: Vec<_> = library.iter().filter(|patch| patch.is_default()).map(Patch::id).collect();
+        let defaults: Vec<_> = library.iter().filter(|patch| patch.default).map(|patch| patch.id.as_str()).collect();
         assert_eq!(defaults, ["identity-add1-0001", "status-0x2a12"]);
     }
 

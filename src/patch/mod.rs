@@ -13,7 +13,7 @@ mod set;
 mod verify;
 
 pub use apply::{Identified, Patched, identify, unpatch};
-pub use config_edits::{ConfigEdits, ConfigValue, ConfigValueError};
+pub use config_edits::{ConfigEdits, ConfigValue};
 pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
 pub use elf::{ElfError, hunks_from_elf};
 pub use instructions::Instructions;

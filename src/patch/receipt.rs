@@ -101,17 +101,17 @@ impl ReceiptImage {
 impl Receipt {
     /// Makes the receipt for a set of patches that produced `output`.
     pub fn new(set: &PatchSet<'_>, output: &Image) -> Self {
-        let base = set.base();
-        let input = ReceiptImage { sha256: set.digest(), size: base.file_len() as u64, version: base.version() };
-        let digest = set.digest();
-        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id().to_owned(), digest: patch.digest(&digest) };
+        let base = set.base;
+        let input = ReceiptImage { sha256: set.digest, size: base.file_len() as u64, version: base.version() };
+        let digest = set.digest;
+        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id.clone(), digest: patch.digest(&digest) };
         Self {
             format: FORMAT,
             tool: TOOL.to_owned(),
             input,
             output: ReceiptImage::of(output),
-            patches: set.patches().iter().map(entry).collect(),
-            config: set.config().clone(),
+            patches: set.patches.iter().map(entry).collect(),
+            config: set.config.clone(),
         }
     }
 
@@ -132,15 +132,14 @@ impl Receipt {
 /// Formats the receipt as TOML. Written by hand for its numbers: `0xADD1` is readable, 44497 is not.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |text: &str| escape::toml(text);
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
-        writeln!(f, "format = {FORMAT}\ntool = {}", text(&self.tool))?;
+        writeln!(f, "format = {FORMAT}\ntool = {}", escape::toml(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
         }
         for ReceiptPatch { id, digest } in &self.patches {
-            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", text(id))?;
+            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", escape::toml(id))?;
         }
         if !self.config.is_empty() {
             writeln!(

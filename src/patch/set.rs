@@ -21,10 +21,14 @@ pub struct Selection {
 /// Patches that fit an image and each other.
 #[derive(Debug, Clone)]
 pub struct PatchSet<'a> {
-    base: &'a Image,
-    digest: Sha256Digest,
-    patches: Vec<&'a Patch>,
-    config: ConfigEdits,
+    /// The unpatched image.
+    pub base: &'a Image,
+    /// The digest of the unpatched image's file.
+    pub digest: Sha256Digest,
+    /// The patches, by id.
+    pub patches: Vec<&'a Patch>,
+    /// The changes that all patches together make to configuration block 0.
+    pub config: ConfigEdits,
 }
 
 /// Reasons patches can't be applied or undone.
@@ -52,16 +56,14 @@ pub enum PatchError {
         /// The patch that it requires.
         missing: String,
     },
-    /// Two patches conflict, because one of them says so.
-    #[error("the patches `{first}` and `{second}` conflict: `{by}` says so")]
+    /// Two patches conflict, because the first says so.
+    #[error("the patches `{first}` and `{second}` conflict: `{first}` says so")]
     #[diagnostic(code(asmpatch::patch::conflicts))]
     Conflict {
-        /// One patch.
+        /// The patch whose definition names the other.
         first: String,
         /// The other patch.
         second: String,
-        /// The one whose definition names the other.
-        by: String,
     },
     /// Two patches change the same byte.
     #[error("the patches `{first}` and `{second}` both change {at}")]
@@ -142,13 +144,10 @@ pub enum PatchError {
         /// The first offset behind the body.
         end: BodyOffset,
     },
-    /// The image has no patch to undo.
-    #[error("the image is {base}, and no patch is in it")]
+    /// The image of this name has no patch to undo.
+    #[error("the image is {0}, and no patch is in it")]
     #[diagnostic(code(asmpatch::patch::not_patched))]
-    NotPatched {
-        /// The image's name.
-        base: String,
-    },
+    NotPatched(String),
 }
 
 impl<'a> PatchSet<'a> {
@@ -168,12 +167,12 @@ impl<'a> PatchSet<'a> {
     ) -> Result<Self, PatchError> {
         for id in &selection.add {
             if library.get(id).is_none() {
-                let known = library.iter().map(Patch::id).collect::<Vec<_>>().join(", ");
+                let known = library.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>().join(", ");
                 return Err(PatchError::UnknownId { id: id.clone(), known });
             }
         }
         let wanted = |patch: &&Patch| {
-            (patch.is_default() && !selection.no_defaults) || selection.add.iter().any(|id| id == patch.id())
+            (patch.default && !selection.no_defaults) || selection.add.iter().any(|id| *id == patch.id)
         };
         Self::of(library, library.iter().filter(wanted).collect(), image, digest)
     }
@@ -195,17 +194,17 @@ impl<'a> PatchSet<'a> {
             return Err(PatchError::Nothing);
         }
         // Sort, so that the order in which files were found does not show in the receipt.
-        patches.sort_by_key(|patch| patch.id());
-        let id = |patch: &Patch| patch.id().to_owned();
+        patches.sort_by_key(|patch| patch.id.as_str());
+        let id = |patch: &Patch| patch.id.clone();
         for patch in &patches {
-            if let Some(missing) = patch.requires().iter().find(|id| !patches.iter().any(|other| other.id() == *id)) {
+            if let Some(missing) = patch.requires.iter().find(|id| !patches.iter().any(|other| other.id == **id)) {
                 return Err(PatchError::Requires { id: id(patch), missing: missing.clone() });
             }
-            if let Some(other) = patches.iter().find(|other| patch.conflicts().iter().any(|id| id == other.id())) {
-                return Err(PatchError::Conflict { first: id(patch), second: id(other), by: id(patch) });
+            if let Some(other) = patches.iter().find(|other| patch.conflicts.iter().any(|id| *id == other.id)) {
+                return Err(PatchError::Conflict { first: id(patch), second: id(other) });
             }
             if !patch.is_for(&digest) {
-                let made_for = patch.images().iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");
+                let made_for = patch.images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");
                 return Err(PatchError::NotForImage { id: id(patch), image: library.image_name(&digest), made_for });
             }
         }
@@ -220,8 +219,8 @@ impl<'a> PatchSet<'a> {
         }
         let mut config = ConfigEdits::default();
         for (index, patch) in patches.iter().enumerate() {
-            if let Err(field) = config.merge(patch.config()) {
-                let names_it = |other: &&&Patch| other.config().get(field).is_some();
+            if let Err(field) = config.merge(&patch.config) {
+                let names_it = |other: &&&Patch| other.config.get(field).is_some();
                 let first = patches[..index].iter().find(names_it).map_or_else(String::new, |other| id(other));
                 return Err(PatchError::ConfigConflict { first, second: id(patch), field: field.name() });
             }
@@ -229,28 +228,8 @@ impl<'a> PatchSet<'a> {
         Ok(Self { base, digest, patches, config })
     }
 
-    /// The unpatched image.
-    pub const fn base(&self) -> &'a Image {
-        self.base
-    }
-
-    /// The digest of the unpatched image's file.
-    pub const fn digest(&self) -> Sha256Digest {
-        self.digest
-    }
-
-    /// The patches, by id.
-    pub fn patches(&self) -> &[&'a Patch] {
-        &self.patches
-    }
-
     /// Every hunk with its patch.
     pub fn hunks(&self) -> impl Iterator<Item = (&'a Patch, &'a Hunk)> + '_ {
         self.patches.iter().flat_map(|patch| patch.hunks(&self.digest).iter().map(|hunk| (*patch, hunk)))
-    }
-
-    /// The changes that all patches together make to configuration block 0.
-    pub const fn config(&self) -> &ConfigEdits {
-        &self.config
     }
 }

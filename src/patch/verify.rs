@@ -3,8 +3,8 @@
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::apply::{Identified, identify};
-use super::definition::{HunkAddress, Patch};
+use super::apply::{Identified, identify, patches_in};
+use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
@@ -53,9 +53,7 @@ impl Verification<'_> {
 
     /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
-        self.differences.is_empty()
-            && !self.findings.is_empty()
-            && self.findings.iter().all(|finding| matches!(finding, Finding::UnknownBase))
+        self.differences.is_empty() && self.findings == [Finding::UnknownBase]
     }
 }
 
@@ -101,27 +99,18 @@ pub enum Finding {
         /// The file's, or that of its base image.
         found: Sha256Digest,
     },
-    /// The receipt names an unknown patch.
-    #[error("the receipt names the patch `{id}`, which is not known")]
+    /// The receipt names an unknown patch, with this id.
+    #[error("the receipt names the patch `{0}`, which is not known")]
     #[diagnostic(code(asmpatch::verify::unknown_patch))]
-    UnknownPatch {
-        /// The patch.
-        id: String,
-    },
-    /// The receipt names a patch that is not in the file.
-    #[error("the patch `{id}` is in the receipt, but not in the file")]
+    UnknownPatch(String),
+    /// The receipt names a patch, with this id, that is not in the file.
+    #[error("the patch `{0}` is in the receipt, but not in the file")]
     #[diagnostic(code(asmpatch::verify::patch_missing))]
-    PatchMissing {
-        /// The patch.
-        id: String,
-    },
-    /// The file has a patch that the receipt does not name.
-    #[error("the patch `{id}` is in the file, but not in the receipt")]
+    PatchMissing(String),
+    /// The file has a patch, with this id, that the receipt does not name.
+    #[error("the patch `{0}` is in the file, but not in the receipt")]
     #[diagnostic(code(asmpatch::verify::patch_unlisted))]
-    PatchUnlisted {
-        /// The patch.
-        id: String,
-    },
+    PatchUnlisted(String),
     /// A patch's definition has changed since the receipt was written.
     #[error("the patch `{id}` has changed since the receipt was written: digest {found}, was {receipt}")]
     #[diagnostic(code(asmpatch::verify::patch_digest))]
@@ -166,21 +155,22 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
         differences: Vec::new(),
     };
     match Image::parse(file) {
-        Ok(image) => match identify(library, &image, verification.sha256) {
-            Some(Identified { base, original, patches }) => {
-                if let Err(error) = check_set(library, &patches, &original, base) {
-                    verification.findings.push(Finding::PatchSet(error));
+        Ok(image) => {
+            match identify(library, &image, verification.sha256) {
+                Some(Identified { base, original, patches }) => {
+                    if !patches.is_empty()
+                        && let Err(error) = PatchSet::of(library, patches.clone(), &original, base)
+                    {
+                        verification.findings.push(Finding::PatchSet(error));
+                    }
+                    verification.original = Some(original);
+                    verification.base = Some(base);
+                    verification.patches = patches;
                 }
-                verification.image = Some(image);
-                verification.original = Some(original);
-                verification.base = Some(base);
-                verification.patches = patches;
+                None => verification.findings.push(Finding::UnknownBase),
             }
-            None => {
-                verification.findings.push(Finding::UnknownBase);
-                verification.image = Some(image);
-            }
-        },
+            verification.image = Some(image);
+        }
         Err(error) => verification.findings.push(error.into()),
     }
     if let (Some(expected), Some(found)) = (expect.image, verification.base)
@@ -212,14 +202,16 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
         Some(original) if identified => Some(original.clone()),
         _ => expect.originals.and_then(|originals| originals(&base)),
     };
+    // The container may be invalid, but its header has a fixed length.
+    let body = file.get(BodyOffset(0).file_offset().0 as usize..).unwrap_or_default();
     let Some(mut expected) = original else {
-        verification.findings.extend(foreign_hunks(library, file, &base));
+        verification.findings.extend(foreign_hunks(library, body, &base));
         return;
     };
     let patches = match expect.receipt {
         Some(receipt) => receipt.patches.iter().filter_map(|patch| library.get(&patch.id)).collect(),
         None if identified => verification.patches.clone(),
-        None => patches_in(library, file, &base),
+        None => patches_in(library, body, &base),
     };
     for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
         let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
@@ -231,15 +223,6 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
 fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
     let originals = expect.originals?;
     library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
-}
-
-fn check_set<'a>(
-    library: &Library,
-    patches: &[&'a Patch],
-    original: &'a Image,
-    base: Sha256Digest,
-) -> Result<(), PatchError> {
-    if patches.is_empty() { Ok(()) } else { PatchSet::of(library, patches.to_vec(), original, base).map(drop) }
 }
 
 fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verification<'_>) {
@@ -260,7 +243,7 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
         let id = listed.id.clone();
         let Some(patch) = library.get(&id) else {
             all_known = false;
-            findings.push(Finding::UnknownPatch { id });
+            findings.push(Finding::UnknownPatch(id));
             continue;
         };
         let found = patch.digest(&base);
@@ -268,16 +251,16 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
             findings.push(Finding::PatchDigest { id, receipt: listed.digest, found });
         } else if verification.base.is_some()
             && !patch.hunks(&base).is_empty()
-            && !verification.patches.iter().any(|there| there.id() == patch.id())
+            && !verification.patches.iter().any(|there| there.id == patch.id)
         {
-            findings.push(Finding::PatchMissing { id });
+            findings.push(Finding::PatchMissing(id));
         }
         // Patches that set a field differently can't be in one set, so not in one receipt either.
-        all_known &= config.merge(patch.config()).is_ok();
+        all_known &= config.merge(&patch.config).is_ok();
     }
     for patch in &verification.patches {
-        if !receipt.patches.iter().any(|listed| listed.id == patch.id()) {
-            findings.push(Finding::PatchUnlisted { id: patch.id().to_owned() });
+        if !receipt.patches.iter().any(|listed| listed.id == patch.id) {
+            findings.push(Finding::PatchUnlisted(patch.id.clone()));
         }
     }
     if all_known && config != receipt.config {
@@ -285,33 +268,16 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
     }
 }
 
-/// Returns a range of body bytes from a file whose container may be invalid.
-fn body_bytes(file: &[u8], range: std::ops::Range<usize>) -> Option<&[u8]> {
-    let header = BodyOffset(0).file_offset().0 as usize;
-    file.get(range.start + header..range.end + header)
-}
-
-fn patches_in<'a>(library: &'a Library, file: &[u8], base: &Sha256Digest) -> Vec<&'a Patch> {
-    let is_in = |patch: &&Patch| {
-        let hunks = patch.hunks(base);
-        !hunks.is_empty() && hunks.iter().all(|hunk| body_bytes(file, hunk.range()) == Some(&hunk.new))
-    };
-    library.iter().filter(is_in).collect()
-}
-
 /// Finds hunks with foreign bytes: without the base's bytes, the patches that know it are the only source.
-fn foreign_hunks(library: &Library, file: &[u8], base: &Sha256Digest) -> Vec<Finding> {
-    let hunks = library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
+fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<Finding> {
+    let hunks = || library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
     // Another patch may have changed the same place, so only bytes that no patch knows are foreign.
-    let known = |range: std::ops::Range<usize>, found: &[u8]| {
-        library.iter().flat_map(|patch| patch.hunks(base)).any(|hunk| hunk.range() == range && hunk.new == found)
+    let is_known = |hunk: &Hunk, found: &[u8]| {
+        found == hunk.expect || hunks().any(|(_, other)| other.range() == hunk.range() && other.new == found)
     };
-    hunks
-        .filter(|(_, hunk)| match body_bytes(file, hunk.range()) {
-            Some(found) => found != hunk.expect && found != hunk.new && !known(hunk.range(), found),
-            None => true,
-        })
-        .map(|(patch, hunk)| Finding::Hunk { id: patch.id().to_owned(), at: hunk.at })
+    hunks()
+        .filter(|(_, hunk)| !body.get(hunk.range()).is_some_and(|found| is_known(hunk, found)))
+        .map(|(patch, hunk)| Finding::Hunk { id: patch.id.clone(), at: hunk.at })
         .collect()
 }
 

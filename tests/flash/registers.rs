@@ -246,7 +246,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
             }
         };
         let stopped = flash_told(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
-        assert!(matches!(stopped.error, FlashError::Interrupted), "{step}: {stopped:?}");
+        assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{step}: {stopped:?}");
         assert_eq!(stopped.left, left, "{step}");
         let cells = rig.cells();
         let expected = if left == Left::Untouched { before } else { stock().slot(&before) };

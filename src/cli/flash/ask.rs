@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
-use crate::flash::guard::Refusal;
+use crate::flash::decide::Refusal;
 use crate::interrupt::Interrupt;
 
 /// How often to check for Ctrl-C while nobody answers.

@@ -14,9 +14,8 @@ use crate::cli::{Context, terminal};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::flash::access::Access;
-use crate::flash::backup::Backup;
+use crate::flash::backup::{self, Backup};
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::read;
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
@@ -70,9 +69,9 @@ impl Screen {
         let mut access = Access::open(port)?;
         let screen = Self::start(context, false, vec![device.clone()]);
         let mut bar = screen.unit(0);
-        bar.event(FlashEvent::Total(read::BACKUP_BYTES));
+        bar.event(FlashEvent::Total(backup::BACKUP_BYTES));
         bar.event(FlashEvent::Begin(step));
-        let found = read::backup(&mut access, device, &attached, &mut bar, interrupt);
+        let found = backup::read(&mut access, device, &attached, &mut bar, interrupt);
         drop(bar);
         screen.finish();
         Ok(found?)

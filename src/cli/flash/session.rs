@@ -17,8 +17,7 @@ use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, fenced};
-use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Subject, Terms, carried, decide};
-use crate::flash::guard::Refusal;
+use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Refusal, Subject, Terms, carried, decide};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::registers::BUDGET;
@@ -128,8 +127,7 @@ impl<'a> WritingSession<'a> {
                 named.iter().map(find).collect()
             }
             (named, false) => {
-                let devices = named.iter().map(ToString::to_string).collect();
-                return Err(Refusal::SeveralUnits { devices }.into());
+                return Err(Refusal::SeveralUnits(named.iter().map(ToString::to_string).collect()).into());
             }
         };
         // A unit that is named twice, by its port and by its serial number, counts once.

@@ -9,8 +9,8 @@ use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use crate::flash::decide::Refusal;
 use crate::flash::firmware_kind::Firmware;
-use crate::flash::guard::Refusal;
 use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
 
 /// A verified image and what it changes in the configuration.
@@ -54,12 +54,12 @@ impl ImageToWrite {
                 return Err(Refusal::Unverified { file: file.to_owned(), why }.into());
             }
         };
-        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id()).collect();
+        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
             // A patched image without a receipt gets the configuration of the default patches.
             None if !ids.is_empty() => {
-                library.iter().filter(|patch| patch.is_default()).map(|patch| patch.config().clone()).collect()
+                library.iter().filter(|patch| patch.default).map(|patch| patch.config.clone()).collect()
             }
             None => Vec::new(),
         };

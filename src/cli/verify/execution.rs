@@ -36,7 +36,7 @@ struct ExecutionCheck {
 impl Execution {
     /// Executes the list. The expected answers depend on the patches that were found in the image.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
-        let has = |id: &str| verification.patches.iter().any(|patch| patch.id() == id);
+        let has = |id: &str| verification.patches.iter().any(|patch| patch.id == id);
         let expected = Expected {
             status_patch: has("status-0x2a12"),
             e4_length_16: has("e4-length-16"),

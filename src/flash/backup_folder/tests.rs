@@ -8,10 +8,10 @@ fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothi
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("units").join("one");
     let backup = sample_backup();
-    assert_eq!(save(&backup, &folder).unwrap(), Saved::New(folder.clone()));
+    assert_eq!(save(&backup, &folder).unwrap(), Saved { folder: folder.clone(), is_new: true });
     assert_eq!(load(&folder).unwrap(), backup);
     assert_eq!(fs::read(folder.join("firmware.bin")).unwrap().len(), 98_016);
-    assert_eq!(save(&backup, &folder).unwrap(), Saved::AlreadyThere(folder.clone()));
+    assert_eq!(save(&backup, &folder).unwrap(), Saved { folder: folder.clone(), is_new: false });
     let names: Vec<_> = fs::read_dir(folder.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["one"], "no temporary file is left");
 }

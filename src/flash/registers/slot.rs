@@ -77,11 +77,6 @@ impl Slot {
         [blocks.first().copied(), blocks.get(1).copied()]
     }
 
-    /// Both parts, as E2 reads them.
-    pub fn parts(&self) -> [Vec<u8>; 2] {
-        Part::ALL.map(|part| self.0[part.flash_address().0 as usize..][..part.max_len()].to_vec())
-    }
-
     /// The changes that turn `self` into `new`, in a safe order. Skips sectors that are equal, unless `all` is set.
     pub fn changes(&self, new: &Self, all: bool) -> Vec<Change> {
         let differs = |at: &FlashAddress| all || self.sector(*at) != new.sector(*at);
@@ -91,14 +86,10 @@ impl Slot {
         }
         // Once its length is cleared, the first sector has to be written even if it does not differ.
         let sectors = others.into_iter().chain([FlashAddress(0)]).map(Change::Sector);
-        let invalidate = (!self.has_no_length()).then_some(Change::Invalidate);
+        // An erased length, or one that is cleared already, is impossible for an image.
+        let has_length = [0x00, 0xFF].iter().all(|blank| self.0[HEADER].iter().any(|byte| byte != blank));
+        let invalidate = has_length.then_some(Change::Invalidate);
         invalidate.into_iter().chain(sectors).collect()
-    }
-
-    /// Whether the length is impossible for an image: erased, or already cleared.
-    fn has_no_length(&self) -> bool {
-        let header = &self.0[HEADER];
-        header.iter().all(|byte| *byte == 0xFF) || header.iter().all(|byte| *byte == 0)
     }
 
     /// The page that clears the image's length and leaves everything else unchanged.
@@ -112,13 +103,11 @@ impl Slot {
     /// pages.
     pub fn pages(&self, sector: FlashAddress) -> Vec<(FlashAddress, [u8; PAGE_LEN])> {
         let (pages, _) = self.sector(sector).as_chunks::<PAGE_LEN>();
-        let addressed = pages.iter().enumerate().map(|(index, page)| {
-            let at = FlashAddress(sector.0 + (index * PAGE_LEN) as u32);
-            (at, *page)
-        });
-        let programmed = addressed.filter(|(_, page)| page.iter().any(|byte| *byte != 0xFF));
-        let (header, mut pages): (Vec<_>, Vec<_>) = programmed.partition(|(at, _)| at.0 as usize == HEADER.start);
-        pages.extend(header);
+        let addresses = (sector.0..).step_by(PAGE_LEN).map(FlashAddress);
+        let mut pages: Vec<_> = addresses.zip(pages.iter().copied()).collect();
+        pages.retain(|(_, page)| page.iter().any(|byte| *byte != 0xFF));
+        // The sort keeps the order of the others.
+        pages.sort_by_key(|(at, _)| at.0 as usize == HEADER.start);
         pages
     }
 }
@@ -139,8 +128,13 @@ mod tests {
         Image::from_body((0..9_000u32).map(|at| (at.wrapping_mul(37) >> 2) as u8 ^ seed).collect()).unwrap()
     }
 
+    /// Both parts, as E2 reads them.
+    fn parts(slot: &Slot) -> [Vec<u8>; 2] {
+        Part::ALL.map(|part| slot.0[part.flash_address().0 as usize..][..part.max_len()].to_vec())
+    }
+
     fn image_in(slot: &Slot) -> Option<Image> {
-        Image::parse(&firmware_file(&slot.parts())).ok()
+        Image::parse(&firmware_file(&parts(slot))).ok()
     }
 
     /// Calls `each` with every state of the flash during the changes, including those that a power loss leaves in the
@@ -235,7 +229,7 @@ mod tests {
         let image = sample_image(3);
         let slot = slot(&image);
         assert_eq!(slot.blocks(), known_blocks().map(|block| Some(*block.bytes())));
-        assert_eq!(slot.parts().map(|part| part.len()), Part::ALL.map(Part::max_len));
+        assert_eq!(parts(&slot).map(|part| part.len()), Part::ALL.map(Part::max_len));
         assert_eq!(image_in(&slot), Some(image));
     }
 }

@@ -3,9 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::RegisterAccess;
-use super::error::RegisterError;
 use super::slot::{PAGE_LEN, SECTOR_LEN};
+use super::{RegisterAccess, RegisterError};
 use crate::bridge::ControlError;
 use crate::firmware::FlashAddress;
 
@@ -21,8 +20,10 @@ const COMMAND: u16 = 0xC8AA;
 const FRAME: u16 = 0xC8AC;
 const WITHOUT_ADDRESS: u8 = 4;
 const WITH_ADDRESS: u8 = 7;
-/// 0xC8AD: 0 reads from the flash, 1 writes to it.
+/// 0xC8AD: the direction of a transaction's data. One without data reads 0 bytes.
 const MODE: u16 = 0xC8AD;
+const FROM_FLASH: u8 = 0;
+const TO_FLASH: u8 = 1;
 /// 0xC8AE:0xC8AF: offset in the buffer.
 const OFFSET: [u16; 2] = [0xC8AE, 0xC8AF];
 /// Address of the data buffer.
@@ -66,27 +67,20 @@ pub const BUDGET: Duration = Duration::from_secs(600);
 /// Deadline of the work on a flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    pub(super) at: Instant,
-    pub(super) budget: Duration,
+    at: Instant,
+    budget: Duration,
 }
 
 /// The flash behind a unit's registers.
 #[derive(Debug)]
 pub struct RegisterFlash<R> {
     registers: R,
-    deadline: Deadline,
+    /// Deadline of the work on the flash.
+    pub(in crate::flash) deadline: Deadline,
     /// The last transaction has ended, but [`MODE`] is not cleared yet: the next requests do that.
     is_ended: bool,
     /// Whether bulk data fills the buffer. If a unit's bulk pipe hangs, it is filled byte by byte.
     has_bulk: bool,
-}
-
-/// Direction of a transaction's data.
-#[derive(Debug, Clone, Copy)]
-enum TransactionData {
-    None,
-    FromFlash(u16),
-    ToFlash(u16),
 }
 
 impl<R: RegisterAccess> RegisterFlash<R> {
@@ -104,19 +98,9 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET };
         let mut flash = Self { registers, deadline, is_ended: false, has_bulk: true };
         let mut id = [0; 3];
-        flash.transact(READ_ID, None, TransactionData::FromFlash(id.len() as u16))?;
+        flash.transact(READ_ID, None, FROM_FLASH, id.len())?;
         flash.read_buffer(&mut id)?;
-        if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash { id }) } else { Ok(flash) }
-    }
-
-    /// Deadline of the work on the flash.
-    pub const fn deadline(&self) -> Deadline {
-        self.deadline
-    }
-
-    /// Sets a deadline that began earlier.
-    pub const fn set_deadline(&mut self, deadline: Deadline) {
-        self.deadline = deadline;
+        if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash(id)) } else { Ok(flash) }
     }
 
     /// Restarts the time limit with this budget.
@@ -145,7 +129,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
                 Err(error) => failure = Some(error),
             }
         }
-        Err(failure.unwrap_or(RegisterError::Unstable { at }))
+        Err(failure.unwrap_or(RegisterError::Unstable(at)))
     }
 
     fn read_once(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
@@ -157,7 +141,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Reads into the buffer. Always fills it, because a shorter read is not reliable. Source: openpilot's flasher.
     fn load(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
-        self.transact(READ, Some(at), TransactionData::FromFlash(SECTOR_LEN as u16))
+        self.transact(READ, Some(at), FROM_FLASH, SECTOR_LEN)
     }
 
     /// Clears the block protection if it is set.
@@ -174,7 +158,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
             tries += 1;
             self.enable_write()?;
             self.write(&[(BUFFER, 0)])?;
-            self.transact(WRITE_STATUS, None, TransactionData::ToFlash(1))?;
+            self.transact(WRITE_STATUS, None, TO_FLASH, 1)?;
             self.wait_while_busy("its status register", FlashAddress(0), WRITE)?;
             status = self.status()?;
         }
@@ -187,7 +171,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// [`RegisterError::NotErased`], [`RegisterError::Busy`].
     pub fn erase(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
         self.enable_write()?;
-        self.transact(ERASE_SECTOR, Some(at), TransactionData::None)?;
+        self.transact(ERASE_SECTOR, Some(at), FROM_FLASH, 0)?;
         self.wait_while_busy("an erase", at, ERASE)?;
         let is_erased = |byte: &u8| *byte == 0xFF;
         if self.read_once(at)?.iter().all(is_erased) {
@@ -204,7 +188,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
         self.enable_write()?;
         self.fill(page)?;
-        self.transact(PROGRAM, Some(at), TransactionData::ToFlash(PAGE_LEN as u16))?;
+        self.transact(PROGRAM, Some(at), TO_FLASH, PAGE_LEN)?;
         self.wait_while_busy("a page", at, WRITE)?;
         let mut found = [0; PAGE_LEN];
         // A failed read does not mean that the page is wrong.
@@ -252,12 +236,12 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Sends command 06. It moves no data, so the buffer stays unchanged.
     fn enable_write(&mut self) -> Result<(), RegisterError> {
-        self.transact(WRITE_ENABLE, None, TransactionData::None)
+        self.transact(WRITE_ENABLE, None, FROM_FLASH, 0)
     }
 
     fn status(&mut self) -> Result<u8, RegisterError> {
         let mut status = [0];
-        self.transact(READ_STATUS, None, TransactionData::FromFlash(1))?;
+        self.transact(READ_STATUS, None, FROM_FLASH, 1)?;
         self.read_buffer(&mut status)?;
         Ok(status[0])
     }
@@ -279,21 +263,16 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Performs one transaction, from its registers to its end.
-    fn transact(&mut self, command: u8, at: Option<FlashAddress>, data: TransactionData) -> Result<(), RegisterError> {
+    fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> Result<(), RegisterError> {
         if self.registers.now() >= self.deadline.at {
-            return Err(RegisterError::OutOfTime { budget: self.deadline.budget });
+            return Err(RegisterError::OutOfTime(self.deadline.budget));
         }
-        let (mode, len) = match data {
-            TransactionData::None => (0, 0),
-            TransactionData::FromFlash(len) => (0, len),
-            TransactionData::ToFlash(len) => (1, len),
-        };
         let mut writes = self.behind(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);
         writes.push((FRAME, if at.is_some() { WITH_ADDRESS } else { WITHOUT_ADDRESS }));
         if let Some(FlashAddress(at)) = at {
             writes.extend(ADDRESS.into_iter().zip(at.to_le_bytes()));
         }
-        writes.extend(LENGTH.into_iter().zip(len.to_be_bytes()));
+        writes.extend(LENGTH.into_iter().zip((len as u16).to_be_bytes()));
         writes.push((START, 1));
         let mut busy = [0];
         self.registers.exchange(&writes, START, &mut busy)?;

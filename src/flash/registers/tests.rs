@@ -103,7 +103,7 @@ fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_a
     }
     let mut always = port("[flash]\nunstable-reads = 1\n");
     let at = FlashAddress(0x2000);
-    assert_eq!(flash(&mut always).read_sector(at).map(drop), Err(RegisterError::Unstable { at }));
+    assert_eq!(flash(&mut always).read_sector(at).map(drop), Err(RegisterError::Unstable(at)));
 }
 
 /// Shortens E4 from the eighth on, within the data of the first reading.
@@ -176,7 +176,7 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
     }
-    assert_eq!(outcome, Err(RegisterError::OutOfTime { budget: BUDGET }));
+    assert_eq!(outcome, Err(RegisterError::OutOfTime(BUDGET)));
     let Slow { clock, requests, .. } = flash.into_registers();
     // What was in progress at the deadline ended first: a transaction and its data.
     assert!(clock.get() < begun + BUDGET + Duration::from_secs(4 * 40), "{requests}");
@@ -190,8 +190,8 @@ fn the_time_goes_on_over_a_new_connection() {
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
     flash.read_sector(SECTOR).unwrap();
     flash.set_deadline(Deadline { at: deadline.at - BUDGET, ..deadline });
-    assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime { budget: BUDGET }));
-    assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime { budget: BUDGET }));
+    assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime(BUDGET)));
+    assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime(BUDGET)));
 }
 
 /// A unit whose bulk pipe hangs, or whose flash is missing.
@@ -236,5 +236,5 @@ fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
 fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash() {
     let unit = port("").open_control().unwrap();
     let error = RegisterFlash::new(Broken { unit, has_flash: false, sent: 0 }).unwrap_err();
-    assert_eq!(error, RegisterError::NoFlash { id: [0xFF; 3] });
+    assert_eq!(error, RegisterError::NoFlash([0xFF; 3]));
 }

@@ -25,7 +25,7 @@ impl Run<'_> {
                 Ok(()) => break,
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
                 Err(error) => {
-                    self.recorder.trouble(self.during, &format!("{error}: writing everything again from the erase on"));
+                    self.trouble(&format!("{error}: writing everything again from the erase on"));
                 }
             }
         }
@@ -39,15 +39,15 @@ impl Run<'_> {
             self.begin(step);
             self.left = Left::Incomplete;
             bridge.write_config(block.index, &block.new)?;
-            self.recorder.pass(FlashEvent::Moved(block.new.len() as u64));
-            self.recorder.end(step, "written");
+            self.observer.event(FlashEvent::Moved(block.new.len() as u64));
+            self.end(step, "written");
         }
         for (part, bytes) in plan.parts() {
             let step = FlashStep::WritePart(part);
             self.begin(step);
             bridge.write_flash(part, bytes)?;
-            self.recorder.pass(FlashEvent::Moved(bytes.len() as u64));
-            self.recorder.end(step, &format!("{} bytes", bytes.len()));
+            self.observer.event(FlashEvent::Moved(bytes.len() as u64));
+            self.end(step, &format!("{} bytes", bytes.len()));
         }
         self.left = Left::Complete;
         Ok(())

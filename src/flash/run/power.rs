@@ -16,95 +16,69 @@ use crate::scsi::ResetMode;
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// How the unit was told to start what was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Restart {
-    /// E8 with mode 0x50: the unit comes back by itself.
-    CpuReset,
-    /// E8 with mode 0x51: the unit stays off the bus until a power cycle.
-    Halt,
-    /// Not at all: the running firmware has no command for it.
-    None,
-}
-
-/// What made the unit come back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RestartCause {
-    /// E8 with mode 0x50.
-    CpuReset,
-    /// The hub switched its port's power off and on. A unit with its own supply may not have noticed.
-    PortPower,
-    /// A power cycle by the user.
-    Power,
-}
-
 impl Run<'_> {
-    /// Restarts the unit by E8. Running firmware resets its CPU and comes back by itself. The boot loader is told to
-    /// halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command.
-    pub(super) fn restart(&mut self, access: &mut Access) -> Result<Restart, FlashError> {
-        let Access::Commands(bridge) = access else { return Ok(Restart::None) };
+    /// Restarts the unit by E8, and returns its mode. Running firmware resets its CPU and comes back by itself. The boot
+    /// loader is told to halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command: `None`.
+    pub(super) fn restart(&mut self, access: &mut Access) -> Result<Option<ResetMode>, FlashError> {
+        let Access::Commands(bridge) = access else { return Ok(None) };
         self.begin(FlashStep::Restart);
-        let (restart, mode, sent) = match self.plan.attached.state {
-            BridgeState::BootLoader => (Restart::Halt, ResetMode::Halt, "halt sent"),
-            BridgeState::Vendor | BridgeState::OpenFirmware => {
-                (Restart::CpuReset, ResetMode::CpuReset, "CPU reset sent")
-            }
+        let (mode, sent) = match self.plan.attached.state {
+            BridgeState::BootLoader => (ResetMode::Halt, "halt sent"),
+            BridgeState::Vendor | BridgeState::OpenFirmware => (ResetMode::CpuReset, "CPU reset sent"),
         };
         match bridge.reset(mode) {
             Ok(()) => {}
             // A unit that resets at once does not answer. Its return will show whether it did.
             Err(CommandError::Transport(error)) => {
-                self.recorder.trouble(FlashStep::Restart, &format!("no status: {error}"));
+                self.trouble(&format!("no status: {error}"));
             }
             Err(error) => return Err(error.into()),
         }
         self.left = Left::Restarted;
-        self.recorder.end(FlashStep::Restart, sent);
-        Ok(restart)
+        self.end(FlashStep::Restart, sent);
+        Ok(Some(mode))
     }
 
     /// Waits for the unit. If only a power cycle can start what was written, its hub does it, or else a user who is
-    /// there is asked to. Returns `None` if the unit needs a power cycle and did not get one.
+    /// there is asked to. Returns whether the user has power-cycled the unit, which its hub may not have done to a unit
+    /// with its own supply; `None` if the unit needs a power cycle and did not get one.
     pub(super) fn come_back(
         &mut self,
         port: &mut dyn Port,
-        restart: Restart,
-    ) -> Result<Option<RestartCause>, FlashError> {
-        let mut boot = RestartCause::CpuReset;
+        restart: Option<ResetMode>,
+    ) -> Result<Option<bool>, FlashError> {
+        let mut is_power_cycled = false;
         let mut found = None;
-        if restart != Restart::None {
+        if restart.is_some() {
             self.begin(FlashStep::Return);
         }
         match restart {
-            Restart::CpuReset => found = self.wait_within(port, self.options.return_deadline)?,
-            Restart::Halt => self.wait_until_gone(port)?,
-            Restart::None => {}
+            Some(ResetMode::CpuReset) => found = self.wait_within(port, self.options.return_deadline)?,
+            Some(ResetMode::Halt) => self.wait_until_gone(port)?,
+            None => {}
         }
         if !self.is_settled(found.as_ref()) && self.power_cycle(port)? {
             self.begin(FlashStep::Return);
-            if let Some(back) = self.wait_within(port, self.options.return_deadline)? {
-                (found, boot) = (Some(back), RestartCause::PortPower);
-            }
+            found = self.wait_within(port, self.options.return_deadline)?.or(found);
         }
         if !self.is_settled(found.as_ref()) && !self.options.replug_deadline.is_zero() {
             self.begin(FlashStep::Return);
-            self.recorder.pass(FlashEvent::Replug);
+            self.observer.event(FlashEvent::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
-                (found, boot) = (Some(replugged), RestartCause::Power);
+                (found, is_power_cycled) = (Some(replugged), true);
             }
         }
         let Some(found) = found else {
             let waits = match restart {
-                Restart::Halt => "off the bus until it is unplugged and plugged in again",
-                Restart::None => "it runs what it had until it is unplugged and plugged in again",
-                Restart::CpuReset => {
-                    let deadline = self.options.return_deadline + self.options.replug_deadline;
-                    return Err(FlashError::NotBack { deadline });
+                Some(ResetMode::Halt) => "off the bus until it is unplugged and plugged in again",
+                None => "it runs what it had until it is unplugged and plugged in again",
+                Some(ResetMode::CpuReset) => {
+                    return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
                 }
             };
             self.begin(FlashStep::Return);
             self.report.needs_power = true;
-            self.recorder.end(FlashStep::Return, waits);
+            self.end(FlashStep::Return, waits);
             return Ok(None);
         };
         self.report.after = Some(found.clone());
@@ -112,22 +86,22 @@ impl Run<'_> {
         self.report.device = port.device();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
-            return Err(FlashError::BootLoader { found: found.usb_id });
+            return Err(FlashError::BootLoader(found.usb_id));
         }
         if !self.plan.is_identity_of(&found) {
             let before = &self.plan.attached;
-            if boot != RestartCause::Power && (found.usb_id, found.state) == (before.usb_id, before.state) {
+            if !is_power_cycled && (found.usb_id, found.state) == (before.usb_id, before.state) {
                 // Written and read back, but the reset has not made the chip read its flash.
                 (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
-                self.recorder.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
+                self.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
                 return Ok(None);
             }
             self.left = Left::OtherIdentity;
             let (expected, becomes) = (self.plan.usb_id.unwrap_or(found.usb_id), self.plan.becomes());
             return Err(FlashError::Identity { expected, becomes, found: found.usb_id, state: found.state });
         }
-        self.recorder.end(FlashStep::Return, &format!("{} ({})", found.usb_id, found.state));
-        Ok(Some(boot))
+        self.end(FlashStep::Return, &format!("{} ({})", found.usb_id, found.state));
+        Ok(Some(is_power_cycled))
     }
 
     fn is_settled(&self, found: Option<&Attached>) -> bool {
@@ -136,18 +110,18 @@ impl Run<'_> {
 
     /// Lets the hub power-cycle the unit. Returns `false` if no hub can.
     fn power_cycle(&mut self, port: &mut dyn Port) -> Result<bool, FlashError> {
-        self.check_stop()?;
+        self.interrupt.check()?;
         self.begin(FlashStep::PowerCycle);
         match port.power_cycle() {
             Ok(true) => {
                 self.left = Left::Restarted;
-                self.recorder.end(FlashStep::PowerCycle, "its hub switched its power off and on");
+                self.end(FlashStep::PowerCycle, "its hub switched its power off and on");
                 Ok(true)
             }
             Ok(false) => Ok(false),
             // The user can still use the cable.
             Err(error) => {
-                self.recorder.trouble(FlashStep::PowerCycle, &error.to_string());
+                self.trouble(&error.to_string());
                 Ok(false)
             }
         }
@@ -157,7 +131,7 @@ impl Run<'_> {
     fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
         let until = Instant::now() + self.options.return_deadline;
         while port.attached().is_ok() && Instant::now() < until {
-            self.check_stop()?;
+            self.interrupt.check()?;
             thread::sleep(LOOK_AGAIN);
         }
         Ok(())
@@ -170,8 +144,8 @@ impl Run<'_> {
         let mut seen = None;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let found = port.wait_for_return(left, self.interrupt).map_err(FlashError::port)?;
-            self.check_stop()?;
+            let found = port.wait_for_return(left, self.interrupt)?;
+            self.interrupt.check()?;
             match found {
                 Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),
                 Some(found) => seen = Some(found),
@@ -189,26 +163,24 @@ impl Run<'_> {
     pub(super) fn prove(
         &mut self,
         port: &mut dyn Port,
-        boot: RestartCause,
+        is_power_cycled: bool,
         before: &Behaviour,
     ) -> Result<(), FlashError> {
         self.left = Left::Unproven;
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
-        let attached = port.attached().map_err(FlashError::port)?;
+        let attached = port.attached()?;
         let now = Behaviour::of_unit(&mut access, &attached)?;
         self.report.version = now.version;
         let written = Behaviour::of_plan(self.plan);
-        let runs = match boot {
+        let runs = match written.contradiction(&now) {
             // After a power cycle the chip has loaded its code from flash.
-            RestartCause::Power => match written.contradiction(&now) {
-                Some(error) => return Err(error),
-                None => Runs::Written,
-            },
-            RestartCause::CpuReset | RestartCause::PortPower => Runs::judge(before, &written, &now),
+            Some(error) if is_power_cycled => return Err(error),
+            None if is_power_cycled => Runs::Written,
+            _ => Runs::judge(before, &written, &now),
         };
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
-        self.recorder.end(FlashStep::Prove, &format!("{now}: {runs}"));
+        self.end(FlashStep::Prove, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
             self.compare(access.reader(), 1).inspect_err(|_| self.left = Left::Unproven)?;
         }

@@ -30,7 +30,7 @@ impl Run<'_> {
             };
             let Some(again) = self.reconnect(flash, port) else { return Err(error) };
             flash = again;
-            self.recorder.trouble(self.during, &format!("{error}: comparing everything again"));
+            self.trouble(&format!("{error}: comparing everything again"));
         }
         Ok(Access::Registers(flash))
     }
@@ -46,12 +46,12 @@ impl Run<'_> {
         let new = Slot::of([&zero.new, &one.new], &self.plan.file);
         let changes = old.changes(&new, self.options.rewrite && attempt == 1);
         let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
-        self.recorder.pass(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
-        self.recorder.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
+        self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
+        self.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
         if sectors > 0 {
             flash.unprotect()?;
             if self.left == Left::Untouched {
-                self.check_stop()?;
+                self.interrupt.check()?;
             }
         }
         let mut written = 0;
@@ -63,15 +63,15 @@ impl Run<'_> {
             self.left = Left::Incomplete;
             flash = self.change(flash, port, *change, &new)?;
             match change {
-                Change::Invalidate => self.recorder.end(step, "no mixture of two images can start"),
+                Change::Invalidate => self.end(step, "no mixture of two images can start"),
                 Change::Sector(at) => {
-                    self.recorder.pass(FlashEvent::Moved(SECTOR_LEN as u64));
+                    self.observer.event(FlashEvent::Moved(SECTOR_LEN as u64));
                     written += 1;
                     // The first sector comes last.
                     if at.0 == 0 {
-                        self.recorder.end(step, "configuration blocks and header");
+                        self.end(step, "configuration blocks and header");
                     } else if written + 1 == sectors {
-                        self.recorder.end(step, &format!("{written} of {SECTOR_LEN} bytes each"));
+                        self.end(step, &format!("{written} of {SECTOR_LEN} bytes each"));
                     }
                 }
             }
@@ -92,7 +92,7 @@ impl Run<'_> {
         loop {
             let error = match make(&mut flash, change, new) {
                 Ok(()) => return Ok(flash),
-                Err(error) if attempt == ATTEMPTS || matches!(error, RegisterError::OutOfTime { .. }) => {
+                Err(error) if attempt == ATTEMPTS || matches!(error, RegisterError::OutOfTime(_)) => {
                     return Err(error.into());
                 }
                 Err(error) => error,
@@ -100,13 +100,13 @@ impl Run<'_> {
             attempt += 1;
             let Some(again) = self.reconnect(flash, port) else { return Err(error.into()) };
             flash = again;
-            self.recorder.trouble(self.during, &format!("{error}: again, over a new connection"));
+            self.trouble(&format!("{error}: again, over a new connection"));
         }
     }
 
     /// Opens the unit again if it is still the same and runs the same firmware. Its time limit continues.
     fn reconnect(&self, flash: Flash, port: &mut dyn Port) -> Option<Flash> {
-        let deadline = flash.deadline();
+        let deadline = flash.deadline;
         drop(flash);
         let found = match port.attached() {
             Ok(found) => found,
@@ -117,7 +117,7 @@ impl Run<'_> {
             return None;
         }
         let mut flash = RegisterFlash::new(port.open_control().ok()?).ok()?;
-        flash.set_deadline(deadline);
+        flash.deadline = deadline;
         Some(flash)
     }
 }

@@ -216,7 +216,7 @@ impl Port for FakePort {
 
     fn attached(&mut self) -> Result<Attached, AnyFailure> {
         let unit = self.unit.lock().unwrap();
-        if unit.halted { Err(FlashError::NotBack { deadline: Duration::ZERO }.into()) } else { Ok(unit.identity()) }
+        if unit.halted { Err(FlashError::NotBack(Duration::ZERO).into()) } else { Ok(unit.identity()) }
     }
 
     fn speed(&mut self) -> Result<Speed, AnyFailure> {
@@ -228,7 +228,7 @@ impl Port for FakePort {
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
-        Err(FlashError::NotBack { deadline: Duration::ZERO }.into())
+        Err(FlashError::NotBack(Duration::ZERO).into())
     }
 
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
@@ -379,7 +379,7 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let mut rig = rig(Some(sample_image(1)));
     rig.port.unit.lock().unwrap().blocks[1][9] ^= 1;
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Changed { what: "configuration" }));
+    assert!(matches!(stopped.error, FlashError::Changed("configuration")));
     assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
 }
 

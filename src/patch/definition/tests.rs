@@ -37,17 +37,17 @@ fn both_kinds_of_address_mean_the_same_byte() {
 #[test]
 fn a_patch_file_is_read_whole() {
     let patch = Patch::parse("sample.toml", SAMPLE).unwrap();
-    let image = patch.images()[0].sha256;
+    let image = patch.images[0].sha256;
     assert_eq!(patch.hunks(&image)[1].expect, [0x22, 0x33, 0x44]);
     assert!(patch.is_for(&image) && !patch.is_for(&Sha256Digest([0; 32])));
-    assert_eq!(patch.config().iter().count(), 1);
+    assert_eq!(patch.config.iter().count(), 1);
 }
 
 #[test]
 fn the_digest_covers_the_changes_and_not_their_description() {
     let digest = |text: &str| {
         let patch = Patch::parse("sample.toml", text).unwrap();
-        patch.digest(&patch.images()[0].sha256)
+        patch.digest(&patch.images[0].sha256)
     };
     assert_eq!(digest(SAMPLE), digest(&SAMPLE.replace("Made up.", "Rumour.").replace("c:0x2A0E", "file:0x2A12")));
     for (from, to) in [("\"05\"", "\"06\""), ("\"0a\"", "\"0b\""), ("0xADD1", "0xADD2"), ("2A0E", "2A0D")] {

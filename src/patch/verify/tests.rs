@@ -25,7 +25,7 @@ fn a_patched_image_holds_against_its_receipt_and_its_base() {
     let verification = verify(&library, &file, &expect);
     assert!(verification.holds(), "{:?}", verification.findings);
     assert_eq!(verification.base, Some(base));
-    assert_eq!(verification.patches.iter().map(|patch| patch.id()).collect::<Vec<_>>(), ["status-0x2a12"]);
+    assert_eq!(verification.patches.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>(), ["status-0x2a12"]);
     assert!(verify(&library, &practice::image().to_file(), &Expectations::default()).holds());
 }
 
@@ -69,18 +69,18 @@ fn a_receipt_that_belongs_to_other_bytes_is_told_from_one_that_was_edited() {
         verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings
     };
     let unpatched = findings(&practice::image().to_file(), &receipt);
-    assert!(unpatched.iter().any(|f| matches!(f, Finding::PatchMissing { id } if id == "status-0x2a12")));
+    assert!(unpatched.iter().any(|f| matches!(f, Finding::PatchMissing(id) if id == "status-0x2a12")));
     let mut edited = receipt.clone();
     edited.config = toml::from_str("vendor-id = 0x1234").unwrap();
     assert_eq!(findings(&file, &edited), [Finding::ReceiptConfig]);
     edited = receipt.clone();
     edited.patches.retain(|patch| patch.id != "status-0x2a12");
-    assert_eq!(findings(&file, &edited), [Finding::PatchUnlisted { id: "status-0x2a12".to_owned() }]);
+    assert_eq!(findings(&file, &edited), [Finding::PatchUnlisted("status-0x2a12".to_owned())]);
     edited = receipt.clone();
     edited.patches[0].digest = Sha256Digest([0; 32]);
     assert!(matches!(findings(&file, &edited)[..], [Finding::PatchDigest { .. }]));
     edited.patches[0].id = "gone".to_owned();
-    assert!(matches!(&findings(&file, &edited)[..], [Finding::UnknownPatch { id }] if id == "gone"));
+    assert!(matches!(&findings(&file, &edited)[..], [Finding::UnknownPatch(id)] if id == "gone"));
 }
 
 #[test]

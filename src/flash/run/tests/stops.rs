@@ -7,7 +7,7 @@ fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_befor
     for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 5), (0xE2, 3), (0xE2, 4)] {
         let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, Quirk::Interrupt)]);
         let stopped = rig.stopped();
-        assert!(matches!(stopped.error, FlashError::Interrupted), "{opcode:02X} {nth}: {stopped:?}");
+        assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{opcode:02X} {nth}: {stopped:?}");
         assert_eq!(
             (stopped.left, stopped.during),
             (Left::Verified, FlashStep::ReadBack(Part::Two)),
@@ -23,7 +23,7 @@ fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_befor
 fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt), (0xE3, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Verified, 4, 0));
     assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
@@ -32,7 +32,7 @@ fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
 fn ctrl_c_lets_a_boot_loader_take_everything_and_stops_before_the_halt() {
     let mut rig = rig(None).with(&[(0xE1, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Interrupted), "{stopped:?}");
+    assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Complete, 2, 0));
 }
 

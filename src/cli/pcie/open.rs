@@ -9,7 +9,7 @@ use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt;
-use crate::pcie::{Pcie, PcieError, TlpEngine, VendorTlp};
+use crate::pcie::{Pcie, PcieError, VendorTlp};
 
 /// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;
@@ -22,7 +22,7 @@ const LINK_STEP_MS: u64 = 100;
 pub(super) fn with_engine(
     args: &DeviceArgs,
     resets: bool,
-    work: &mut dyn FnMut(&mut Reached<'_, '_>) -> Result<(), AnyFailure>,
+    work: &mut dyn FnMut(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
     let chosen = args.choose(recording.capture())?;
@@ -33,9 +33,8 @@ pub(super) fn with_engine(
             let mut unit = chosen.open_control()?;
             let supply = unit.bridge.supply()?;
             let is_power_cycled = resets && power_cycle(&mut unit.bridge)?;
-            let engine: &mut dyn TlpEngine = &mut unit.bridge;
             let interrupt = patience.interrupt;
-            let mut pcie = Pcie::new(engine, &mut patience);
+            let mut pcie = Pcie::new(&mut unit.bridge, &mut patience);
             if resets {
                 settle(&mut pcie, !is_power_cycled)?;
             }
@@ -53,9 +52,8 @@ pub(super) fn with_engine(
                 Behind::NoMedium => {}
             }
             let mut engine = VendorTlp::new(unit.bridge());
-            let engine: &mut dyn TlpEngine = &mut engine;
             let interrupt = patience.interrupt;
-            let mut pcie = Pcie::new(engine, &mut patience);
+            let mut pcie = Pcie::new(&mut engine, &mut patience);
             if resets {
                 settle(&mut pcie, true)?;
             }
@@ -77,7 +75,7 @@ fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
 }
 
 /// Sends a hot reset from the root port if `is_hot`, and waits for the link.
-fn settle(pcie: &mut Pcie<'_, &mut dyn TlpEngine>, is_hot: bool) -> Result<(), PcieError> {
+fn settle(pcie: &mut Pcie<'_>, is_hot: bool) -> Result<(), PcieError> {
     if is_hot {
         pcie.hot_reset()?;
     }

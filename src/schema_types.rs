@@ -6,7 +6,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::firmware::{FirmwareVersion, UsbId};
-use crate::mcu::{Keys, Line};
 use crate::patch::ConfigEdits;
 use crate::pcie::Bdf;
 
@@ -30,16 +29,6 @@ text!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
 text!(UsbId, "^[0-9A-F]{4}:[0-9A-F]{4}$", "idVendor and idProduct in hexadecimal.");
 text!(FirmwareVersion, r"^[0-9a-f]{6}(\.[0-9a-f]{2}){3}$", "A firmware's version: its date, then its line.");
 text!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
-
-impl JsonSchema for Line {
-    fn schema_name() -> Cow<'static, str> {
-        Keys::schema_name()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        Keys::json_schema(generator)
-    }
-}
 
 impl JsonSchema for ConfigEdits {
     fn schema_name() -> Cow<'static, str> {

@@ -42,7 +42,7 @@ fn examine(engine: &mut dyn TlpEngine) {
     assert_eq!(places, ["00:00.0", "01:00.0", "02:00.0", "03:00.0", "04:00.0", "04:00.1"]);
     assert_eq!(survey.notes, []);
     assert_eq!(survey.functions[0].buses().unwrap().subordinate, 4);
-    let gpu = survey.at(Bdf::new(4, 0, 0)).unwrap();
+    let gpu = survey.functions.iter().find(|function| function.at == Bdf::new(4, 0, 0)).unwrap();
     assert_eq!((gpu.vendor, gpu.device), (0x1002, 0x744C));
     assert_eq!(gpu.bars.iter().map(|bar| bar.size.unwrap()).collect::<Vec<_>>(), [16 << 30, 2 << 20, 1 << 20]);
     assert_eq!(gpu.capabilities.express().unwrap().link.to_string(), "16 GT/s x4");
@@ -134,7 +134,7 @@ fn the_vendors_firmware_numbers_its_root_port_at_the_first_question_for_a_medium
     let mut bridge = unit(TREE, Some(&chip_images::vendor())).open().unwrap();
     let header = |bridge: &mut Bridge<AnyTransport>, at| {
         let mut patience = NoTime;
-        let found = Pcie::new(VendorTlp::new(bridge), &mut patience).config_dwords(at, 0, 16);
+        let found = Pcie::new(&mut VendorTlp::new(bridge), &mut patience).config_dwords(at, 0, 16);
         found.map(|header| (header[6] & 0xFF_FFFF, header[8]))
     };
     let mut state = [0];

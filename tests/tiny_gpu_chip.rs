@@ -143,14 +143,14 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
     let data = data();
     let packed = Job { program: &packed_matmul(true), caches: true, ..job(&data) };
     assert_eq!(card.run(&mut pcie, &packed), Ok(1730));
-    let fault = |fault| Err(TinyGpuError::Fault { at: card.at(), fault });
+    let fault = |fault| Err(TinyGpuError::Fault { at: card.at, fault });
     let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
     assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::NeverEnds { block: 0, word: 1 }));
     let lost = Job { program: &MATMUL[..3], ..job(&data) };
     assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::LeftProgram { block: 0, word: 3 }));
     let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
     assert_eq!(card.run(&mut pcie, &Job { send: Some(nowhere), ..job(&data) }), fault(CardFault::NoTarget));
-    pcie.config_write(card.at(), 0x04, 0x02, 0x03).unwrap();
+    pcie.config_write(card.at, 0x04, 0x02, 0x03).unwrap();
     let forbidden = Job { send: Some(to_sram(0, 4)), ..job(&data) };
     assert_eq!(card.run(&mut pcie, &forbidden), fault(CardFault::NotMaster));
     rows.into()
@@ -180,7 +180,7 @@ fn through_firmware_a_card_behind_a_switch_is_reached_as_well() {
     let mut bridge = port.open().unwrap();
     let mut engine = VendorTlp::new(&mut bridge);
     let card = opened(&mut engine);
-    assert_eq!(card.at(), Bdf::new(3, 0, 0));
+    assert_eq!(card.at, Bdf::new(3, 0, 0));
     let mut patience = NoTime;
     let mut pcie = Pcie::new(&mut engine, &mut patience);
     let sends = Job { send: Some(to_sram(PRODUCT_AT, 4)), ..job(&[1, 0, 0, 1, 5, 6, 7, 8]) };
@@ -240,7 +240,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
         assert_eq!(came[PRODUCT_AT..][..4], host_product(A, B));
         assert_eq!(came[..8], data);
         let at = Pcie::new(&mut open, &mut patience).survey(Scope::READ_ONLY).unwrap();
-        let memory = at.at(card.at()).unwrap().bars[0].address;
+        let memory = at.functions.iter().find(|function| function.at == card.at).unwrap().bars[0].address;
         let mut streamed = vec![0; sectors * SECTOR];
         let ((), stream) = counted(&shared, || open.stream_read(memory + 0x400, &mut streamed).unwrap());
         if sectors == 8 {

@@ -146,10 +146,10 @@ fn its_flash_is_read_as_it_is_on_both_transports() {
         let block = unit.bulk_only(&[0xE0, 0x50, 0], Data::In(128)).unwrap().data;
         assert_eq!(block, known_blocks()[0].bytes());
         let part = unit.bulk_only(&[0xE2, 0x50, 0, 0, 0xFF, 0], Data::In(0xFF00)).unwrap();
-        assert!(part.data == unit.chip.flash().cells()[0x100..0x1_0000] && part.status == 0);
+        assert!(part.data == unit.chip.flash().cells[0x100..0x1_0000] && part.status == 0);
         unit.set_alternate(1).unwrap();
         let part = unit.uas(1, &[0xE2, 0xD0, 0, 0, 0x7F, 0], &[]).unwrap();
-        assert!(part.data == unit.chip.flash().cells()[0x1_0000..0x1_7F00] && is_good(&part.status, 1));
+        assert!(part.data == unit.chip.flash().cells[0x1_0000..0x1_7F00] && is_good(&part.status, 1));
     }
 }
 
@@ -167,14 +167,14 @@ fn an_image_is_flashed_and_runs_after_the_reset() {
         let reply = unit.bulk_only(&cdb, Data::Out(block.bytes())).unwrap();
         assert_eq!((reply.status, reply.residue), (0, 0));
     }
-    assert!(unit.chip.flash().cells()[0x100..0x8000].iter().all(|cell| *cell == 0xFF), "E1 of block 0 erases the slot");
+    assert!(unit.chip.flash().cells[0x100..0x8000].iter().all(|cell| *cell == 0xFF), "E1 of block 0 erases the slot");
     let (first, second) = file.split_at(0xFF00);
     for (mode, part) in [(0x50, first), (0xD0, second)] {
         let len = (part.len() as u32).to_be_bytes();
         let reply = unit.bulk_only(&[0xE3, mode, len[0], len[1], len[2], len[3]], Data::Out(part)).unwrap();
         assert_eq!((reply.status, reply.residue), (0, 0));
     }
-    let cells = unit.chip.flash().cells();
+    let cells = &unit.chip.flash().cells;
     assert!(cells[..128] == *zero.bytes() && cells[128..256] == *one.bytes());
     assert!(cells[0x100..0x1_0000] == *first && cells[0x1_0000..0x1_0000 + second.len()] == *second);
     let mut reset = [0; 15];

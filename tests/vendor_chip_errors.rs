@@ -141,7 +141,7 @@ fn e3_before_any_e1_of_this_boot_never_ends() {
     block[..3].copy_from_slice(&[0xE1, 0x50, 0]);
     assert_eq!(unit.bulk_only(&block, Data::Out(&[0xFF; 128])).unwrap().status, 0);
     assert_eq!(unit.bulk_only(&write, Data::Out(&data)).unwrap().status, 0);
-    assert_eq!(unit.chip.flash().cells()[0x100..0x200], data);
+    assert_eq!(unit.chip.flash().cells[0x100..0x200], data);
 }
 
 #[test]

@@ -30,7 +30,7 @@ const RETURN_STUB: usize = 0x08;
 /// A unit from reset, with a flash pattern that differs at every place and in both slots.
 fn unit(alternate: u8) -> Unit {
     let mut unit = booted(&vendor(), alternate);
-    for (at, cell) in unit.chip.flash_mut().cells_mut().iter_mut().enumerate() {
+    for (at, cell) in unit.chip.flash_mut().cells.iter_mut().enumerate() {
         *cell = (at ^ (at >> 8) ^ (at >> 16)) as u8;
     }
     unit
@@ -118,7 +118,7 @@ fn e0_reads_configuration_blocks_of_either_slot() {
     for (mode, slot) in [(0x50, 0), (0x51, SECOND_SLOT)] {
         for block in [0, 1] {
             let at = slot + usize::from(block) * 0x80;
-            let expected = unit.chip.flash().cells()[at..at + 0x80].to_vec();
+            let expected = unit.chip.flash().cells[at..at + 0x80].to_vec();
             assert_eq!(run(&mut unit, &[0xE0, mode, block, 0, 0, 0], Data::None), (Ending::Good, expected));
         }
     }
@@ -144,10 +144,10 @@ fn e0_over_bulk_only_wants_a_host_length_of_exactly_128() {
 fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
     for (mode, slot) in [(0x50, 0), (0x51, SECOND_SLOT)] {
         let mut unit = unit(BULK_ONLY);
-        let before = unit.chip.flash().cells().to_vec();
+        let before = unit.chip.flash().cells.to_vec();
         let block: Vec<u8> = (0..0x80).map(|at| at ^ 0x5A).collect();
         assert_eq!(run(&mut unit, &[0xE1, mode, 0], Data::Out(&block)).0, Ending::Good);
-        let cells = unit.chip.flash().cells();
+        let cells = &unit.chip.flash().cells;
         assert_eq!(cells[slot..slot + 0x80], block);
         assert!(cells[slot + 0x80..slot + SECOND_SLOT].iter().all(|cell| *cell == 0xFF), "both 64 KiB blocks");
         let other = SECOND_SLOT - slot;
@@ -156,7 +156,7 @@ fn e1_of_block_0_erases_all_of_its_slot_and_e1_of_block_1_erases_nothing() {
         // Without an erase, a program only clears bits.
         for (data, left) in [(0xF5, 0xF5), (0x5F, 0x55)] {
             assert_eq!(run(&mut unit, &[0xE1, mode, 1], Data::Out(&[data; 0x80])).0, Ending::Good);
-            let cells = unit.chip.flash().cells();
+            let cells = &unit.chip.flash().cells;
             assert_eq!(cells[slot + 0x80..slot + 0x100], [left; 0x80]);
             assert_eq!(cells[slot..slot + 0x80], block);
         }
@@ -169,9 +169,9 @@ fn the_start_up_protects_the_flash_and_e1_of_block_0_takes_the_protection_away()
     const PROTECTION: u8 = 0x1C;
     let mut unit = unit(BULK_ONLY);
     assert_eq!(unit.chip.flash().status() & PROTECTION, PROTECTION);
-    let before = unit.chip.flash().cells().to_vec();
+    let before = unit.chip.flash().cells.to_vec();
     assert_eq!(run(&mut unit, &[0xE1, 0x50, 1], Data::Out(&[0; 0x80])).0, Ending::Good);
-    assert!(unit.chip.flash().cells() == before);
+    assert!(unit.chip.flash().cells == before);
     assert_eq!(run(&mut unit, &[0xE1, 0x50, 0], Data::Out(&[0; 0x80])).0, Ending::Good);
     assert_eq!(unit.chip.flash().status() & PROTECTION, 0);
 }
@@ -182,7 +182,7 @@ fn e2_reads_both_parts_of_both_slots() {
     let mut unit = unit(UAS);
     for (mode, start) in [(0x50, 0x100), (0xD0, 0x1_0000), (0x51, 0x2_0100), (0xD1, 0x3_0000)] {
         for len in [1, 0x3FF, 0x400, 0x401, 0xFF00] {
-            let expected = unit.chip.flash().cells()[start..start + len].to_vec();
+            let expected = unit.chip.flash().cells[start..start + len].to_vec();
             let (ending, data) = run(&mut unit, &flash_length(mode, 0xE2, len as u32), Data::None);
             assert_eq!(ending, Ending::Good, "{mode:#04x} {len:#x}");
             assert!(data == expected, "{mode:#04x} {len:#x}");
@@ -215,7 +215,7 @@ fn e3_programs_both_parts_of_both_slots_and_erases_nothing() {
         let cdb = flash_length(mode, 0xE3, len as u32);
         assert_eq!(run(&mut unit, &cdb, Data::Out(&expected)).0, Ending::Good, "{mode:#04x}");
         expected[5] &= 0x0F;
-        let cells = unit.chip.flash().cells();
+        let cells = &unit.chip.flash().cells;
         assert!(cells[start..start + len] == expected, "{mode:#04x}");
         assert!(cells[..start].iter().chain(&cells[start + len..]).all(|cell| *cell == 0xFF), "{mode:#04x}");
     }

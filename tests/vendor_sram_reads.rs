@@ -13,6 +13,7 @@ use asmpatch::pcie::{
 };
 use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
 use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use asmpatch::tiny_gpu::registers::{RAN, SENT, STATUS};
 use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
@@ -56,6 +57,19 @@ fn opened(bridge: &mut Bridge<AnyTransport>) -> Option<TinyGpu> {
 fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
     let mut engine = VendorTlp::new(bridge);
     card.complete(&mut Pcie::new(&mut engine, &mut NoTime), entry)
+}
+
+/// The status in the card's registers.
+fn status(bridge: &mut Bridge<AnyTransport>, card: TinyGpu) -> u32 {
+    let mut engine = VendorTlp::new(bridge);
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(&mut engine, &mut patience);
+    let survey = pcie.survey(Scope::READ_ONLY).unwrap();
+    let function = survey.functions.iter().find(|function| function.at == card.at).unwrap();
+    let registers = function.bars.iter().find(|bar| bar.index == 2).unwrap().address;
+    let mut status = [0; 4];
+    pcie.memory_read(registers + u64::from(STATUS), &mut status).unwrap();
+    u32::from_le_bytes(status)
 }
 
 impl Unit {
@@ -142,8 +156,7 @@ fn a_gpus_result_comes_by_read16_and_by_dma_as_it_comes_by_e4() {
         unit.bridge.read_sram_by_read16(&mut by_read16, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();
         assert_eq!(by_read16[PRODUCT_AT..][..4], host_product(A, B));
         assert_eq!(unit.e4(len), by_read16);
-        let mut pcie_bridge = VendorTlp::new(&mut unit.bridge);
-        assert_eq!(card.has_completed(&mut Pcie::new(&mut pcie_bridge, &mut NoTime)), Ok(true));
+        assert_eq!(status(&mut unit.bridge, card), RAN | SENT);
         let mut by_dma = vec![0xEE; len];
         unit.shared.lock().data_buffer_mut()[..len].fill(0);
         unit.bridge.read_sram_by_dma(0, &mut by_dma, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();

@@ -280,8 +280,8 @@ impl<'a> BootedUnit<'a> {
             }
         }
         let expected = flash_with(&blocks, self.image);
-        let found = self.driver.chip.flash().cells();
-        let outcome = same(&found[..expected.cells().len().min(FIRST_SLOT)], &expected.cells()[..FIRST_SLOT]);
+        let found = &self.driver.chip.flash().cells;
+        let outcome = same(&found[..expected.cells.len().min(FIRST_SLOT)], &expected.cells[..FIRST_SLOT]);
         self.note("has in its flash what was written", outcome)?;
         self.blocks = blocks;
         Ok(())
@@ -393,7 +393,7 @@ pub(crate) fn flash_with(blocks: &[ConfigBlock; 2], image: &Image) -> MemoryFlas
     let mut flash = MemoryFlash::erased();
     let mut put = |at: FlashAddress, bytes: &[u8]| {
         let start = at.0 as usize;
-        flash.cells_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        flash.cells[start..start + bytes.len()].copy_from_slice(bytes);
     };
     for block in blocks {
         put(FlashAddress(u32::from(block.index().number()) * block.bytes().len() as u32), block.bytes());

@@ -89,7 +89,7 @@ impl<F: SpiFlash> Chip<F> {
         let xdata = Xdata::new(Peripherals::new(flash, speed));
         Self {
             cpu: Cpu::new(),
-            bus: Bus { sfrs: Sfrs::new(), xdata, code },
+            bus: Bus { sfrs: Sfrs::default(), xdata, code },
             is_parked: false,
             is_halted: false,
             idle: Schedule::new(),

@@ -270,16 +270,16 @@ mod tests {
         let mut bench = Bench::new();
         bench.controller.deposit(0, &[0xF0, 0x0F], &mut bench.memory);
         bench.command(0x02, 0x100, 2);
-        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0xFF, 0xFF]);
+        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0xFF, 0xFF]);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x100, 2);
         bench.controller.deposit(0, &[0x3C, 0x3C], &mut bench.memory);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x100, 2);
-        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0x30, 0x0C]);
+        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0x30, 0x0C]);
         bench.command(0x06, 0, 0);
         bench.command(0x20, 0x1FF, 0);
-        assert_eq!(bench.controller.flash().cells()[0x100..0x102], [0xFF, 0xFF]);
+        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0xFF, 0xFF]);
     }
 
     #[test]
@@ -297,13 +297,13 @@ mod tests {
         assert_eq!(bench.seen(1), [0x1C], "the status register took it");
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
-        assert_eq!(bench.controller.flash().cells()[..4], [0xFF; 4], "and protects");
+        assert_eq!(bench.controller.flash().cells[..4], [0xFF; 4], "and protects");
         bench.command(0x06, 0, 0);
         bench.set(BUFFER, 0);
         bench.command(0x01, 0, 1);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
-        assert_eq!(bench.controller.flash().cells()[..4], [1, 2, 3, 4]);
+        assert_eq!(bench.controller.flash().cells[..4], [1, 2, 3, 4]);
     }
 
     #[test]
@@ -312,7 +312,7 @@ mod tests {
         bench.set(BUFFER + 1, 0x77);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x200, 3);
-        assert_eq!(bench.controller.flash().cells()[0x200..0x203], [0, 0x77, 0]);
+        assert_eq!(bench.controller.flash().cells[0x200..0x203], [0, 0x77, 0]);
     }
 
     #[test]
@@ -321,7 +321,7 @@ mod tests {
         bench.controller.deposit(0, &[1, 2, 3], &mut bench.memory);
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0x2FE, 3);
-        let cells = bench.controller.flash().cells();
+        let cells = &bench.controller.flash().cells;
         assert_eq!((&cells[0x2FE..0x300], cells[0x200], cells[0x300]), (&[1, 2][..], 3, 0xFF));
         bench.command(0x03, 0x2FE, 2);
         assert_eq!(bench.memory.main()[0x8000..0x8002], [1, 2]);

@@ -33,7 +33,7 @@ mod tests {
         for part in Part::ALL {
             let start = part.flash_address().0 as usize;
             let bytes = part.of(file);
-            flash.cells_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+            flash.cells[start..start + bytes.len()].copy_from_slice(bytes);
         }
         flash
     }

@@ -265,7 +265,8 @@ impl<'a> Demo<'a> {
         let unit = port.unit().clone();
         let mut bridge = uas(port)?;
         let mut patience = NoTime;
-        let mut pcie = Pcie::new(VendorTlp::new(&mut bridge), &mut patience);
+        let mut engine = VendorTlp::new(&mut bridge);
+        let mut pcie = Pcie::new(&mut engine, &mut patience);
         let mut survey = pcie.survey(Scope::USUAL)?;
         pcie.assign(&mut survey)?;
         let gpu = TinyGpu::open(&mut pcie, &survey)?;
@@ -298,7 +299,7 @@ impl<'a> Demo<'a> {
             commands: marks[at + 1].commands - marks[at].commands,
             instructions: marks[at + 1].instructions - marks[at].instructions,
         });
-        Ok(Computed { at: gpu.at(), product, cycles, job, by_sram, by_reads })
+        Ok(Computed { at: gpu.at, product, cycles, job, by_sram, by_reads })
     }
 }
 

@@ -197,7 +197,7 @@ fn vendor(
     }
     // The firmware uses the same engine for an SSD.
     if observed.running.behind == Behind::NoMedium {
-        look_behind(seen, VendorTlp::new(&mut bridge), interrupt);
+        look_behind(seen, &mut VendorTlp::new(&mut bridge), interrupt);
     }
     let outcome = bench(seen, &mut VendorTlp::new(&mut bridge), options.write);
     seen.bench_failure = outcome.err().map(|error| Problem::of(&error));
@@ -305,7 +305,7 @@ fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
 
 /// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The
 /// numbers last as long as PCIe has power.
-fn look_behind(seen: &mut Examination, engine: impl TlpEngine, interrupt: Interrupt<'_>) {
+fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: Interrupt<'_>) {
     let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let link = pcie.link();

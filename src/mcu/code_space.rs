@@ -2,7 +2,7 @@
 
 use i8051::{CpuView, ReadOnlyMemoryMapper};
 
-use crate::firmware::{Bank, BodyOffset, Image};
+use crate::firmware::{CodeAddress, Image};
 
 const SPACE: usize = 0x1_0000;
 
@@ -23,19 +23,9 @@ impl CodeSpace {
     /// Lays out the code of a body: common area, bank 0, bank 1. Ignores bytes past the end of bank 1.
     pub fn from_body(body: &[u8]) -> Self {
         let mut bytes = Box::new([0; 2 * SPACE]);
-        for (offset, byte) in body.iter().enumerate() {
-            let Some(at) = u32::try_from(offset).ok().and_then(|offset| BodyOffset(offset).code_address()) else {
-                break;
-            };
-            let addr = at.addr();
-            let halves: &[usize] = match at.bank() {
-                Bank::Common => &[0, 1],
-                Bank::Bank0 => &[0],
-                Bank::Bank1 => &[1],
-            };
-            for half in halves {
-                bytes[half * SPACE + usize::from(addr)] = *byte;
-            }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let at = CodeAddress::fetched((index / SPACE) as u8, index as u16);
+            *byte = at.and_then(|at| body.get(at.body_offset().0 as usize)).copied().unwrap_or(0);
         }
         Self { bytes }
     }
@@ -60,15 +50,25 @@ impl ReadOnlyMemoryMapper for CodeSpace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress};
+    use crate::firmware::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset};
 
     #[test]
     fn every_byte_of_a_body_is_fetched_where_its_code_address_says() {
         let body: Vec<u8> = (0..BANK1_BODY_START + BANK_LEN).map(|offset| ((offset * 31) >> 4) as u8).collect();
         let code = CodeSpace::from_body(&body);
+        let mut expected = [vec![0; SPACE], vec![0; SPACE]];
+        for (offset, byte) in (0..).zip(body) {
+            let at = BodyOffset(offset).code_address().unwrap();
+            let selected: &[usize] = match at.bank() {
+                Bank::Common => &[0, 1],
+                Bank::Bank0 => &[0],
+                Bank::Bank1 => &[1],
+            };
+            selected.iter().for_each(|selected| expected[*selected][usize::from(at.addr())] = byte);
+        }
         for selected in [0, 1] {
             for addr in 0..=u16::MAX {
-                let expected = CodeAddress::fetched(selected, addr).map_or(0, |at| body[at.body_offset().0 as usize]);
+                let expected = expected[usize::from(selected)][usize::from(addr)];
                 assert_eq!(code.byte(selected, addr), expected, "bank {selected} address {addr:#06x}");
             }
         }

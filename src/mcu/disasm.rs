@@ -5,11 +5,12 @@
 //! target. A routine in the other bank is called through a stub that loads its address into DPTR and jumps to 0x0300
 //! (bank 0) or 0x0311 (bank 1). Source: image 240417.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use i8051::{Instruction, Mnemonic, Operand};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::digest::to_hex;
 use crate::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
 use crate::symbols::Symbols;
 
@@ -27,11 +28,19 @@ pub enum LineKind {
 }
 
 /// One line of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(description = "A line as `--json` prints it."))]
 pub struct Line {
-    /// Its code address.
+    /// Its code address: area or bank, and the CPU's address.
+    #[serde(rename = "address")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub at: CodeAddress,
-    /// Its bytes, at least one.
+    /// Its place in the file, in bytes.
+    file_offset: u32,
+    /// Its bytes: two hexadecimal digits each, with spaces between them.
+    #[serde(serialize_with = "hex")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub bytes: Vec<u8>,
     /// Its kind.
     pub kind: LineKind,
@@ -39,62 +48,36 @@ pub struct Line {
     pub text: String,
     /// Its target in words, if the target has a name.
     pub note: Option<String>,
-    /// The name of the function that begins here.
+    /// The name of the function that begins here, if the function is known or --symbols names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+}
+
+impl Line {
+    fn new(at: CodeAddress, bytes: &[u8], kind: LineKind, text: String) -> Self {
+        Self { at, file_offset: at.file_offset().0, bytes: bytes.to_vec(), kind, text, note: None, label: None }
+    }
+
+    fn data(at: CodeAddress, bytes: &[u8]) -> Self {
+        let values: Vec<String> = bytes.iter().map(|byte| format!("0x{byte:02X}")).collect();
+        Self::new(at, bytes, LineKind::Data, format!(".db {}", values.join(", ")))
+    }
+}
+
+fn hex<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&to_hex(bytes, " "))
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = String::new();
-        for byte in &self.bytes {
-            write!(bytes, "{byte:02x} ")?;
-        }
         if let Some(label) = &self.label {
             writeln!(f, "{label}:")?;
         }
-        write!(f, "{}  {bytes:<12} {}", self.at, self.text)?;
+        write!(f, "{}  {:<12} {}", self.at, to_hex(&self.bytes, " "), self.text)?;
         match &self.note {
             Some(note) => write!(f, "{:1$}; {note}", "", 28usize.saturating_sub(self.text.len()).max(1)),
             None => Ok(()),
         }
-    }
-}
-
-/// A line as `--json` prints it.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[cfg_attr(test, schemars(rename = "Line"))]
-pub(crate) struct Keys<'a> {
-    /// Its code address: area or bank, and the CPU's address.
-    address: String,
-    /// Its place in the file, in bytes.
-    file_offset: u32,
-    /// Its bytes: two hexadecimal digits each, with spaces between them.
-    bytes: String,
-    /// Its kind.
-    kind: LineKind,
-    /// The line in assembly.
-    text: &'a str,
-    /// Its target in words, if the target has a name.
-    note: Option<&'a str>,
-    /// The name of the function that begins here, if the function is known or --symbols names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    label: Option<&'a str>,
-}
-
-impl Serialize for Line {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let bytes = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ");
-        Keys {
-            address: self.at.to_string(),
-            file_offset: self.at.file_offset().0,
-            bytes,
-            kind: self.kind,
-            text: &self.text,
-            note: self.note.as_deref(),
-            label: self.label.as_deref(),
-        }
-        .serialize(serializer)
     }
 }
 
@@ -105,10 +88,7 @@ const BANK_ENTRIES: [(u32, Bank); 2] = [(0x0300, Bank::Bank0), (0x0311, Bank::Ba
 
 /// Disassembles `code` as if it stood at `at` in `image`. Targets get the names of the image's stubs and routines.
 pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let routines = known_routines(image.version()).collect();
-    Disassembler { code, start: at, image: Some(image), routines, names: None }.run(usize::MAX, &mut lines);
-    lines
+    Disassembler::new(image, &Symbols::default(), code, at).run(usize::MAX)
 }
 
 /// Disassembles at most `count` lines of an image, from `at` to the end of its bank, with these names for functions and
@@ -116,11 +96,7 @@ pub fn disassemble_in(image: &Image, code: &[u8], at: CodeAddress) -> Vec<Line> 
 pub fn listing(image: &Image, names: &Symbols, at: CodeAddress, count: usize) -> Vec<Line> {
     let rest = image.body().get(at.body_offset().0 as usize..).unwrap_or_default();
     let inside = (0..rest.len()).take_while(|offset| after(at, *offset).is_some()).count();
-    let mut lines = Vec::new();
-    let routines = known_routines(image.version()).collect();
-    let names = Some(names);
-    Disassembler { code: &rest[..inside], start: at, image: Some(image), routines, names }.run(count, &mut lines);
-    lines
+    Disassembler::new(image, names, &rest[..inside], at).run(count)
 }
 
 /// Returns the address `offset` bytes after `at` in the same bank.
@@ -131,75 +107,57 @@ fn after(at: CodeAddress, offset: usize) -> Option<CodeAddress> {
 struct Disassembler<'a> {
     code: &'a [u8],
     start: CodeAddress,
-    image: Option<&'a Image>,
+    image: &'a Image,
     routines: Vec<Routine>,
-    names: Option<&'a Symbols>,
+    names: &'a Symbols,
 }
 
-impl Disassembler<'_> {
-    fn run(&self, count: usize, lines: &mut Vec<Line>) {
-        let mut offset = 0;
+impl<'a> Disassembler<'a> {
+    fn new(image: &'a Image, names: &'a Symbols, code: &'a [u8], start: CodeAddress) -> Self {
+        Self { code, start, image, routines: known_routines(image.version()).collect(), names }
+    }
+
+    fn run(&self, count: usize) -> Vec<Line> {
+        let (mut lines, mut offset, mut in_table) = (Vec::new(), 0, false);
         while lines.len() < count
             && let Some(at) = after(self.start, offset)
             && let Some(rest) = self.code.get(offset..).filter(|rest| !rest.is_empty())
         {
-            let instruction = Instruction::decode_from_bytes(u32::from(at.addr()), rest);
-            if instruction.mnemonic() == Mnemonic::Unknown || instruction.len() > rest.len() {
-                let len = instruction.len().min(rest.len());
-                lines.push(data(at, &rest[..len]));
-                offset += len;
-                continue;
-            }
-            offset += instruction.len();
-            lines.push(Line {
-                at,
-                bytes: instruction.bytes().to_vec(),
-                kind: LineKind::Instruction,
-                text: text(&instruction),
-                note: self.note(at, &instruction),
-                label: self.names.and_then(|names| names.entry(at)).map(str::to_owned),
-            });
-            if instruction.mnemonic() == Mnemonic::LCALL && instruction.target() == Some(u32::from(CASE_HELPER)) {
-                offset = self.case_table(offset, count, lines);
-            }
+            let line;
+            (line, in_table) = if in_table { self.case(at, rest) } else { self.instruction(at, rest) };
+            offset += line.bytes.len();
+            lines.push(line);
         }
+        lines
     }
 
-    /// Adds the lines of the case table at `offset`. Returns the offset after the table.
-    fn case_table(&self, mut offset: usize, count: usize, lines: &mut Vec<Line>) -> usize {
-        while lines.len() < count
-            && let Some(at) = after(self.start, offset)
-            && let Some(rest) = self.code.get(offset..).filter(|rest| !rest.is_empty())
-        {
-            let (entry, text) = match rest {
-                [0, 0, high, low, ..] => (&rest[..4], format!("default {:#06X}", word(*high, *low))),
-                [high, low, value, ..] if [*high, *low] != [0, 0] => {
-                    (&rest[..3], format!("case {value:#04X} {:#06X}", word(*high, *low)))
-                }
-                // The code ends inside an entry.
-                _ => {
-                    lines.push(data(at, rest));
-                    return offset + rest.len();
-                }
-            };
-            let is_default = entry.len() == 4;
-            let target = word(
-                entry[entry.len() - if is_default { 2 } else { 3 }],
-                entry[entry.len() - if is_default { 1 } else { 2 }],
-            );
-            let note = self.target_note(at, u32::from(target));
-            let text = text.replace("0X", "0x");
-            lines.push(Line { at, bytes: entry.to_vec(), kind: LineKind::Case, text, note, label: None });
-            offset += entry.len();
-            if is_default {
-                break;
-            }
+    /// The line of the instruction that begins `rest`, and whether a case table follows.
+    fn instruction(&self, at: CodeAddress, rest: &[u8]) -> (Line, bool) {
+        let instruction = Instruction::decode_from_bytes(u32::from(at.addr()), rest);
+        if instruction.mnemonic() == Mnemonic::Unknown || instruction.len() > rest.len() {
+            return (Line::data(at, &rest[..instruction.len().min(rest.len())]), false);
         }
-        offset
+        let target = instruction.target();
+        let note = target.and_then(|target| self.target_note(at, target));
+        let label = self.names.entry(at).map(str::to_owned);
+        let line = Line::new(at, instruction.bytes(), LineKind::Instruction, text(&instruction));
+        let is_switch = instruction.mnemonic() == Mnemonic::LCALL && target == Some(u32::from(CASE_HELPER));
+        (Line { note, label, ..line }, is_switch)
     }
 
-    fn note(&self, at: CodeAddress, instruction: &Instruction) -> Option<String> {
-        self.target_note(at, instruction.target()?)
+    /// The line of the case table's entry that begins `rest`, and whether another follows.
+    fn case(&self, at: CodeAddress, rest: &[u8]) -> (Line, bool) {
+        let (bytes, what, target) = match *rest {
+            [0, 0, high, low, ..] => (&rest[..4], "default".to_owned(), word(high, low)),
+            [high, low, value, ..] if [high, low] != [0, 0] => {
+                (&rest[..3], format!("case 0x{value:02X}"), word(high, low))
+            }
+            // The code ends inside an entry.
+            _ => return (Line::data(at, rest), false),
+        };
+        let note = self.target_note(at, u32::from(target));
+        let line = Line::new(at, bytes, LineKind::Case, format!("{what} 0x{target:04X}"));
+        (Line { note, ..line }, bytes.len() == 3)
     }
 
     /// Returns what a jump or call from `at` to `target` reaches.
@@ -223,7 +181,7 @@ impl Disassembler<'_> {
 
     /// Returns the name of what begins at `at`, and what it does if it is a known routine.
     fn name(&self, at: CodeAddress) -> Option<String> {
-        let name = self.names.and_then(|names| names.entry(at));
+        let name = self.names.entry(at);
         match self.routines.iter().find(|routine| routine.at == at) {
             Some(Routine { name: known, what, .. }) if name.is_none_or(|name| name == *known) => {
                 Some(format!("{known} ({what})"))
@@ -235,9 +193,8 @@ impl Disassembler<'_> {
     /// Returns the target of the bank-switch stub at `at`, if there is one: MOV DPTR,#target and a jump to 0x0300 or
     /// 0x0311.
     fn stub(&self, at: CodeAddress) -> Option<CodeAddress> {
-        let image = self.image.filter(|_| at.bank() == Bank::Common)?;
         let start = at.body_offset().0 as usize;
-        let code = image.body().get(start..start + 6)?;
+        let code = self.image.body().get(start..start + 6).filter(|_| at.bank() == Bank::Common)?;
         let [0x90, high, low, ..] = *code else { return None };
         let jump = Instruction::decode_from_bytes(u32::from(at.addr()) + 3, &code[3..]);
         if !matches!(jump.mnemonic(), Mnemonic::AJMP | Mnemonic::SJMP | Mnemonic::LJMP) {
@@ -251,12 +208,6 @@ impl Disassembler<'_> {
 
 const fn word(high: u8, low: u8) -> u16 {
     u16::from_be_bytes([high, low])
-}
-
-fn data(at: CodeAddress, bytes: &[u8]) -> Line {
-    let values: Vec<String> = bytes.iter().map(|byte| format!("0x{byte:02X}")).collect();
-    let text = format!(".db {}", values.join(", "));
-    Line { at, bytes: bytes.to_vec(), kind: LineKind::Data, text, note: None, label: None }
 }
 
 fn text(instruction: &Instruction) -> String {
@@ -290,17 +241,11 @@ fn operand_text(instruction: &Instruction, operand: &Operand) -> String {
     }
 }
 
-/// Returns the name of a special function register that every 8051 has and the ASM2464PD shares.
+/// Names of the special function registers that every 8051 has and the ASM2464PD shares.
+const SFRS: [(u8, &str); 6] = [(0x81, "sp"), (0x82, "dpl"), (0x83, "dph"), (0xD0, "psw"), (0xE0, "acc"), (0xF0, "b")];
+
 fn sfr(at: u8) -> Option<&'static str> {
-    Some(match at {
-        0x81 => "sp",
-        0x82 => "dpl",
-        0x83 => "dph",
-        0xD0 => "psw",
-        0xE0 => "acc",
-        0xF0 => "b",
-        _ => return None,
-    })
+    SFRS.iter().find(|(known, _)| *known == at).map(|(_, name)| *name)
 }
 
 fn direct(at: u8) -> String {

@@ -11,8 +11,6 @@ mod xdata;
 
 pub use bus::Bus;
 pub use code_space::CodeSpace;
-#[cfg(test)]
-pub(crate) use disasm::Keys;
 pub use disasm::{Line, LineKind, disassemble_in, listing};
 pub use observer::{Observer, Step, Trace};
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};

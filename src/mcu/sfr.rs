@@ -18,20 +18,15 @@ pub struct Sfrs {
 
 impl Default for Sfrs {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Sfrs {
-    /// Creates the registers in their reset state.
-    pub fn new() -> Self {
         let mut sfrs = Self { bytes: [0; 128] };
         for port in [0x80, 0x90, 0xA0, 0xB0] {
             sfrs.set(port, 0xFF);
         }
         sfrs
     }
+}
 
+impl Sfrs {
     /// Reads a register.
     #[inline(always)]
     pub fn get(&self, at: u8) -> u8 {

@@ -33,7 +33,8 @@ pub trait SpiFlash: Send {
 /// A flash whose cells are in memory.
 #[derive(Debug, Clone)]
 pub struct MemoryFlash {
-    cells: Vec<u8>,
+    /// The cells.
+    pub cells: Vec<u8>,
     status: u8,
 }
 
@@ -42,31 +43,16 @@ impl MemoryFlash {
     pub fn erased() -> Self {
         Self { cells: vec![0xFF; 0x8_0000], status: 0 }
     }
-
-    /// Returns the cells.
-    pub fn cells(&self) -> &[u8] {
-        &self.cells
-    }
-
-    /// Returns the cells for changing them.
-    pub fn cells_mut(&mut self) -> &mut [u8] {
-        &mut self.cells
-    }
 }
 
 impl SpiFlash for MemoryFlash {
     fn read(&self, at: FlashAddress, into: &mut [u8]) {
-        for (index, byte) in into.iter_mut().enumerate() {
-            *byte = self.cells.get(at.0 as usize + index).copied().unwrap_or(0xFF);
-        }
+        into.fill(0xFF);
+        self.cells.iter().skip(at.0 as usize).zip(into).for_each(|(cell, byte)| *byte = *cell);
     }
 
     fn program(&mut self, at: FlashAddress, bytes: &[u8]) -> Result<(), FlashGone> {
-        for (index, byte) in bytes.iter().enumerate() {
-            if let Some(cell) = self.cells.get_mut(at.0 as usize + index) {
-                *cell &= byte;
-            }
-        }
+        self.cells.iter_mut().skip(at.0 as usize).zip(bytes).for_each(|(cell, byte)| *cell &= byte);
         Ok(())
     }
 

@@ -53,18 +53,12 @@ impl XdataMemory {
 
     /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
-        match page {
-            XdataPage::Main => &self.bytes[..XDATA_PAGE_LEN],
-            XdataPage::Other => &self.bytes[XDATA_PAGE_LEN..],
-        }
+        &self.bytes[page as usize * XDATA_PAGE_LEN..][..XDATA_PAGE_LEN]
     }
 
     /// Returns one page for changing it.
     pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
-        match page {
-            XdataPage::Main => &mut self.bytes[..XDATA_PAGE_LEN],
-            XdataPage::Other => &mut self.bytes[XDATA_PAGE_LEN..],
-        }
+        &mut self.bytes[page as usize * XDATA_PAGE_LEN..][..XDATA_PAGE_LEN]
     }
 
     /// Returns the byte at an index into both pages, the main one first.

@@ -1,5 +1,7 @@
 //! Access to configuration space, memory, the link and the bridge's SRAM, over any engine.
 
+use std::ops::Range;
+
 use serde::Serialize;
 
 use super::engine::TlpEngine;
@@ -26,6 +28,9 @@ const DWORDS_AT_ONCE: usize = 64;
 /// reset.
 const ATTEMPTS: u32 = 100;
 const RETRY_MS: u64 = 10;
+
+/// Stands for a completion that did not come.
+const LATE: Completion = Completion { status: CompletionStatus::TimedOut, data: 0 };
 
 /// Source of time and of Ctrl-C, which this module does not have.
 pub trait Patience {
@@ -57,20 +62,14 @@ pub struct Link {
 }
 
 /// The PCIe side of a bridge.
-pub struct Pcie<'a, E> {
-    engine: E,
+pub struct Pcie<'a> {
+    pub(super) engine: &'a mut dyn TlpEngine,
     pub(super) patience: &'a mut dyn Patience,
 }
 
-impl<E> std::fmt::Debug for Pcie<'_, E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pcie").finish_non_exhaustive()
-    }
-}
-
-impl<'a, E: TlpEngine> Pcie<'a, E> {
+impl<'a> Pcie<'a> {
     /// Creates access through this engine.
-    pub const fn new(engine: E, patience: &'a mut dyn Patience) -> Self {
+    pub const fn new(engine: &'a mut dyn TlpEngine, patience: &'a mut dyn Patience) -> Self {
         Self { engine, patience }
     }
 
@@ -91,10 +90,10 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// [`PcieError`].
     pub fn hot_reset(&mut self) -> Result<(), PcieError> {
         let control = self.config_read(Bdf::ROOT, BRIDGE_CONTROL)?;
-        self.config_write(Bdf::ROOT, BRIDGE_CONTROL, control | SECONDARY_BUS_RESET, BRIDGE_CONTROL_BYTES)?;
-        self.patience.wait(RESET_MS);
-        self.config_write(Bdf::ROOT, BRIDGE_CONTROL, control & !SECONDARY_BUS_RESET, BRIDGE_CONTROL_BYTES)?;
-        self.patience.wait(RESET_MS);
+        for value in [control | SECONDARY_BUS_RESET, control & !SECONDARY_BUS_RESET] {
+            self.config_write(Bdf::ROOT, BRIDGE_CONTROL, value, BRIDGE_CONTROL_BYTES)?;
+            self.patience.wait(RESET_MS);
+        }
         Ok(())
     }
 
@@ -121,8 +120,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// [`PcieError`]; [`PcieError::Completion`] with an unsupported request if there is no such function.
     pub fn config_read(&mut self, at: Bdf, offset: u16) -> Result<u32, PcieError> {
         let tlp = at.read(offset);
-        let completion = self.settled(at, &tlp)?;
-        completion.value().ok_or_else(|| refused(&tlp, completion.status))
+        answer(&tlp, Some(self.settled(at, &tlp)?))
     }
 
     /// Reads consecutive dwords of configuration space, from `offset` on.
@@ -151,7 +149,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
                     self.settled(at, tlp)?
                 }
             };
-            data.push(completion.value().ok_or_else(|| refused(tlp, completion.status))?);
+            data.push(answer(tlp, Some(completion))?);
         }
         Ok(data)
     }
@@ -162,10 +160,7 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// As for [`Pcie::config_read`].
     pub fn config_write(&mut self, at: Bdf, offset: u16, value: u32, enables: u8) -> Result<(), PcieError> {
         let tlp = at.write(offset, value).with_enables(enables);
-        match self.settled(at, &tlp)?.status {
-            CompletionStatus::Success => Ok(()),
-            status => Err(refused(&tlp, status)),
-        }
+        answer(&tlp, Some(self.settled(at, &tlp)?)).map(drop)
     }
 
     /// Sends a configuration request until its completion is not "not ready", and returns that completion.
@@ -173,18 +168,13 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
         let mut attempts = 0;
         loop {
             let completion = self.engine.tlps(std::slice::from_ref(tlp))?.pop().flatten();
-            let completion = completion.unwrap_or(Completion { status: CompletionStatus::TimedOut, data: 0 });
+            let completion = completion.unwrap_or(LATE);
             if completion.status != CompletionStatus::ConfigRetry {
                 return Ok(completion);
             }
             attempts += 1;
             self.another_attempt(at, attempts)?;
         }
-    }
-
-    /// Sends these requests through the engine, and returns their completions.
-    pub(super) fn completions(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, PcieError> {
-        Ok(self.engine.tlps(tlps)?)
     }
 
     /// Waits until a function that was not ready may be asked again.
@@ -201,18 +191,16 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// # Errors
     /// [`PcieError`]; [`PcieError::Completion`] of the first dword that no device answers.
     pub fn memory_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), PcieError> {
-        let pieces = pieces(address, buffer.len())?;
+        let dwords = dwords(address, buffer.len())?;
         let mut rest = buffer;
-        for group in pieces.chunks(DWORDS_AT_ONCE) {
-            let tlps: Vec<Tlp> =
-                group.iter().map(|piece| Tlp::memory_read(piece.address).with_enables(piece.enables())).collect();
-            let completions = self.engine.tlps(&tlps)?;
-            for (index, (tlp, piece)) in tlps.iter().zip(group).enumerate() {
-                let completion = completions.get(index).copied().flatten();
-                let status = completion.map_or(CompletionStatus::TimedOut, |completion| completion.status);
-                let dword = completion.and_then(Completion::value).ok_or_else(|| refused(tlp, status))?;
-                let (place, behind) = rest.split_at_mut(piece.len);
-                place.copy_from_slice(&dword.to_le_bytes()[piece.from..piece.from + piece.len]);
+        for group in dwords.chunks(DWORDS_AT_ONCE) {
+            let read = |(at, bytes): &(u64, Range<usize>)| Tlp::memory_read(*at).with_enables(enables(bytes));
+            let tlps: Vec<Tlp> = group.iter().map(read).collect();
+            let mut completions = self.engine.tlps(&tlps)?.into_iter();
+            for (tlp, (_, bytes)) in tlps.iter().zip(group) {
+                let dword = answer(tlp, completions.next().flatten())?.to_le_bytes();
+                let (place, behind) = rest.split_at_mut(bytes.len());
+                place.copy_from_slice(&dword[bytes.clone()]);
                 rest = behind;
             }
         }
@@ -226,15 +214,15 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     /// [`PcieError`].
     pub fn memory_write(&mut self, address: u64, data: &[u8]) -> Result<(), PcieError> {
         let mut rest = data;
-        for group in pieces(address, data.len())?.chunks(DWORDS_AT_ONCE) {
-            let mut tlps = Vec::with_capacity(group.len());
-            for piece in group {
-                let (bytes, behind) = rest.split_at(piece.len);
+        for group in dwords(address, data.len())?.chunks(DWORDS_AT_ONCE) {
+            let write = |(at, bytes): &(u64, Range<usize>)| {
                 let mut dword = [0; 4];
-                dword[piece.from..piece.from + piece.len].copy_from_slice(bytes);
-                tlps.push(Tlp::memory_write(piece.address, u32::from_le_bytes(dword)).with_enables(piece.enables()));
+                let (data, behind) = rest.split_at(bytes.len());
+                dword[bytes.clone()].copy_from_slice(data);
                 rest = behind;
-            }
+                Tlp::memory_write(*at, u32::from_le_bytes(dword)).with_enables(enables(bytes))
+            };
+            let tlps: Vec<Tlp> = group.iter().map(write).collect();
             self.engine.tlps(&tlps)?;
         }
         Ok(())
@@ -261,8 +249,13 @@ impl<'a, E: TlpEngine> Pcie<'a, E> {
     }
 }
 
-pub(super) fn refused(tlp: &Tlp, status: CompletionStatus) -> PcieError {
-    PcieError::Completion { request: tlp.to_string(), status }
+/// The value in a request's completion, which is 0 for a write.
+pub(super) fn answer(tlp: &Tlp, completion: Option<Completion>) -> Result<u32, PcieError> {
+    let Completion { status, data } = completion.unwrap_or(LATE);
+    match status {
+        CompletionStatus::Success => Ok(data),
+        status => Err(PcieError::Completion { request: tlp.to_string(), status }),
+    }
 }
 
 fn sram(offset: usize, len: usize) -> Result<XdataAddress, PcieError> {
@@ -274,33 +267,25 @@ fn sram(offset: usize, len: usize) -> Result<XdataAddress, PcieError> {
     }
 }
 
-/// The part of a transfer within one dword.
-struct Piece {
-    /// Address of the dword.
-    address: u64,
-    /// Offset of the first byte in it.
-    from: usize,
-    len: usize,
-}
-
-impl Piece {
-    const fn enables(&self) -> u8 {
-        ((1 << self.len) - 1) << self.from
-    }
-}
-
-fn pieces(address: u64, len: usize) -> Result<Vec<Piece>, PcieError> {
-    if address.checked_add(len as u64).is_none() {
+/// The dwords of a transfer: the address of each, and its bytes that belong to the transfer.
+fn dwords(address: u64, len: usize) -> Result<Vec<(u64, Range<usize>)>, PcieError> {
+    let Some(end) = address.checked_add(len as u64) else {
         return Err(PcieError::Impossible { what: format!("{len} bytes at {address:#x} go past the last address") });
+    };
+    let bytes = |at: u64| (at, address.saturating_sub(at) as usize..(end - at).min(4) as usize);
+    Ok((address & !3..end).step_by(4).map(bytes).filter(|(_, bytes)| !bytes.is_empty()).collect())
+}
+
+const fn enables(bytes: &Range<usize>) -> u8 {
+    ((1 << bytes.end) - (1 << bytes.start)) as u8
+}
+
+impl Bdf {
+    pub(super) const fn read(self, offset: u16) -> Tlp {
+        Tlp::config_read(self.bus, self.device, self.function, offset)
     }
-    let mut pieces = Vec::with_capacity(len / 4 + 2);
-    let mut done = 0;
-    while done < len {
-        let at = address + done as u64;
-        let from = (at & 3) as usize;
-        let here = (4 - from).min(len - done);
-        pieces.push(Piece { address: at - from as u64, from, len: here });
-        done += here;
+
+    pub(super) const fn write(self, offset: u16, value: u32) -> Tlp {
+        Tlp::config_write(self.bus, self.device, self.function, offset, value)
     }
-    Ok(pieces)
 }

@@ -28,27 +28,20 @@ impl LinkRate {
     pub fn least(self, other: Self) -> Self {
         Self { generation: self.generation.min(other.generation), lanes: self.lanes.min(other.lanes) }
     }
+}
 
-    /// Speed in GT/s, as the specification writes it; `None` for an unknown generation.
-    pub const fn transfers(self) -> Option<&'static str> {
-        Some(match self.generation {
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transfers = match self.generation {
             1 => "2.5",
             2 => "5",
             3 => "8",
             4 => "16",
             5 => "32",
             6 => "64",
-            _ => return None,
-        })
-    }
-}
-
-impl fmt::Display for LinkRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.transfers() {
-            Some(transfers) => write!(f, "{transfers} GT/s x{}", self.lanes),
-            None => write!(f, "speed {} x{}", self.generation, self.lanes),
-        }
+            unknown => return write!(f, "speed {unknown} x{}", self.lanes),
+        };
+        write!(f, "{transfers} GT/s x{}", self.lanes)
     }
 }
 
@@ -170,10 +163,7 @@ impl Capabilities {
     ) -> Result<Self, X> {
         let mut found = Self::default();
         let mut at = u16::from(first & 0xFC);
-        while at != 0 {
-            if !found.takes(at, FIRST) {
-                break;
-            }
+        while at != 0 && found.takes(at, FIRST) {
             // Most capabilities need the second dword, and reading it with the first is cheaper than alone.
             let dwords = read(at, if fits(at, 8) { 2 } else { 1 })?;
             let head = first_of(&dwords);
@@ -187,10 +177,7 @@ impl Capabilities {
         }
         let has_extended = extended && found.express().is_some();
         let mut at = if has_extended { EXTENDED } else { 0 };
-        while at != 0 {
-            if !found.takes(at, EXTENDED) {
-                break;
-            }
+        while at != 0 && found.takes(at, EXTENDED) {
             let head = first_of(&read(at, 1)?);
             let id = head as u16;
             if head == 0 || head == u32::MAX {

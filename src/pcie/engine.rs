@@ -4,7 +4,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::bridge::open::{Completion, Tlp};
-use crate::bridge::{CommandError, ControlError};
+use crate::bridge::{CommandError, ControlError, OpenBridge};
 use crate::chip::Simulated;
 use crate::scsi::XdataAddress;
 
@@ -50,20 +50,20 @@ pub trait TlpEngine {
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError>;
 }
 
-impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
+impl TlpEngine for OpenBridge {
     fn simulated(&mut self) -> Option<Simulated> {
-        (**self).simulated()
+        Self::simulated(self)
     }
 
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
-        (**self).tlps(tlps)
+        Ok(Self::tlps(self, tlps)?)
     }
 
     fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
-        (**self).xdata_read(from, buffer)
+        Ok(Self::xdata_read(self, from, buffer)?)
     }
 
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
-        (**self).xdata_write(writes)
+        Ok(self.xdata_write_all(writes)?)
     }
 }

@@ -14,7 +14,8 @@ pub(super) const COMMAND: u16 = 0x04;
 pub(super) const BUS_NUMBERS: u16 = 0x18;
 pub(super) const MEMORY_WINDOW: u16 = 0x20;
 pub(super) const PREFETCHABLE_WINDOW: u16 = 0x24;
-const STATUS_CAPABILITIES: u16 = 0x10;
+/// STATUS: the function has a list of capabilities.
+pub(super) const STATUS_CAPABILITIES: u16 = 0x10;
 /// Offsets of the header dwords that [`Function::parse`] needs, besides the IDs. The last has bits that are always 0.
 pub(super) const HEADER_OFFSETS: [u16; 12] =
     [0x04, 0x08, 0x0C, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24, 0x28, 0x2C, CAPABILITIES as u16];
@@ -91,9 +92,6 @@ pub struct Function {
     pub command: u16,
     /// The STATUS register.
     pub status: u16,
-    /// Whether its device has other functions.
-    #[serde(skip)]
-    pub is_multi_function: bool,
     /// Contents that depend on the header's type.
     pub header: Header,
     /// Its BARs.
@@ -109,8 +107,7 @@ impl Function {
         let halves = |offset: usize| (dword(offset) as u16, (dword(offset) >> 16) as u16);
         let (vendor, device) = halves(0x00);
         let (command, status) = halves(0x04);
-        let kind = (dword(0x0C) >> 16) as u8;
-        let header = match kind & 0x7F {
+        let header = match (dword(0x0C) >> 16) as u8 & 0x7F {
             0 => Header::Endpoint { subsystem: halves(0x2C) },
             1 => {
                 let [primary, secondary, subordinate, _] = dword(0x18).to_le_bytes();
@@ -133,7 +130,6 @@ impl Function {
             revision: dword(0x08) as u8,
             command,
             status,
-            is_multi_function: kind & 0x80 != 0,
             header,
             bars: Vec::new(),
             capabilities: Capabilities::default(),
@@ -160,26 +156,9 @@ impl Function {
         }
     }
 
-    pub(super) fn set_buses(&mut self, new: Buses) {
-        if let Header::Bridge { buses, .. } = &mut self.header {
-            *buses = new;
-        }
-    }
-
-    pub(super) fn set_windows(&mut self, new_memory: Option<Window>, new_prefetchable: Option<Window>) {
-        if let Header::Bridge { memory, prefetchable, .. } = &mut self.header {
-            (*memory, *prefetchable) = (new_memory, new_prefetchable);
-        }
-    }
-
     /// Whether the function answers or forwards memory requests.
     pub const fn decodes_memory(&self) -> bool {
         self.command & COMMAND_MEMORY != 0
-    }
-
-    /// Whether the function has a list of capabilities.
-    pub(super) const fn has_capabilities(&self) -> bool {
-        self.status & STATUS_CAPABILITIES != 0
     }
 }
 

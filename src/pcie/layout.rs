@@ -1,11 +1,11 @@
 //! Layout of addresses for BARs, and of the windows that forward them, for the whole tree. It is written only on
 //! request.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::access::Pcie;
 use super::bar::{Bar, BarKind};
-use super::engine::TlpEngine;
 use super::error::PcieError;
 use super::function::{
     COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
@@ -14,46 +14,34 @@ use super::note::{Change, Note};
 use super::survey::Survey;
 
 /// Addresses below 4 GiB that may be assigned. The bridge's SRAM and queues lie below them. Source: the GPU runtime.
-const MEMORY: std::ops::Range<u128> = 0x1000_0000..0x1_0000_0000;
+const MEMORY: Range<u128> = 0x1000_0000..0x1_0000_0000;
 /// Addresses above 4 GiB that may be assigned, within the 48 bits that every device supports. Source: the GPU runtime.
-const PREFETCHABLE: std::ops::Range<u128> = 0x8_0000_0000..0x1_0000_0000_0000;
+const PREFETCHABLE: Range<u128> = 0x8_0000_0000..0x1_0000_0000_0000;
 /// Granularity of a window.
 const WINDOW_STEP: u128 = 0x10_0000;
 /// A window that forwards nothing: its base is above its limit.
 const CLOSED: u32 = 0x0000_FFF0;
 
 /// Addresses that a bridge forwards through one of its windows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq)]
 enum Space {
     Memory,
     Prefetchable,
 }
 
-/// A BAR that gets no address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct NoRoom {
-    /// The function, as an index in the survey.
-    pub function: usize,
-    /// The BAR's number.
-    pub index: u8,
-    /// Its size.
-    pub size: u64,
-}
-
 /// A layout of all addresses. The same tree always gets the same layout.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Layout {
-    /// Each bridge with its windows: below 4 GiB, and for prefetchable memory.
-    pub windows: Vec<(usize, Option<Window>, Option<Window>)>,
+#[derive(Default)]
+struct Layout {
+    /// The windows of each bridge, by [`Space`].
+    windows: BTreeMap<usize, [Option<Window>; 2]>,
     /// Each memory BAR: its function, its number and its address.
-    pub bars: Vec<(usize, u8, u64)>,
+    bars: Vec<(usize, u8, u64)>,
     /// The BARs without room, the largest first.
-    pub no_room: Vec<NoRoom>,
+    no_room: Vec<Item>,
 }
 
 /// An item that takes room on a bus.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 struct Item {
     function: usize,
     /// The BAR's number; `None` for a bridge's window.
@@ -65,21 +53,16 @@ struct Item {
 impl Layout {
     /// Lays out the memory BARs with known sizes, except those of the bridge's own root port, which the firmware has
     /// written.
-    pub fn of(functions: &[Function]) -> Self {
-        let mut layout = Self::default();
+    fn of(functions: &[Function]) -> Self {
+        let bridges = (0..functions.len()).filter(|index| functions[*index].buses().is_some());
+        let mut layout = Self { windows: bridges.map(|bridge| (bridge, [None; 2])).collect(), ..Self::default() };
         for (space, region) in [(Space::Memory, MEMORY), (Space::Prefetchable, PREFETCHABLE)] {
             layout.fill(functions, space, &region);
         }
-        for index in (0..functions.len()).filter(|index| functions[*index].buses().is_some()) {
-            if layout.windows.iter().all(|(bridge, ..)| *bridge != index) {
-                layout.windows.push((index, None, None));
-            }
-        }
-        layout.windows.sort_unstable_by_key(|(bridge, ..)| *bridge);
         layout
     }
 
-    fn fill(&mut self, functions: &[Function], space: Space, region: &std::ops::Range<u128>) {
+    fn fill(&mut self, functions: &[Function], space: Space, region: &Range<u128>) {
         loop {
             let items = self.items(functions, None, space);
             let (size, align) = measured(&items);
@@ -88,13 +71,9 @@ impl Layout {
                 return self.place(functions, &items, base, space);
             }
             // Drop the largest BAR.
-            let this = &*self;
-            let bars = functions.iter().enumerate().flat_map(|(function, itself)| {
-                itself.bars.iter().filter_map(move |bar| this.item_of(functions, function, bar, space))
-            });
+            let bars = (0..functions.len()).flat_map(|function| self.bars(functions, function, space));
             let Some(largest) = bars.max_by_key(|item| item.size) else { return };
-            let (Some(index), function) = (largest.bar, largest.function) else { return };
-            self.no_room.push(NoRoom { function, index, size: largest.size as u64 });
+            self.no_room.push(largest);
         }
     }
 
@@ -102,7 +81,7 @@ impl Layout {
     fn items(&self, functions: &[Function], bridge: Option<usize>, space: Space) -> Vec<Item> {
         let mut items = Vec::new();
         for (function, itself) in functions.iter().enumerate().filter(|(_, function)| function.parent == bridge) {
-            items.extend(itself.bars.iter().filter_map(|bar| self.item_of(functions, function, bar, space)));
+            items.extend(self.bars(functions, function, space));
             if itself.buses().is_some() {
                 let (size, align) = measured(&self.items(functions, Some(function), space));
                 if size != 0 {
@@ -116,14 +95,14 @@ impl Layout {
         items
     }
 
-    /// The item of a BAR, if it takes room in this space.
-    fn item_of(&self, functions: &[Function], function: usize, bar: &Bar, space: Space) -> Option<Item> {
-        let size = u128::from(bar.size?);
-        let is_left_out = |out: &NoRoom| (out.function, out.index) == (function, bar.index);
-        let takes = functions[function].parent.is_some()
-            && space_of(functions, function, bar) == Some(space)
-            && !self.no_room.iter().any(is_left_out);
-        takes.then_some(Item { function, bar: Some(bar.index), size, align: size })
+    /// The items of a function's BARs that take room in this space.
+    fn bars(&self, functions: &[Function], function: usize, space: Space) -> impl Iterator<Item = Item> {
+        let bars = functions[function].bars.iter().filter(move |bar| space_of(functions, function, bar) == Some(space));
+        bars.filter_map(move |bar| {
+            let (size, index) = (u128::from(bar.size?), Some(bar.index));
+            let is_left_out = self.no_room.iter().any(|out| (out.function, out.bar) == (function, index));
+            (!is_left_out).then_some(Item { function, bar: index, size, align: size })
+        })
     }
 
     fn place(&mut self, functions: &[Function], items: &[Item], base: u128, space: Space) {
@@ -134,22 +113,11 @@ impl Layout {
                 self.bars.push((item.function, index, at as u64));
             } else {
                 let window = Window { base: at as u64, limit: (at + item.size - 1) as u64 };
-                self.set_window(item.function, space, window);
+                self.windows.entry(item.function).or_default()[space as usize] = Some(window);
                 let below = self.items(functions, Some(item.function), space);
                 self.place(functions, &below, at, space);
             }
             at += item.size;
-        }
-    }
-
-    fn set_window(&mut self, bridge: usize, space: Space, window: Window) {
-        let position = self.windows.iter().position(|(known, ..)| *known == bridge).unwrap_or_else(|| {
-            self.windows.push((bridge, None, None));
-            self.windows.len() - 1
-        });
-        match space {
-            Space::Memory => self.windows[position].1 = Some(window),
-            Space::Prefetchable => self.windows[position].2 = Some(window),
         }
     }
 }
@@ -160,9 +128,10 @@ fn measured(items: &[Item]) -> (u128, u128) {
     (end, items.iter().map(|item| item.align).max().unwrap_or(1))
 }
 
-/// The window that forwards a BAR's memory; `None` for I/O.
+/// The window that forwards a BAR's memory; `None` for I/O, and on the bridge's own root port.
 fn space_of(functions: &[Function], function: usize, bar: &Bar) -> Option<Space> {
-    let mut above = std::iter::successors(functions[function].parent, |above| functions[*above].parent);
+    let parent = functions[function].parent?;
+    let mut above = std::iter::successors(Some(parent), |above| functions[*above].parent);
     let is_wide = |bridge: usize| matches!(functions[bridge].header, Header::Bridge { prefetchable_is_64: true, .. });
     match bar.kind {
         BarKind::Io => None,
@@ -171,22 +140,26 @@ fn space_of(functions: &[Function], function: usize, bar: &Bar) -> Option<Space>
     }
 }
 
-impl<E: TlpEngine> Pcie<'_, E> {
+impl Pcie<'_> {
     /// Opens windows of bridges that have none, if no BAR has an address. Then nothing can be in use.
     pub(super) fn open_windows(&mut self, survey: &mut Survey) -> Result<(), PcieError> {
-        let behind_something = |bridge: usize| survey.behind(Some(bridge)).next().is_some();
-        let closed: Vec<usize> = (0..survey.functions.len())
-            .filter(|index| behind_something(*index) && is_closed(&survey.functions[*index]))
-            .collect();
-        let behind = survey.functions.iter().filter(|function| function.parent.is_some());
-        let has_memory = |bar: &Bar| bar.kind != BarKind::Io;
-        let bars: Vec<Bar> = behind.flat_map(|function| function.bars.iter().copied()).filter(has_memory).collect();
-        if closed.is_empty() || bars.is_empty() {
+        let functions = &survey.functions;
+        let is_closed = |index: &usize| {
+            let forwards_nothing = match functions[*index].header {
+                Header::Bridge { memory: None, prefetchable: None, .. } => true,
+                Header::Bridge { .. } => !functions[*index].decodes_memory(),
+                _ => false,
+            };
+            forwards_nothing && survey.behind(Some(*index)).next().is_some()
+        };
+        let closed: Vec<usize> = (0..functions.len()).filter(is_closed).collect();
+        let behind = functions.iter().filter(|function| function.parent.is_some());
+        let mut bars = behind.flat_map(|function| &function.bars).filter(|bar| bar.kind != BarKind::Io).peekable();
+        if closed.is_empty() || bars.peek().is_none() {
             return Ok(());
         }
-        if bars.iter().any(Bar::is_assigned) {
-            let notes = closed.iter().map(|bridge| Note::Closed { at: survey.functions[*bridge].at });
-            survey.notes.extend(notes.collect::<Vec<_>>());
+        if bars.any(Bar::is_assigned) {
+            survey.notes.extend(closed.iter().map(|bridge| Note::Closed { at: functions[*bridge].at }));
             return Ok(());
         }
         let layout = Layout::of(&survey.functions);
@@ -228,40 +201,32 @@ impl<E: TlpEngine> Pcie<'_, E> {
     }
 
     fn write_windows(&mut self, survey: &mut Survey, layout: &Layout) -> Result<(), PcieError> {
-        for &(index, memory, prefetchable) in &layout.windows {
-            let function = &mut survey.functions[index];
+        for (index, windows) in &layout.windows {
+            let function = &mut survey.functions[*index];
             let at = function.at;
-            let Header::Bridge { prefetchable_is_64, .. } = function.header else { continue };
-            let mut writes =
-                vec![at.write(MEMORY_WINDOW, register(memory)), at.write(PREFETCHABLE_WINDOW, register(prefetchable))];
-            if prefetchable_is_64 {
-                let high = |address: Option<u64>| address.map_or(0, |address| (address >> 32) as u32);
-                writes.push(at.write(PREFETCHABLE_WINDOW + 4, high(prefetchable.map(|window| window.base))));
-                writes.push(at.write(PREFETCHABLE_WINDOW + 8, high(prefetchable.map(|window| window.limit))));
+            let Header::Bridge { memory, prefetchable, prefetchable_is_64, .. } = &mut function.header else {
+                continue;
+            };
+            let mut writes = vec![
+                at.write(MEMORY_WINDOW, register(windows[0])),
+                at.write(PREFETCHABLE_WINDOW, register(windows[1])),
+            ];
+            if *prefetchable_is_64 {
+                let Window { base, limit } = windows[1].unwrap_or(Window { base: 0, limit: 0 });
+                writes.push(at.write(PREFETCHABLE_WINDOW + 4, (base >> 32) as u32));
+                writes.push(at.write(PREFETCHABLE_WINDOW + 8, (limit >> 32) as u32));
             }
             function.command |= COMMAND_MEMORY | COMMAND_MASTER;
             writes.push(at.write(COMMAND, u32::from(function.command)).with_enables(0x03));
             self.config_all(at, &writes)?;
-            function.set_windows(memory, prefetchable);
-            survey.changes.push(Change::Windows { at, memory, prefetchable });
+            [*memory, *prefetchable] = *windows;
+            survey.changes.push(Change::Windows { at, memory: *memory, prefetchable: *prefetchable });
         }
-        let no_room = layout.no_room.iter().map(|NoRoom { function, index, size }| Note::NoRoom {
-            at: survey.functions[*function].at,
-            index: *index,
-            size: *size,
-        });
-        survey.notes.extend(no_room.collect::<Vec<_>>());
+        survey.notes.extend(layout.no_room.iter().filter_map(|item| {
+            let at = survey.functions[item.function].at;
+            Some(Note::NoRoom { at, index: item.bar?, size: item.size as u64 })
+        }));
         Ok(())
-    }
-}
-
-/// Whether a bridge forwards no memory requests.
-fn is_closed(function: &Function) -> bool {
-    match function.header {
-        Header::Bridge { memory, prefetchable, .. } => {
-            !function.decodes_memory() || (memory.is_none() && prefetchable.is_none())
-        }
-        _ => false,
     }
 }
 

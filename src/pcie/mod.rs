@@ -17,8 +17,6 @@ mod function;
 mod layout;
 mod names;
 mod note;
-mod open;
-mod place;
 mod sram_reads;
 mod survey;
 #[cfg(test)]
@@ -33,7 +31,6 @@ pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, 
 pub use engine::{EngineError, TlpEngine};
 pub use error::PcieError;
 pub use function::{Buses, Function, Header, Window};
-pub use layout::{Layout, NoRoom};
 pub use names::{Names, class_name, vendor_name};
 pub use note::{Change, Note};
 pub use sram_reads::SramReadError;

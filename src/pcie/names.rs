@@ -77,30 +77,18 @@ impl Names {
     pub fn find(text: &str, wanted: &BTreeSet<(u16, u16)>) -> Self {
         let mut names = Self::default();
         let mut vendor = None;
-        for line in text.lines() {
-            // Device classes follow the vendors.
-            if line.starts_with("C ") {
-                break;
-            }
-            if line.starts_with('#') || line.starts_with("\t\t") {
-                continue;
-            }
-            match (line.strip_prefix('\t'), vendor) {
-                (Some(device), Some(vendor)) => {
-                    if let Some((device, name)) = entry(device)
-                        && wanted.contains(&(vendor, device))
-                    {
-                        names.devices.insert((vendor, device), name.to_owned());
-                    }
+        // Device classes follow the vendors.
+        for line in text.lines().take_while(|line| !line.starts_with("C ")) {
+            if let Some(device) = line.strip_prefix('\t') {
+                if let (Some(vendor), Some((device, name))) = (vendor, entry(device))
+                    && wanted.contains(&(vendor, device))
+                {
+                    names.devices.insert((vendor, device), name.to_owned());
                 }
-                (Some(_), None) => {}
-                (None, _) => {
-                    let found = entry(line).filter(|(id, _)| wanted.iter().any(|(vendor, _)| vendor == id));
-                    vendor = found.map(|(id, _)| id);
-                    if let Some((id, name)) = found {
-                        names.vendors.insert(id, name.to_owned());
-                    }
-                }
+            } else if !line.starts_with('#') {
+                let found = entry(line).filter(|(id, _)| wanted.iter().any(|(vendor, _)| vendor == id));
+                vendor = found.map(|(id, _)| id);
+                names.vendors.extend(found.map(|(id, name)| (id, name.to_owned())));
             }
         }
         names
@@ -117,7 +105,7 @@ impl Names {
     }
 }
 
-/// Parses four hexadecimal digits and a name.
+/// Parses four hexadecimal digits and a name. A subsystem's line has a tab among them, and so has none.
 fn entry(line: &str) -> Option<(u16, &str)> {
     let (id, name) = line.split_at_checked(4)?;
     let id = u16::from_str_radix(id, 16).ok()?;

@@ -1,7 +1,6 @@
 //! Results of a survey besides the tree: what was written, and what is wrong.
 
-use std::fmt;
-
+use derive_more::Display;
 use serde::Serialize;
 
 use super::capability::{CapabilityFault, LinkRate};
@@ -42,11 +41,12 @@ pub enum Change {
 }
 
 /// A problem that the survey found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Note {
     /// A function never became ready.
+    #[display("{at} is still not ready after {attempts} attempts")]
     NotReady {
         /// The function.
         at: Bdf,
@@ -54,6 +54,7 @@ pub enum Note {
         attempts: u32,
     },
     /// A function sent no completion, so the rest of its bus was left alone.
+    #[display("{at}: {answer}; the rest of its bus was not scanned")]
     NoAnswer {
         /// The function.
         at: Bdf,
@@ -61,16 +62,24 @@ pub enum Note {
         answer: String,
     },
     /// A function stopped answering.
+    #[display("{at} stopped answering")]
     Lost {
         /// The function.
         at: Bdf,
     },
     /// A bridge has no bus numbers. What is behind it was not examined.
+    #[display("{at} has no bus numbers assigned: what is behind it was not scanned")]
     NotNumbered {
         /// The bridge.
         at: Bdf,
     },
     /// A bridge's bus numbers are invalid. What is behind it was not examined.
+    #[display(
+        "{at} has bus numbers that make no sense ({:02x}, {:02x}-{:02x}): what is behind it was not scanned",
+        buses.primary,
+        buses.secondary,
+        buses.subordinate
+    )]
     OddBuses {
         /// The bridge.
         at: Bdf,
@@ -78,18 +87,22 @@ pub enum Note {
         buses: Buses,
     },
     /// No bus number is left for a bridge. What is behind it was not examined.
+    #[display("no bus number is left for {at}: what is behind it was not scanned")]
     NoBusLeft {
         /// The bridge.
         at: Bdf,
     },
     /// A bridge does not keep the bus numbers that were written.
+    #[display("{at} does not keep its bus numbers: what is behind it was not scanned")]
     BusesNotKept {
         /// The bridge.
         at: Bdf,
     },
     /// There are more functions than asmpatch examines.
+    #[display("more than {FUNCTIONS_MAX} functions: the rest was not scanned")]
     TooMany,
     /// A list of capabilities is malformed.
+    #[display("{at}: {fault}")]
     Capabilities {
         /// The function.
         at: Bdf,
@@ -97,6 +110,7 @@ pub enum Note {
         fault: CapabilityFault,
     },
     /// A BAR returned an invalid size.
+    #[display("{at}: BAR {index} has no size that makes sense")]
     OddBar {
         /// The function.
         at: Bdf,
@@ -104,11 +118,13 @@ pub enum Note {
         index: u8,
     },
     /// A bridge forwards no memory requests although BARs in the tree have addresses.
+    #[display("{at} forwards no memory requests")]
     Closed {
         /// The bridge.
         at: Bdf,
     },
     /// There is no room for a BAR.
+    #[display("{at}: no room for the {size:#x} bytes of BAR {index}")]
     NoRoom {
         /// The function.
         at: Bdf,
@@ -118,6 +134,10 @@ pub enum Note {
         size: u64,
     },
     /// A link is slower or narrower than both its ends support.
+    #[display(
+        "{at}: the link runs at {link}, both ends can {can}: check the card's seat and its cable; an idle GPU may lower \
+         the speed by itself"
+    )]
     Slow {
         /// The function at its lower end.
         at: Bdf,
@@ -127,42 +147,6 @@ pub enum Note {
         can: LinkRate,
     },
     /// The link went down during the survey.
+    #[display("the link went down meanwhile")]
     LinkWentDown,
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotReady { at, attempts } => write!(f, "{at} is still not ready after {attempts} attempts"),
-            Self::NoAnswer { at, answer } => write!(f, "{at}: {answer}; the rest of its bus was not scanned"),
-            Self::Lost { at } => write!(f, "{at} stopped answering"),
-            Self::NotNumbered { at } => {
-                write!(f, "{at} has no bus numbers assigned: what is behind it was not scanned")
-            }
-            Self::OddBuses { at, buses: Buses { primary, secondary, subordinate } } => write!(
-                f,
-                "{at} has bus numbers that make no sense ({primary:02x}, {secondary:02x}-{subordinate:02x}): what is behind \
-                 it was not scanned"
-            ),
-            Self::NoBusLeft { at } => {
-                write!(f, "no bus number is left for {at}: what is behind it was not scanned")
-            }
-            Self::BusesNotKept { at } => {
-                write!(f, "{at} does not keep its bus numbers: what is behind it was not scanned")
-            }
-            Self::TooMany => write!(f, "more than {FUNCTIONS_MAX} functions: the rest was not scanned"),
-            Self::Capabilities { at, fault } => write!(f, "{at}: {fault}"),
-            Self::OddBar { at, index } => write!(f, "{at}: BAR {index} has no size that makes sense"),
-            Self::Closed { at } => {
-                write!(f, "{at} forwards no memory requests")
-            }
-            Self::NoRoom { at, index, size } => write!(f, "{at}: no room for the {size:#x} bytes of BAR {index}"),
-            Self::Slow { at, link, can } => write!(
-                f,
-                "{at}: the link runs at {link}, both ends can {can}: check the card's seat and its cable; an idle GPU may \
-                 lower the speed by itself"
-            ),
-            Self::LinkWentDown => f.write_str("the link went down meanwhile"),
-        }
-    }
 }

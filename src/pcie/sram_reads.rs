@@ -225,12 +225,10 @@ impl<T: Transport> Bridge<T> {
         timeout: Duration,
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
-        let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
-        whole_sectors(DMA, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
+        let sectors = sectors_from(DMA, first_slot, buffer.len())?;
         let stream = self.require_streams(DMA)?;
         let queues = self.queues()?;
-        let ([stream_high, stream_low], sectors) = (stream.to_be_bytes(), (buffer.len() / SECTOR_LEN) as u16);
-        let [sectors_high, sectors_low] = sectors.to_be_bytes();
+        let ([stream_high, stream_low], [sectors_high, sectors_low]) = (stream.to_be_bytes(), sectors.to_be_bytes());
         let end = first_slot + buffer.len().div_ceil(SLOT_LEN) as u8;
         let setup = [
             (0xC420, stream_high),
@@ -302,9 +300,7 @@ impl OpenBridge {
         buffer: &mut [u8],
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
-        let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
-        whole_sectors(F2, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", buffer.len(), most)?;
-        let sectors = (buffer.len() / SECTOR_LEN) as u16;
+        let sectors = sectors_from(F2, first_slot, buffer.len())?;
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
         bytes[14] = 1;
@@ -319,6 +315,13 @@ const fn whole_sectors(way: &'static str, limit: &'static str, found: usize, mos
     } else {
         Ok(())
     }
+}
+
+/// Checks the length of a read from a slot on. Returns its sectors.
+fn sectors_from(way: &'static str, first_slot: u8, len: usize) -> Result<u16, SramReadError> {
+    let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
+    whole_sectors(way, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", len, most)?;
+    Ok((len / SECTOR_LEN) as u16)
 }
 
 const fn came(way: &'static str, expected: usize, found: usize) -> Result<(), SramReadError> {

@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::access::{Link, Pcie, refused};
+use super::access::{Link, Pcie, answer};
 use super::bar::Bar;
 use super::capability::Capabilities;
-use super::engine::TlpEngine;
 use super::error::PcieError;
 use super::function::{
-    BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS,
+    BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS, Header,
+    STATUS_CAPABILITIES,
 };
 use super::note::{Change, Note};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp};
@@ -19,6 +19,8 @@ pub(super) const FUNCTIONS_MAX: usize = 256;
 /// IDs of a function that is not ready, if its root port hides the retries from software. Source: PCI Express base
 /// specification 4.0, 2.3.2.
 const NOT_READY: u32 = 0xFFFF_0001;
+/// Bit in the dword of the header's type: the device has other functions.
+const MULTI_FUNCTION: u32 = 0x0080_0000;
 /// Offsets of an endpoint's BAR registers. A bridge has the first two.
 const BARS: [u16; 6] = [0x10, 0x14, 0x18, 0x1C, 0x20, 0x24];
 
@@ -70,14 +72,9 @@ impl Survey {
         }
         asked.map(Some)
     }
-
-    /// The function at an address.
-    pub fn at(&self, at: Bdf) -> Option<&Function> {
-        self.functions.iter().find(|function| function.at == at)
-    }
 }
 
-impl<E: TlpEngine> Pcie<'_, E> {
+impl Pcie<'_> {
     /// Finds everything behind the bridge, and makes no other changes than `scope` allows.
     ///
     /// # Errors
@@ -154,20 +151,19 @@ fn note_slow_links(survey: &mut Survey) {
         let is_slow = above.has_link_below() && below.link.lanes != 0 && below.link.least(can) != can;
         is_slow.then_some(Note::Slow { at: function.at, link: below.link, can })
     });
-    let slow: Vec<Note> = slow.collect();
     survey.notes.extend(slow);
 }
 
 /// A survey in progress.
-struct Walk<'w, 'a, E> {
-    pcie: &'w mut Pcie<'a, E>,
+struct Walk<'w, 'a> {
+    pcie: &'w mut Pcie<'a>,
     scope: Scope,
     survey: Survey,
     /// Values of each function's BAR registers.
     bars: Vec<[u32; BARS.len()]>,
 }
 
-impl<E: TlpEngine> Walk<'_, '_, E> {
+impl Walk<'_, '_> {
     /// Finds the functions of a bus, and then those behind its bridges.
     fn bus(&mut self, bus: u8, parent: Option<usize>) -> Result<(), PcieError> {
         let has_link = |above: &Function| {
@@ -199,7 +195,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
     /// Asks each place for its IDs, and returns the first answers.
     fn ask(&mut self, places: &[Bdf]) -> Result<Vec<Option<Completion>>, PcieError> {
         let tlps: Vec<Tlp> = places.iter().map(|at| at.read(0)).collect();
-        self.pcie.completions(&tlps)
+        Ok(self.pcie.engine.tlps(&tlps)?)
     }
 
     /// Finds a device's functions. Returns `false` if its bus is better left alone. `asked` is the first answer.
@@ -249,17 +245,15 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
                 Some(asked) if asked.status != CompletionStatus::ConfigRetry => asked,
                 _ => self.pcie.settled(at, &tlp)?,
             };
-            match (completion.status, completion.data) {
-                (CompletionStatus::Success, NOT_READY) => {
-                    attempts += 1;
-                    self.pcie.another_attempt(at, attempts)?;
-                }
-                (CompletionStatus::Success, ids) => {
-                    return Ok(Some(ids).filter(|ids| !matches!(*ids as u16, 0 | 0xFFFF)));
-                }
-                (CompletionStatus::UnsupportedRequest, _) => return Ok(None),
-                (status, _) => return Err(refused(&tlp, status)),
+            if completion.status == CompletionStatus::UnsupportedRequest {
+                return Ok(None);
             }
+            let ids = answer(&tlp, Some(completion))?;
+            if ids != NOT_READY {
+                return Ok(Some(ids).filter(|ids| !matches!(*ids as u16, 0 | 0xFFFF)));
+            }
+            attempts += 1;
+            self.pcie.another_attempt(at, attempts)?;
         }
     }
 
@@ -277,7 +271,7 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             header[usize::from(offset / 4)] = dword;
         }
         let mut function = Function::parse(at, parent, &header);
-        if function.has_capabilities() {
+        if function.status & STATUS_CAPABILITIES != 0 {
             let first = header[CAPABILITIES / 4] as u8;
             let read = |offset, count| self.pcie.config_dwords(at, offset, count);
             let walked = Capabilities::walk(first, self.scope.extended, read);
@@ -285,10 +279,9 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
         }
         let faults = function.capabilities.faults.iter();
         self.survey.notes.extend(faults.map(|fault| Note::Capabilities { at, fault: *fault }));
-        let is_multi_function = function.is_multi_function;
         self.survey.functions.push(function);
         self.bars.push(BARS.map(|offset| header[usize::from(offset / 4)]));
-        Ok(is_multi_function)
+        Ok(header[3] & MULTI_FUNCTION != 0)
     }
 
     /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is no bridge or can't be
@@ -322,43 +315,27 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
 
     /// Assigns the next bus number to a bridge, and extends the bridges above.
     fn number(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
-        let at = self.survey.functions[index].at;
+        let functions = &self.survey.functions;
+        let at = functions[index].at;
         let above: Vec<usize> =
-            std::iter::successors(self.survey.functions[index].parent, |above| self.survey.functions[*above].parent)
-                .collect();
-        let used = self.survey.functions.iter().enumerate().filter_map(|(other, function)| {
-            let buses = function.buses()?;
-            Some(if above.contains(&other) { buses.secondary } else { buses.subordinate })
-        });
-        let Some(secondary) = used.max().unwrap_or(0).checked_add(1) else {
-            self.survey.notes.push(Note::NoBusLeft { at });
-            return Ok(None);
-        };
+            std::iter::successors(functions[index].parent, |above| functions[*above].parent).collect();
+        let bridges = || (0..).zip(functions).filter_map(|(other, function)| Some((other, function.buses()?)));
+        let used =
+            bridges().map(|(other, buses)| if above.contains(&other) { buses.secondary } else { buses.subordinate });
+        let next = used.max().unwrap_or(0).checked_add(1);
         // Buses numbered beside the bridges above must not get behind them.
-        let stands_in_the_way = |bridge: &usize| {
-            let mut functions = self.survey.functions.iter().enumerate();
-            self.survey.functions[*bridge].buses().is_some_and(|grows| {
-                functions.any(|(other, function)| {
-                    let beside = function.buses().filter(|_| !above.contains(&other));
-                    beside.is_some_and(|beside| beside.secondary > grows.subordinate)
-                })
-            })
-        };
-        if above.iter().any(stands_in_the_way) {
+        let beside = bridges().filter(|(other, _)| !above.contains(other)).map(|(_, buses)| buses.secondary).max();
+        let in_the_way = bridges().any(|(grows, buses)| above.contains(&grows) && beside > Some(buses.subordinate));
+        let Some(secondary) = next.filter(|_| !in_the_way) else {
             self.survey.notes.push(Note::NoBusLeft { at });
             return Ok(None);
-        }
+        };
         let own = Buses { primary: at.bus, secondary, subordinate: secondary };
-        for (bridge, buses) in above
-            .iter()
-            .rev()
-            .filter_map(|above| {
-                let buses = self.survey.functions[*above].buses()?;
-                Some((*above, Buses { subordinate: buses.subordinate.max(secondary), ..buses }))
-            })
-            .chain([(index, own)])
-            .collect::<Vec<_>>()
-        {
+        let grown = above.iter().rev().filter_map(|above| {
+            let buses = functions[*above].buses()?;
+            Some((*above, Buses { subordinate: buses.subordinate.max(secondary), ..buses }))
+        });
+        for (bridge, buses) in grown.chain([(index, own)]).collect::<Vec<_>>() {
             if self.survey.functions[bridge].buses() != Some(buses) && !self.write_buses(bridge, buses)? {
                 return Ok(None);
             }
@@ -377,7 +354,9 @@ impl<E: TlpEngine> Walk<'_, '_, E> {
             self.survey.notes.push(Note::BusesNotKept { at });
             return Ok(false);
         }
-        self.survey.functions[index].set_buses(buses);
+        if let Header::Bridge { buses: held, .. } = &mut self.survey.functions[index].header {
+            *held = buses;
+        }
         let change = Change::Buses { at, buses };
         let earlier = self
             .survey

@@ -5,10 +5,8 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::access::{Pcie, SRAM_ADDRESS};
-use super::bar::Bar;
-use super::engine::TlpEngine;
 use super::error::PcieError;
-use super::function::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY};
+use super::function::{COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function};
 use super::survey::Survey;
 use crate::chip::Bdf;
 use crate::tiny_gpu::registers::{
@@ -84,16 +82,6 @@ pub struct Entry {
     pub command_at: Option<u64>,
 }
 
-impl Entry {
-    /// The card's status after it was told to send this entry.
-    const fn told(entry: Option<&Self>) -> u32 {
-        match entry {
-            Some(Self { command_at: Some(_), .. }) => WAITS,
-            _ => SENT,
-        }
-    }
-}
-
 /// A write that the card makes once its program has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaWrite {
@@ -144,7 +132,8 @@ pub struct Job<'a> {
 /// A card that was found and may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TinyGpu {
-    at: Bdf,
+    /// Address of the card.
+    pub at: Bdf,
     memory: u64,
     registers: u64,
 }
@@ -154,13 +143,12 @@ impl TinyGpu {
     ///
     /// # Errors
     /// [`TinyGpuError`].
-    pub fn open<E: TlpEngine>(pcie: &mut Pcie<'_, E>, survey: &Survey) -> Result<Option<Self>, TinyGpuError> {
-        let is_card = |id: (u16, u16)| id == (VENDOR, DEVICE);
-        let mut found = survey.functions.iter().filter(|function| is_card((function.vendor, function.device)));
-        let Some(function) = found.next() else { return Ok(None) };
+    pub fn open(pcie: &mut Pcie<'_>, survey: &Survey) -> Result<Option<Self>, TinyGpuError> {
+        let is_card = |function: &&Function| (function.vendor, function.device) == (VENDOR, DEVICE);
+        let Some(function) = survey.functions.iter().find(is_card) else { return Ok(None) };
         let at = function.at;
         let address = |index| {
-            let bar = function.bars.iter().find(|bar| bar.index == index).filter(|bar| Bar::is_assigned(bar));
+            let bar = function.bars.iter().find(|bar| bar.index == index && bar.is_assigned());
             bar.map(|bar| bar.address).ok_or(TinyGpuError::NoAddress { at })
         };
         let card = Self { at, memory: address(0)?, registers: address(2)? };
@@ -174,16 +162,11 @@ impl TinyGpu {
         }
     }
 
-    /// Address of the card.
-    pub const fn at(&self) -> Bdf {
-        self.at
-    }
-
     /// Runs a program. Returns the number of cycles.
     ///
     /// # Errors
     /// [`TinyGpuError`].
-    pub fn run<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, job: &Job<'_>) -> Result<u32, TinyGpuError> {
+    pub fn run(&self, pcie: &mut Pcie<'_>, job: &Job<'_>) -> Result<u32, TinyGpuError> {
         let (words, bytes, limit) = (job.program.len(), job.data.len(), job.cycle_limit);
         if words > crate::tiny_gpu::PROGRAM_LEN || bytes > crate::tiny_gpu::DATA_LEN || limit > CYCLES_MAX {
             let what = format!(
@@ -198,75 +181,49 @@ impl TinyGpu {
         let mut registers = vec![PROGRAM, words as u32, DATA, u32::from(job.threads), limit];
         registers.extend(job.send.iter().flat_map(DmaWrite::registers));
         self.put(pcie, PROGRAM_AT, &registers)?;
-        match &job.send {
-            Some(send) => self.start(pcie, RUN | caches | SEND, send),
-            None => {
-                self.put(pcie, CONTROL, &[RUN | caches])?;
-                self.ended(pcie, RAN)
-            }
-        }
+        self.start(pcie, RUN | caches, job.send.as_ref())
     }
 
     /// Sends bytes of the card's memory without a run.
     ///
     /// # Errors
     /// [`TinyGpuError`].
-    pub fn send<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, send: &DmaWrite) -> Result<(), TinyGpuError> {
+    pub fn send(&self, pcie: &mut Pcie<'_>, send: &DmaWrite) -> Result<(), TinyGpuError> {
         self.put(pcie, SEND_FROM, &send.registers())?;
-        self.start(pcie, SEND, send).map(drop)
+        self.start(pcie, 0, Some(send)).map(drop)
     }
 
     /// Sends only a completion entry.
     ///
     /// # Errors
     /// [`TinyGpuError`].
-    pub fn complete<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, entry: Entry) -> Result<(), TinyGpuError> {
+    pub fn complete(&self, pcie: &mut Pcie<'_>, entry: Entry) -> Result<(), TinyGpuError> {
         self.send(pcie, &DmaWrite { from: 0, len: 0, to: SRAM_ADDRESS, entry: Some(entry) })
     }
 
-    /// Whether an entry that waited for its command was written.
-    ///
-    /// # Errors
-    /// [`TinyGpuError`].
-    pub fn has_completed<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>) -> Result<bool, TinyGpuError> {
-        let (status, _, fault) = self.status(pcie)?;
-        match fault {
-            Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),
-            None => Ok(status & SENT != 0),
-        }
-    }
-
     /// Writes consecutive registers.
-    fn put<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, at: u16, values: &[u32]) -> Result<(), TinyGpuError> {
+    fn put(&self, pcie: &mut Pcie<'_>, at: u16, values: &[u32]) -> Result<(), TinyGpuError> {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         Ok(pcie.memory_write(self.registers + u64::from(at), &bytes)?)
     }
 
-    /// Starts a send. The other registers are already set.
-    fn start<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, control: u32, send: &DmaWrite) -> Result<u32, TinyGpuError> {
-        let command_at = send.entry.and_then(|entry| entry.command_at);
-        if let Some(at) = command_at {
-            self.put(pcie, COMMAND_AT, &halves(at))?;
-        }
-        let awaits = if command_at.is_some() { AWAIT } else { 0 };
-        self.put(pcie, CONTROL, &[control | awaits])?;
-        let ran = if control & RUN != 0 { RAN } else { 0 };
-        self.ended(pcie, ran | Entry::told(send.entry.as_ref()))
-    }
-
-    /// Reads the status, the cycles of the last run, and the fault.
-    fn status<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>) -> Result<(u32, u32, Option<CardFault>), TinyGpuError> {
+    /// Starts the work that the other registers describe, and checks how it ended. Returns the cycles of the last run.
+    fn start(&self, pcie: &mut Pcie<'_>, run: u32, send: Option<&DmaWrite>) -> Result<u32, TinyGpuError> {
+        let (control, sent) = match send {
+            None => (0, 0),
+            Some(DmaWrite { entry: Some(Entry { command_at: Some(at), .. }), .. }) => {
+                self.put(pcie, COMMAND_AT, &halves(*at))?;
+                (SEND | AWAIT, WAITS)
+            }
+            Some(_) => (SEND, SENT),
+        };
+        self.put(pcie, CONTROL, &[run | control])?;
         let mut told = [0; 12];
         pcie.memory_read(self.registers + u64::from(STATUS), &mut told)?;
         let [status, cycles, fault_at] =
             [0, 4, 8].map(|at| u32::from_le_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]));
-        Ok((status, cycles, CardFault::of(status, fault_at)))
-    }
-
-    /// Checks how the job ended. Returns its cycles.
-    fn ended<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, expected: u32) -> Result<u32, TinyGpuError> {
-        let (status, cycles, fault) = self.status(pcie)?;
-        match fault {
+        let expected = sent | if run & RUN != 0 { RAN } else { 0 };
+        match CardFault::of(status, fault_at) {
             Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),
             None if status == expected => Ok(cycles),
             None => Err(TinyGpuError::Status { at: self.at, status, expected }),
@@ -277,7 +234,7 @@ impl TinyGpu {
     ///
     /// # Errors
     /// [`TinyGpuError`].
-    pub fn read<E: TlpEngine>(&self, pcie: &mut Pcie<'_, E>, from: u8, buffer: &mut [u8]) -> Result<(), TinyGpuError> {
+    pub fn read(&self, pcie: &mut Pcie<'_>, from: u8, buffer: &mut [u8]) -> Result<(), TinyGpuError> {
         Ok(pcie.memory_read(self.memory + u64::from(DATA) + u64::from(from), buffer)?)
     }
 }

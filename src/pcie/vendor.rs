@@ -186,10 +186,8 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
     }
 
     fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
-        let mut addr = from.addr;
-        for piece in buffer.chunks_mut(READ_MAX) {
-            self.bridge.xdata_read(XdataAddress { addr, ..from }, piece)?;
-            addr = addr.wrapping_add(piece.len() as u16);
+        for (index, piece) in buffer.chunks_mut(READ_MAX).enumerate() {
+            self.bridge.xdata_read(from.plus((index * READ_MAX) as u16), piece)?;
         }
         Ok(())
     }

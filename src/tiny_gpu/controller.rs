@@ -81,8 +81,8 @@ enum ChannelState {
     Waiting,
     /// Requests the line's next word.
     NextWord,
-    /// The consumer has its answer, but still holds its request.
-    Relaying,
+    /// The consumer has this answer, but still holds its request.
+    Relaying(u16),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -103,9 +103,7 @@ struct Channel {
 #[derive(Debug)]
 pub(super) struct MemoryController {
     channels: Vec<Channel>,
-    /// Whether a channel serves each consumer.
-    served: Vec<bool>,
-    answers: Vec<Option<u16>>,
+    consumers: usize,
     cache: Option<CacheLines>,
 }
 
@@ -120,12 +118,18 @@ impl MemoryController {
             fills: true,
             to_memory: None,
         };
-        Self { channels: vec![idle; channels], served: vec![false; consumers], answers: vec![None; consumers], cache }
+        Self { channels: vec![idle; channels], consumers, cache }
     }
 
     /// Returns the answer to each consumer.
-    pub(super) fn answers(&self) -> &[Option<u16>] {
-        &self.answers
+    pub(super) fn answers(&self) -> Vec<Option<u16>> {
+        let mut answers = vec![None; self.consumers];
+        for channel in &self.channels {
+            if let ChannelState::Relaying(word) = channel.state {
+                answers[channel.consumer] = Some(word);
+            }
+        }
+        answers
     }
 
     /// Returns each channel's request to the memory.
@@ -140,7 +144,7 @@ impl MemoryController {
         for (index, answer) in memory.iter().enumerate() {
             match self.channels[index].state {
                 ChannelState::Idle => self.take(index, requests, cache.as_ref()),
-                ChannelState::Hit(word) => self.answer(index, word),
+                ChannelState::Hit(word) => self.channels[index].state = ChannelState::Relaying(word),
                 ChannelState::Waiting => {
                     if let Some(word) = *answer {
                         self.came(index, word);
@@ -154,12 +158,10 @@ impl MemoryController {
                     }
                     channel.state = ChannelState::Waiting;
                 }
-                ChannelState::Relaying => {
-                    let consumer = self.channels[index].consumer;
-                    if requests[consumer].is_none() {
-                        self.served[consumer] = false;
-                        self.answers[consumer] = None;
-                        self.channels[index].state = ChannelState::Idle;
+                ChannelState::Relaying(_) => {
+                    let channel = &mut self.channels[index];
+                    if requests[channel.consumer].is_none() {
+                        channel.state = ChannelState::Idle;
                     }
                 }
             }
@@ -168,26 +170,25 @@ impl MemoryController {
 
     /// Gives an idle channel the first request that nobody serves.
     fn take(&mut self, index: usize, requests: &[Option<MemoryRequest>], cache: Option<&CacheLines>) {
-        let waiting = requests.iter().enumerate().find(|(at, request)| request.is_some() && !self.served[*at]);
+        let serves = |channel: &Channel, at| channel.state != ChannelState::Idle && channel.consumer == at;
+        let is_served = |at| self.channels.iter().any(|channel| serves(channel, at));
+        let waiting = requests.iter().enumerate().find(|(at, request)| request.is_some() && !is_served(*at));
         let Some((consumer, Some(request))) = waiting else { return };
-        self.served[consumer] = true;
-        let held = match (*request, cache) {
-            (MemoryRequest::Read(address), Some(cache)) => cache.get(address),
-            _ => None,
-        };
-        let to_memory = match (*request, cache) {
-            _ if held.is_some() => None,
-            // A line is fetched from its first word on.
-            (MemoryRequest::Read(address), Some(cache)) => {
-                Some(MemoryRequest::Read(address - cache.spot(address).word as u8))
-            }
-            _ => Some(*request),
+        let (state, to_memory) = match (*request, cache) {
+            (MemoryRequest::Read(address), Some(cache)) => match cache.get(address) {
+                Some(word) => (ChannelState::Hit(word), None),
+                // A line is fetched from its first word on.
+                None => {
+                    let first = address - cache.spot(address).word as u8;
+                    (ChannelState::Waiting, Some(MemoryRequest::Read(first)))
+                }
+            },
+            _ => (ChannelState::Waiting, Some(*request)),
         };
         if let MemoryRequest::Write(address, value) = *request {
             self.write_through(address, value);
         }
         let channel = &mut self.channels[index];
-        let state = held.map_or(ChannelState::Waiting, ChannelState::Hit);
         *channel = Channel { state, consumer, request: *request, came: 0, fills: true, to_memory, ..*channel };
     }
 
@@ -208,7 +209,8 @@ impl MemoryController {
         let channel = &mut self.channels[index];
         channel.to_memory = None;
         let (MemoryRequest::Read(address), Some(cache)) = (channel.request, &mut self.cache) else {
-            return self.answer(index, word);
+            channel.state = ChannelState::Relaying(word);
+            return;
         };
         channel.words[channel.came] = word;
         channel.came += 1;
@@ -219,14 +221,7 @@ impl MemoryController {
         if channel.fills {
             cache.fill(address, channel.words);
         }
-        let word = channel.words[cache.spot(address).word];
-        self.answer(index, word);
-    }
-
-    fn answer(&mut self, index: usize, word: u16) {
-        let channel = &mut self.channels[index];
-        channel.state = ChannelState::Relaying;
-        self.answers[channel.consumer] = Some(word);
+        channel.state = ChannelState::Relaying(channel.words[cache.spot(address).word]);
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
-use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, THREAD_INDEX};
-use super::machine::Fault;
+use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
 use super::memory::MemoryRequest;
+use super::registers::CardFault;
 
 /// Threads per block, and so per core.
-pub const THREADS_A_BLOCK: usize = 4;
+pub(super) const THREADS_A_BLOCK: usize = 4;
 
 /// The stages of an instruction in the scheduler, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,21 +35,16 @@ enum Lsu {
     Idle,
     Requesting,
     Waiting(MemoryRequest),
-    Done,
+    /// With what was loaded.
+    Done(u8),
 }
 
 /// The state of one thread.
 #[derive(Debug, Clone, Copy)]
 struct Lane {
     registers: [u8; 16],
-    /// The instruction's operands.
-    rs: u8,
-    rt: u8,
-    result: u8,
     condition: Condition,
-    next: Condition,
     lsu: Lsu,
-    loaded: u8,
 }
 
 impl Lane {
@@ -58,45 +53,42 @@ impl Lane {
         registers[BLOCK_INDEX.index()] = block;
         registers[BLOCK_DIM.index()] = THREADS_A_BLOCK as u8;
         registers[THREAD_INDEX.index()] = thread as u8;
-        let (condition, next) = (Condition::default(), Condition::default());
-        Self { registers, rs: 0, rt: 0, result: 0, condition, next, lsu: Lsu::Idle, loaded: 0 }
+        Self { registers, condition: Condition::default(), lsu: Lsu::Idle }
     }
 
-    /// Advances by one clock edge. `answer` is the memory's.
+    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so each stage finds
+    /// the operands there.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
-        if let Instruction::Load(..) | Instruction::Store(..) = instruction {
-            self.lsu_step(stage, matches!(instruction, Instruction::Load(..)), answer);
-        }
-        match (stage, instruction) {
-            (Stage::Request, Instruction::Compute(_, _, rs, rt) | Instruction::Compare(rs, rt))
-            | (Stage::Request, Instruction::Store(rs, rt)) => {
-                (self.rs, self.rt) = (self.registers[rs.index()], self.registers[rt.index()]);
-            }
-            (Stage::Request, Instruction::Load(_, rs)) => self.rs = self.registers[rs.index()],
-            (Stage::Execute, Instruction::Compute(what, ..)) => self.result = what.apply(self.rs, self.rt),
-            (Stage::Execute, Instruction::Compare(..)) => self.next = Condition::of(self.rs, self.rt),
-            (Stage::Update, Instruction::Compare(..)) => self.condition = self.next,
-            (Stage::Update, Instruction::Compute(_, rd, ..)) if rd.is_writable() => {
-                self.registers[rd.index()] = self.result;
-            }
-            (Stage::Update, Instruction::Load(rd, _)) if rd.is_writable() => self.registers[rd.index()] = self.loaded,
-            (Stage::Update, Instruction::Const(rd, value)) if rd.is_writable() => self.registers[rd.index()] = value,
-            _ => {}
-        }
-    }
-
-    fn lsu_step(&mut self, stage: Stage, is_load: bool, answer: Option<u8>) {
-        self.lsu = match (self.lsu, answer) {
-            (Lsu::Idle, _) if stage == Stage::Request => Lsu::Requesting,
-            (Lsu::Requesting, _) if is_load => Lsu::Waiting(MemoryRequest::Read(self.rs)),
-            (Lsu::Requesting, _) => Lsu::Waiting(MemoryRequest::Write(self.rs, u16::from(self.rt))),
-            (Lsu::Waiting(_), Some(value)) => {
-                self.loaded = value;
-                Lsu::Done
-            }
-            (Lsu::Done, _) if stage == Stage::Update => Lsu::Idle,
-            (same, _) => same,
+        let read = |register: Register| self.registers[register.index()];
+        let request = match instruction {
+            Instruction::Load(_, address) => Some(MemoryRequest::Read(read(address))),
+            Instruction::Store(address, value) => Some(MemoryRequest::Write(read(address), u16::from(read(value)))),
+            _ => None,
         };
+        if stage == Stage::Update {
+            let written = match (instruction, self.lsu) {
+                (Instruction::Compute(what, rd, left, right), _) => Some((rd, what.apply(read(left), read(right)))),
+                (Instruction::Load(rd, _), Lsu::Done(loaded)) => Some((rd, loaded)),
+                (Instruction::Const(rd, value), _) => Some((rd, value)),
+                (Instruction::Compare(left, right), _) => {
+                    self.condition = Condition::of(read(left), read(right));
+                    None
+                }
+                _ => None,
+            };
+            if let Some((rd, value)) = written.filter(|(rd, _)| rd.is_writable()) {
+                self.registers[rd.index()] = value;
+            }
+        }
+        if let Some(request) = request {
+            self.lsu = match (self.lsu, answer) {
+                (Lsu::Idle, _) if stage == Stage::Request => Lsu::Requesting,
+                (Lsu::Requesting, _) => Lsu::Waiting(request),
+                (Lsu::Waiting(_), Some(value)) => Lsu::Done(value),
+                (Lsu::Done(_), _) if stage == Stage::Update => Lsu::Idle,
+                (same, _) => same,
+            };
+        }
     }
 
     fn is_waiting(&self) -> bool {
@@ -107,10 +99,9 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Core {
     stage: Stage,
-    block: u8,
+    pub(super) block: u8,
     lanes: Vec<Lane>,
-    pc: usize,
-    next_pc: usize,
+    pub(super) pc: usize,
     fetcher: FetchState,
     instruction: Instruction,
 }
@@ -123,18 +114,9 @@ impl Core {
             block,
             lanes: (0..threads).map(|thread| Lane::new(block, thread)).collect(),
             pc: 0,
-            next_pc: 0,
             fetcher: FetchState::Idle,
             instruction: Instruction::Nop,
         }
-    }
-
-    pub(super) fn block(&self) -> u8 {
-        self.block
-    }
-
-    pub(super) fn pc(&self) -> usize {
-        self.pc
     }
 
     pub(super) fn is_done(&self) -> bool {
@@ -162,7 +144,7 @@ impl Core {
         words: usize,
         word: Option<u16>,
         answers: &[Option<u16>],
-    ) -> Result<(), Fault> {
+    ) -> Result<(), CardFault> {
         let (stage, instruction) = (self.stage, self.instruction);
         let has_fetched = self.fetcher == FetchState::Fetched;
         let waits = self.lanes.iter().any(Lane::is_waiting);
@@ -170,7 +152,7 @@ impl Core {
         match (self.fetcher, word) {
             (FetchState::Idle, _) if stage == Stage::Fetch => {
                 let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
-                let left = Fault::LeftProgram { block: self.block, word: self.pc as u16, words: words as u16 };
+                let left = CardFault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
                 self.fetcher = FetchState::Fetching(address.ok_or(left)?);
             }
             (FetchState::Fetching(_), Some(word)) => {
@@ -192,16 +174,13 @@ impl Core {
             Stage::Update => Stage::Fetch,
             stays => stays,
         };
-        if stage == Stage::Execute {
+        if stage == Stage::Update && !returns {
             // All threads share one PC, the last thread's. The machine does not handle divergence.
             let condition = self.lanes.last().map_or(Condition::default(), |lane| lane.condition);
-            self.next_pc = match instruction {
+            self.pc = match instruction {
                 Instruction::Branch(wanted, target) if wanted.meets(condition) => usize::from(target),
                 _ => self.pc + 1,
             };
-        }
-        if stage == Stage::Update && !returns {
-            self.pc = self.next_pc;
         }
         for (lane, answer) in self.lanes.iter_mut().zip(answers) {
             lane.step(stage, instruction, answer.map(|word| word as u8));

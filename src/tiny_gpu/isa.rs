@@ -2,44 +2,31 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page against which this module is measured.
 
-use std::fmt;
-
 /// One of a thread's 16 registers: R0 to R12, then the thread's place, read-only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Register(u8);
+pub(super) struct Register(u8);
 
 /// Index of the thread's block.
-pub const BLOCK_INDEX: Register = Register(13);
+pub(super) const BLOCK_INDEX: Register = Register(13);
 /// Threads per block.
-pub const BLOCK_DIM: Register = Register(14);
+pub(super) const BLOCK_DIM: Register = Register(14);
 /// Index of the thread in its block.
-pub const THREAD_INDEX: Register = Register(15);
+pub(super) const THREAD_INDEX: Register = Register(15);
 
 impl Register {
     /// R0 to R15. Of a larger number, the lower four bits count.
-    pub const fn new(number: u8) -> Self {
+    pub(super) const fn new(number: u8) -> Self {
         Self(number & 0x0F)
     }
 
     /// Its number, 0 to 15.
-    pub const fn index(self) -> usize {
+    pub(super) const fn index(self) -> usize {
         self.0 as usize
     }
 
     /// Whether an instruction may write it.
-    pub const fn is_writable(self) -> bool {
+    pub(super) const fn is_writable(self) -> bool {
         self.0 < BLOCK_INDEX.0
-    }
-}
-
-impl fmt::Display for Register {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            BLOCK_INDEX => f.write_str("%blockIdx"),
-            BLOCK_DIM => f.write_str("%blockDim"),
-            THREAD_INDEX => f.write_str("%threadIdx"),
-            Self(number) => write!(f, "R{number}"),
-        }
     }
 }
 
@@ -48,28 +35,28 @@ impl fmt::Display for Register {
 /// The machine subtracts unsigned, so "n" is set if the two differ, and "p" never is. Source: adam-maj/tiny-gpu,
 /// `src/alu.sv`: a difference of unsigned registers, compared with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Condition(u8);
+pub(super) struct Condition(u8);
 
 impl Condition {
     /// "n": they differ.
-    pub const N: Self = Self(4);
+    pub(super) const N: Self = Self(4);
     /// "z": they are equal.
-    pub const Z: Self = Self(2);
+    pub(super) const Z: Self = Self(2);
 
     /// Compares two registers.
-    pub const fn of(left: u8, right: u8) -> Self {
+    pub(super) const fn of(left: u8, right: u8) -> Self {
         if left == right { Self::Z } else { Self::N }
     }
 
     /// Whether the two have a bit in common.
-    pub const fn meets(self, other: Self) -> bool {
+    pub(super) const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 /// Arithmetic on two registers, modulo 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Arithmetic {
+pub(super) enum Arithmetic {
     /// Sum.
     Add,
     /// Difference.
@@ -82,7 +69,7 @@ pub enum Arithmetic {
 
 impl Arithmetic {
     /// Computes the result.
-    pub fn apply(self, left: u8, right: u8) -> u8 {
+    pub(super) fn apply(self, left: u8, right: u8) -> u8 {
         match self {
             Self::Add => left.wrapping_add(right),
             Self::Sub => left.wrapping_sub(right),
@@ -94,7 +81,7 @@ impl Arithmetic {
 
 /// A decoded instruction. Every word decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Instruction {
+pub(super) enum Instruction {
     /// Does nothing. Operations 10 to 14 have no meaning, and do the same.
     Nop,
     /// Continues at a word of the program if the last CMP found one of these conditions.
@@ -134,80 +121,55 @@ impl From<u16> for Instruction {
     }
 }
 
-impl Instruction {
-    /// Encodes the instruction.
-    pub const fn word(self) -> u16 {
-        const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
-            operation << 12 | (rd as u16) << 8 | low as u16
-        }
-        match self {
-            Self::Nop => 0,
-            Self::Branch(condition, target) => pack(1, condition.0 << 1, target),
-            Self::Compare(left, right) => pack(2, 0, left.0 << 4 | right.0),
-            Self::Compute(what, rd, left, right) => {
-                let operation = match what {
-                    Arithmetic::Add => 3,
-                    Arithmetic::Sub => 4,
-                    Arithmetic::Mul => 5,
-                    Arithmetic::Div => 6,
-                };
-                pack(operation, rd.0, left.0 << 4 | right.0)
-            }
-            Self::Load(rd, address) => pack(7, rd.0, address.0 << 4),
-            Self::Store(address, value) => pack(8, 0, address.0 << 4 | value.0),
-            Self::Const(rd, value) => pack(9, rd.0, value),
-            Self::Return => 0xF000,
-        }
-    }
-}
-
-impl fmt::Display for Instruction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Nop => f.write_str("NOP"),
-            Self::Branch(Condition(bits), target) => {
-                f.write_str("BR")?;
-                for (bit, letter) in [(4, "n"), (2, "z"), (1, "p")] {
-                    if bits & bit != 0 {
-                        f.write_str(letter)?;
-                    }
-                }
-                write!(f, " #{target}")
-            }
-            Self::Compare(left, right) => write!(f, "CMP {left}, {right}"),
-            Self::Compute(what, rd, left, right) => {
-                let name = match what {
-                    Arithmetic::Add => "ADD",
-                    Arithmetic::Sub => "SUB",
-                    Arithmetic::Mul => "MUL",
-                    Arithmetic::Div => "DIV",
-                };
-                write!(f, "{name} {rd}, {left}, {right}")
-            }
-            Self::Load(rd, address) => write!(f, "LDR {rd}, {address}"),
-            Self::Store(address, value) => write!(f, "STR {address}, {value}"),
-            Self::Const(rd, value) => write!(f, "CONST {rd}, #{value}"),
-            Self::Return => f.write_str("RET"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    impl Instruction {
+        /// Encodes the instruction.
+        const fn word(self) -> u16 {
+            const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
+                operation << 12 | (rd as u16) << 8 | low as u16
+            }
+            match self {
+                Self::Nop => 0,
+                Self::Branch(condition, target) => pack(1, condition.0 << 1, target),
+                Self::Compare(left, right) => pack(2, 0, left.0 << 4 | right.0),
+                Self::Compute(what, rd, left, right) => {
+                    let operation = match what {
+                        Arithmetic::Add => 3,
+                        Arithmetic::Sub => 4,
+                        Arithmetic::Mul => 5,
+                        Arithmetic::Div => 6,
+                    };
+                    pack(operation, rd.0, left.0 << 4 | right.0)
+                }
+                Self::Load(rd, address) => pack(7, rd.0, address.0 << 4),
+                Self::Store(address, value) => pack(8, 0, address.0 << 4 | value.0),
+                Self::Const(rd, value) => pack(9, rd.0, value),
+                Self::Return => 0xF000,
+            }
+        }
+    }
+
     #[test]
-    fn a_word_reads_as_the_course_page_writes_it() {
-        let told = |word: u16| Instruction::from(word).to_string();
-        assert_eq!(told(0b0101_0000_1101_1110), "MUL R0, %blockIdx, %blockDim");
-        assert_eq!(told(0b0011_0000_0000_1111), "ADD R0, R0, %threadIdx");
-        assert_eq!(told(0b1001_0001_0000_0001), "CONST R1, #1");
-        assert_eq!(told(0b0110_0110_0000_0010), "DIV R6, R0, R2");
-        assert_eq!(told(0b0111_1010_1010_0000), "LDR R10, R10");
-        assert_eq!(told(0b0010_0000_1001_0010), "CMP R9, R2");
-        assert_eq!(told(0b0001_1000_0000_1100), "BRn #12");
-        assert_eq!(told(0b1000_0000_1001_1000), "STR R9, R8");
-        assert_eq!(told(0b1111_0000_0000_0000), "RET");
+    fn a_word_means_what_the_course_page_writes_beside_it() {
+        use Arithmetic::{Add, Div, Mul};
+        use Instruction::{Branch, Compare, Compute, Const, Load, Return, Store};
+        let r = Register::new;
+        for (word, meaning) in [
+            (0b0101_0000_1101_1110, Compute(Mul, r(0), BLOCK_INDEX, BLOCK_DIM)),
+            (0b0011_0000_0000_1111, Compute(Add, r(0), r(0), THREAD_INDEX)),
+            (0b1001_0001_0000_0001, Const(r(1), 1)),
+            (0b0110_0110_0000_0010, Compute(Div, r(6), r(0), r(2))),
+            (0b0111_1010_1010_0000, Load(r(10), r(10))),
+            (0b0010_0000_1001_0010, Compare(r(9), r(2))),
+            (0b0001_1000_0000_1100, Branch(Condition::N, 12)),
+            (0b1000_0000_1001_1000, Store(r(9), r(8))),
+            (0b1111_0000_0000_0000, Return),
+        ] {
+            assert_eq!(Instruction::from(word), meaning, "{word:#018b}");
+        }
     }
 
     #[test]

@@ -2,11 +2,10 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when counting begins and ends.
 
-use thiserror::Error;
-
 use super::controller::{CacheLines, MemoryController};
 use super::core::{Core, THREADS_A_BLOCK};
 use super::memory::{Channels, MemoryRequest};
+use super::registers::CardFault;
 
 /// Words of program memory.
 pub const PROGRAM_LEN: usize = 256;
@@ -36,48 +35,13 @@ impl Design {
     pub const CACHED: Self = Self { has_caches: true, program_latency: 6, data_latency: 1 };
 }
 
-/// Reasons a program did not end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum Fault {
-    /// A block continued where the program has no instruction.
-    #[error("block {block} went on at word {word}, outside of its program of {words} words")]
-    LeftProgram {
-        /// The block.
-        block: u8,
-        /// The word.
-        word: u16,
-        /// The program's length.
-        words: u16,
-    },
-    /// The program takes more cycles than allowed.
-    #[error("the program did not end within {cycles} cycles: block {block} is at word {word}")]
-    NeverEnds {
-        /// The bound.
-        cycles: u64,
-        /// A block that has not ended.
-        block: u8,
-        /// The block's next word.
-        word: u16,
-    },
-}
-
-/// Inputs that do not fit into a machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum TooLong {
-    /// The program has too many words.
-    #[error("a program of {0} words; program memory has {PROGRAM_LEN}")]
-    Program(usize),
-    /// The data have too many bytes.
-    #[error("{0} bytes of data; data memory has {DATA_LEN}")]
-    Data(usize),
-}
-
 /// A machine loaded with a program, data and a number of threads.
 #[derive(Debug)]
 pub struct TinyGpuMachine {
     design: Design,
     program: Vec<u16>,
-    data: [u8; DATA_LEN],
+    /// Data memory.
+    pub data: [u8; DATA_LEN],
     threads: u8,
     cores: Vec<Core>,
     has_block: [bool; CORES],
@@ -95,13 +59,13 @@ impl TinyGpuMachine {
     /// Creates a machine in its reset state. Data memory starts with `data`, followed by zeros.
     ///
     /// # Errors
-    /// [`TooLong`].
-    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, TooLong> {
+    /// [`CardFault::NoRun`] if program or data are longer than their memory.
+    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, CardFault> {
         if program.len() > PROGRAM_LEN {
-            return Err(TooLong::Program(program.len()));
+            return Err(CardFault::NoRun);
         }
         let mut memory = [0; DATA_LEN];
-        memory.get_mut(..data.len()).ok_or(TooLong::Data(data.len()))?.copy_from_slice(data);
+        memory.get_mut(..data.len()).ok_or(CardFault::NoRun)?.copy_from_slice(data);
         let lsus = CORES * THREADS_A_BLOCK;
         let data_cache = design.has_caches.then(|| CacheLines::new(2));
         let program_cache =
@@ -123,52 +87,41 @@ impl TinyGpuMachine {
         })
     }
 
-    /// Returns data memory.
-    pub const fn data(&self) -> &[u8; DATA_LEN] {
-        &self.data
-    }
-
     /// Runs the program to its end. Returns how many cycles it took, counted as the bench counts them.
     ///
     /// # Errors
-    /// [`Fault`]; data memory stays as the program has left it.
-    pub fn run(&mut self, limit: u64) -> Result<u64, Fault> {
+    /// [`CardFault`]; data memory stays as the program has left it.
+    pub fn run(&mut self, limit: u64) -> Result<u64, CardFault> {
         // The bench notices the end one cycle late, and the bench with caches two cycles late.
         let seen_late = if self.design.has_caches { 2 } else { 1 };
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
         let (mut begun, mut ended) = (0, 0);
-        let mut in_reset = [true; CORES];
         for cycle in 0..limit {
-            let was_in_reset = in_reset;
             let done_before: Vec<bool> = self.cores.iter().map(Core::is_done).collect();
             let had_block = self.has_block;
             self.step()?;
-            // The dispatcher. All cores begin in reset.
-            in_reset = [false; CORES];
+            // The dispatcher. A core without a block is in reset.
             if ended == blocks {
                 return Ok(cycle + 1 + seen_late);
             }
             for core in 0..CORES {
-                if was_in_reset[core] && begun < blocks {
+                if !had_block[core] && begun < blocks {
                     let left = usize::from(self.threads) - begun * THREADS_A_BLOCK;
                     self.cores[core] = Core::new(begun as u8, left.min(THREADS_A_BLOCK));
                     self.has_block[core] = true;
                     begun += 1;
-                }
-                if had_block[core] && done_before[core] {
-                    in_reset[core] = true;
+                } else if had_block[core] && done_before[core] {
                     self.has_block[core] = false;
                     ended += 1;
                 }
             }
         }
         let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
-        let (block, word) = (self.cores[at].block(), self.cores[at].pc() as u16);
-        Err(Fault::NeverEnds { cycles: limit, block, word })
+        Err(CardFault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
     }
 
     /// Advances everything but the dispatcher by one clock edge. All parts see the wires as they were before it.
-    fn step(&mut self) -> Result<(), Fault> {
+    fn step(&mut self) -> Result<(), CardFault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {
             MemoryRequest::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),
@@ -187,12 +140,12 @@ impl TinyGpuMachine {
         let fetches: Vec<_> = self.cores.iter().map(Core::fetch).collect();
         let accesses: Vec<_> =
             self.cores.iter().flat_map(|core| (0..THREADS_A_BLOCK).map(|thread| core.access(thread))).collect();
-        let words = self.program_controller.answers().to_vec();
-        let told = self.data_controller.answers().to_vec();
+        let words = self.program_controller.answers();
+        let told = self.data_controller.answers();
 
         if let Some(cache) = &mut self.program_cache {
             let to_cache: Vec<_> = self.program_controller.to_memory().collect();
-            let from_cache = cache.answers().to_vec();
+            let from_cache = cache.answers();
             self.program_controller.step(&fetches, &from_cache);
             cache.step(&to_cache, &from_program);
         } else {

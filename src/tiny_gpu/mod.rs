@@ -14,6 +14,4 @@ pub mod registers;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use self::core::THREADS_A_BLOCK;
-pub use isa::{Arithmetic, BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
-pub use machine::{DATA_LEN, Design, Fault, PROGRAM_LEN, TinyGpuMachine, TooLong};
+pub use machine::{DATA_LEN, Design, PROGRAM_LEN, TinyGpuMachine};

@@ -4,8 +4,11 @@ pub mod kernels;
 
 use proptest::prelude::*;
 
-use self::kernels::{SUM_AT, SUM_THREADS, UNPACKED_AT, matadd, packed_matmul};
+use self::kernels::{
+    BLOCK_DIM, SUM_AT, SUM_THREADS, THREAD_INDEX, UNPACKED_AT, constant, matadd, packed_matmul, store,
+};
 use super::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use super::registers::CardFault;
 use super::*;
 
 const LIMIT: u64 = 10_000;
@@ -17,7 +20,7 @@ const CACHED_FAST: Design = Design { has_caches: true, ..Design::PLAIN };
 fn ran(design: Design, program: &[u16], data: &[u8], threads: u8) -> (u64, [u8; DATA_LEN]) {
     let mut machine = TinyGpuMachine::new(design, program, data, threads).unwrap();
     let cycles = machine.run(LIMIT).unwrap();
-    (cycles, *machine.data())
+    (cycles, machine.data)
 }
 
 fn sums() -> Vec<u8> {
@@ -83,30 +86,27 @@ fn the_last_block_may_have_fewer_threads_and_none_at_all_end_at_once() {
 fn a_program_that_does_not_end_is_stopped_and_says_where_it_is() {
     let branches_to_itself = [0x2000, 0x1401];
     let mut machine = TinyGpuMachine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
-    assert_eq!(machine.run(1000), Err(Fault::NeverEnds { cycles: 1000, block: 0, word: 1 }));
+    assert_eq!(machine.run(1000), Err(CardFault::NeverEnds { block: 0, word: 1 }));
 }
 
 #[test]
 fn a_program_that_leaves_its_memory_is_stopped() {
     for (program, word) in [(&[0x0000, 0x0000][..], 2), (&[0x2000, 0x1480][..], 0x80), (&[], 0), (&[0; 256][..], 256)] {
         let mut machine = TinyGpuMachine::new(Design::CACHED, program, &[], 1).unwrap();
-        let words = program.len() as u16;
-        assert_eq!(machine.run(100_000), Err(Fault::LeftProgram { block: 0, word, words }));
+        assert_eq!(machine.run(100_000), Err(CardFault::LeftProgram { block: 0, word }));
     }
 }
 
 #[test]
 fn what_is_longer_than_its_memory_is_refused() {
-    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), TooLong::Program(257));
-    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), TooLong::Data(257));
+    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), CardFault::NoRun);
+    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), CardFault::NoRun);
 }
 
 #[test]
 fn registers_that_tell_who_a_thread_is_cannot_be_changed() {
-    let program = [Instruction::Const(THREAD_INDEX, 9), Instruction::Store(THREAD_INDEX, BLOCK_DIM)];
-    let mut words = program.map(Instruction::word).to_vec();
-    words.push(0xF000);
-    let (_, data) = ran(Design::PLAIN, &words, &[], 3);
+    let program = [constant(THREAD_INDEX, 9), store(THREAD_INDEX, BLOCK_DIM), 0xF000];
+    let (_, data) = ran(Design::PLAIN, &program, &[], 3);
     assert_eq!(data[..4], [4, 4, 4, 0]);
 }
 

@@ -102,7 +102,7 @@ impl<R: Registers> Machine<R> {
         let mut cpu = Cpu::new();
         cpu.sp_set(STACK_START);
         let xdata = Xdata { memory: XdataMemory::new(), watched: RefCell::new((registers, Vec::new())) };
-        Self { cpu, bus: Bus { sfrs: Sfrs::new(), xdata, code: CodeSpace::new(image) } }
+        Self { cpu, bus: Bus { sfrs: Sfrs::default(), xdata, code: CodeSpace::new(image) } }
     }
 
     pub fn memory(&mut self) -> &mut XdataMemory {

@@ -79,7 +79,7 @@ fn a_reply_that_ends_on_a_full_packet_and_is_short_ends_in_a_halt() {
     unit.send(DATA_OUT, 0, &cbw).unwrap();
     for packet in 0..2 {
         let at = 0x100 + packet * 0x400;
-        assert!(unit.receive(DATA_IN, 0).unwrap() == unit.chip.flash().cells()[at..at + 0x400]);
+        assert!(unit.receive(DATA_IN, 0).unwrap() == unit.chip.flash().cells[at..at + 0x400]);
     }
     assert_eq!(unit.receive(DATA_IN, 0), Err(Unanswered::Halted(DATA_IN)));
     unit.clear_halt(DATA_IN).unwrap();

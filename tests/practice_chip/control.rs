@@ -76,7 +76,7 @@ fn both_alternate_settings_are_there_at_both_speeds() {
 fn with_an_invalid_configuration_block_it_uses_names_of_its_own() {
     for at in [0x10, 0x7E, 0x7F] {
         let mut unit = powered_on(&stock(), Speed::Super);
-        unit.chip.flash_mut().cells_mut()[at] ^= 0x01;
+        unit.chip.flash_mut().cells[at] ^= 0x01;
         unit.enumerate().unwrap();
         assert_eq!(unit.descriptor(1, 0, 18).unwrap()[8..14], [0x4C, 0x17, 0x64, 0x24, 0x00, 0x01]);
         assert_eq!(text(&unit.descriptor(3, 3, 255).unwrap()), "ASM246X");

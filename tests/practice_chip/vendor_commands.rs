@@ -62,13 +62,13 @@ fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds() {
             cdb[..3].copy_from_slice(&[0xE1, 0x50, number]);
             assert!(sends(&mut unit, is_uas, &cdb, block.bytes()));
         }
-        assert!(unit.chip.flash().cells()[0x100..0x2_0000].iter().all(|cell| *cell == 0xFF));
+        assert!(unit.chip.flash().cells[0x100..0x2_0000].iter().all(|cell| *cell == 0xFF));
         let (first, second) = file.split_at(0xFF00);
         for (mode, part) in [(0x50, first), (0xD0, second)] {
             let len = (part.len() as u32).to_be_bytes();
             assert!(sends(&mut unit, is_uas, &[0xE3, mode, len[0], len[1], len[2], len[3]], part));
         }
-        let cells = unit.chip.flash().cells();
+        let cells = &unit.chip.flash().cells;
         assert!(cells[..128] == *zero.bytes() && cells[128..256] == *one.bytes());
         assert!(cells[0x100..0x1_0000] == *first && cells[0x1_0000..0x1_0000 + second.len()] == *second);
         let mut reset = [0; 15];
@@ -88,12 +88,12 @@ fn its_flash_is_read_as_it_is_on_both_transports() {
         let block = unit.bulk_only(&[0xE0, 0x50, 0], Data::In(128)).unwrap().data;
         assert_eq!(block, known_blocks()[0].bytes());
         let part = unit.bulk_only(&[0xE2, 0x50, 0, 0, 0xFF, 0], Data::In(0xFF00)).unwrap();
-        assert!(part.data == unit.chip.flash().cells()[0x100..0x1_0000] && part.status == 0);
+        assert!(part.data == unit.chip.flash().cells[0x100..0x1_0000] && part.status == 0);
         let other = unit.bulk_only(&[0xE2, 0xD0, 0, 1, 0, 0], Data::In(0x1_0000)).unwrap();
-        assert!(other.data == unit.chip.flash().cells()[0x1_0000..0x2_0000] && other.residue == 0);
+        assert!(other.data == unit.chip.flash().cells[0x1_0000..0x2_0000] && other.residue == 0);
         unit.set_alternate(1).unwrap();
         let part = unit.uas(1, &[0xE2, 0xD0, 0, 0, 0x7F, 1], &[]).unwrap();
-        assert!(part.data == unit.chip.flash().cells()[0x1_0000..0x1_7F01] && is_good(&part, 1));
+        assert!(part.data == unit.chip.flash().cells[0x1_0000..0x1_7F01] && is_good(&part, 1));
     }
 }
 

@@ -6,7 +6,7 @@ use crate::tiny_gpu::registers::{
     ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS,
     THREADS, WAITS,
 };
-use crate::tiny_gpu::{DATA_LEN, Design, Fault, PROGRAM_LEN, TinyGpuMachine};
+use crate::tiny_gpu::{DATA_LEN, Design, PROGRAM_LEN, TinyGpuMachine};
 
 const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
@@ -148,19 +148,13 @@ impl Card {
         if limit > CYCLES_MAX {
             return Err(CardFault::NoRun);
         }
-        let mut machine = TinyGpuMachine::new(design, &program, &data, threads).map_err(|_| CardFault::NoRun)?;
+        let mut machine = TinyGpuMachine::new(design, &program, &data, threads)?;
         let ended = machine.run(u64::from(limit));
-        self.put(u64::from(self.held(DATA_AT)), machine.data());
-        self.cycles = match ended {
-            Ok(cycles) => cycles as u32,
-            Err(Fault::LeftProgram { block, word, .. }) => {
-                return Err(CardFault::LeftProgram { block: u16::from(block), word });
-            }
-            Err(Fault::NeverEnds { block, word, .. }) => {
-                self.cycles = limit;
-                return Err(CardFault::NeverEnds { block: u16::from(block), word });
-            }
-        };
+        self.put(u64::from(self.held(DATA_AT)), &machine.data);
+        if let Err(CardFault::NeverEnds { .. }) = ended {
+            self.cycles = limit;
+        }
+        self.cycles = ended? as u32;
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use crate::digest::{parse_hex, to_hex};
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
-use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey, TlpEngine};
+use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 
 /// Show what is behind a bridge on PCIe: link, devices, BARs.
 ///
@@ -169,15 +169,15 @@ impl Patience for Waits {
 }
 
 /// A unit that [`open::with_engine`] has opened, as an action sees it.
-struct Reached<'a, 'b> {
-    pcie: Pcie<'a, &'b mut dyn TlpEngine>,
+struct Reached<'a> {
+    pcie: Pcie<'a>,
     device: String,
     firmware: BridgeState,
     supply: Option<Supply>,
     interrupt: Interrupt<'static>,
 }
 
-impl Reached<'_, '_> {
+impl Reached<'_> {
     fn survey(&mut self, args: &UnitArgs, scope: Scope) -> Result<Survey, AnyFailure> {
         // An assignment would replace windows that the survey sets.
         let scope = Scope { windows: scope.windows && !args.assign, ..scope };
@@ -228,7 +228,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-fn show_tree(args: &ShowArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
     let scope = if args.read_only { Scope::READ_ONLY } else { Scope::USUAL };
     let scope = Scope { extended: args.hex >= 4, ..scope };
     let survey = reached.survey(&args.unit, scope)?;
@@ -267,7 +267,7 @@ pub(super) struct MemoryJson<'a> {
 
 impl print::Document for MemoryJson<'_> {}
 
-fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Result<(), AnyFailure> {
+fn read(args: &ReadArgs, reached: &mut Reached<'_>, context: &Context) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
     let mut bytes = vec![0; args.len];
     let bar = terminal::bars(context).add(ProgressBar::new(args.len as u64));
@@ -291,7 +291,7 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_, '_>, context: &Context) -> Re
     Ok(())
 }
 
-fn write(args: &WriteArgs, reached: &mut Reached<'_, '_>) -> Result<(), AnyFailure> {
+fn write(args: &WriteArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
     reached.pcie.memory_write(args.address, &args.bytes)?;
     if args.unit.json {

@@ -22,7 +22,7 @@ const LINK_STEP_MS: u64 = 100;
 pub(super) fn with_engine(
     args: &DeviceArgs,
     resets: bool,
-    work: &mut dyn FnMut(&mut Reached<'_, '_>) -> Result<(), AnyFailure>,
+    work: &mut dyn FnMut(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
     let chosen = args.choose(recording.capture())?;

@@ -30,8 +30,8 @@ pub(super) fn names(survey: &Survey) -> Names {
 }
 
 /// Everything that the command shows.
-pub(super) struct PcieShown<'a, 'b, 'c> {
-    pub(super) reached: &'a Reached<'b, 'c>,
+pub(super) struct PcieShown<'a, 'b> {
+    pub(super) reached: &'a Reached<'b>,
     pub(super) survey: &'a Survey,
     pub(super) names: &'a Names,
     /// Configuration space of each function; empty if it was not requested.
@@ -99,7 +99,7 @@ pub fn in_words(note: &Note) -> String {
     format!("{note}{help}")
 }
 
-impl PcieShown<'_, '_, '_> {
+impl PcieShown<'_, '_> {
     pub(super) fn json(&self) -> impl print::Document {
         let functions = self.survey.functions.iter().enumerate().map(|(index, function)| FunctionJson {
             function,

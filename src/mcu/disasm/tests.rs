@@ -10,11 +10,9 @@ fn at(text: &str) -> CodeAddress {
     text.parse().unwrap()
 }
 
-/// The lines of `code`, which stands at `at`. Nothing around it is known, so stubs and routines have no names.
+/// The lines of `code`, which stands at `at`.
 fn disassemble(code: &[u8], at: CodeAddress) -> Vec<Line> {
-    let mut lines = Vec::new();
-    Disassembler { code, start: at, image: None, routines: Vec::new(), names: None }.run(usize::MAX, &mut lines);
-    lines
+    disassemble_in(&practice::image(), code, at)
 }
 
 fn texts(lines: &[Line]) -> Vec<&str> {

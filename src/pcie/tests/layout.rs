@@ -1,7 +1,7 @@
 //! Placement of BARs and windows.
 
 use super::super::{Bdf, Change, Header, Note, Scope};
-use super::{bar, device, gpu_behind_switches, on};
+use super::{bar, device, function, gpu_behind_switches, on};
 use crate::chip::DeviceSpec;
 
 #[test]
@@ -11,9 +11,9 @@ fn after_assignment_memory_answers_through_all_windows() {
         pcie.assign(&mut survey).unwrap();
         assert_eq!(survey.notes, []);
         let gpu = Bdf::new(4, 0, 0);
-        let bars: Vec<_> = survey.at(gpu).unwrap().bars.iter().map(|bar| (bar.index, bar.address)).collect();
+        let bars: Vec<_> = function(&survey, gpu).bars.iter().map(|bar| (bar.index, bar.address)).collect();
         assert_eq!(bars, [(0, 0x8_0000_0000), (2, 0xC_0000_0000), (4, 0x1000_0000)]);
-        let audio = survey.at(Bdf::new(4, 0, 1)).unwrap();
+        let audio = function(&survey, Bdf::new(4, 0, 1));
         assert_eq!(audio.bars[0].address, 0x1008_0000);
         for address in [0x8_0000_0000, 0x8_000F_FFFC, 0xC_0000_0010, 0x1000_0004, 0x1008_0000] {
             let written = address as u32 ^ 0x5AA5_1234;

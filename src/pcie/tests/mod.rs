@@ -5,7 +5,7 @@ mod survey;
 mod tiny_gpu;
 mod vendor;
 
-use super::{Bdf, EngineError, Patience, Pcie, TlpEngine};
+use super::{Bdf, EngineError, Function, Patience, Pcie, Survey, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
 use crate::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
 use crate::scsi::XdataAddress;
@@ -121,10 +121,14 @@ fn gpu_behind_switches() -> Vec<DeviceSpec> {
 }
 
 /// Runs `work` on these devices. Returns its result and the requests that it sent.
-fn on<T>(devices: &[DeviceSpec], work: impl FnOnce(&mut Pcie<'_, &mut Direct>) -> T) -> (T, usize) {
+fn on<T>(devices: &[DeviceSpec], work: impl FnOnce(&mut Pcie<'_>) -> T) -> (T, usize) {
     let (mut engine, mut patience) = (Direct::new(devices), Counted::new());
     let found = work(&mut Pcie::new(&mut engine, &mut patience));
     (found, engine.requests)
+}
+
+fn function(survey: &Survey, at: Bdf) -> &Function {
+    survey.functions.iter().find(|function| function.at == at).unwrap()
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Trees that a survey finds, and effects of misbehaving devices.
 
 use super::super::{Bdf, Buses, Change, Header, Note, Pcie, PcieError, Scope, Survey};
-use super::{Counted, Direct, bar, device, gpu_behind_switches, on};
+use super::{Counted, Direct, bar, device, function, gpu_behind_switches, on};
 use crate::chip::{Answers, DeviceSpec, LinkSpec};
 
 fn places(survey: &Survey) -> Vec<String> {
@@ -29,7 +29,7 @@ fn a_gpu_behind_two_switches_is_found_on_bus_4_and_its_ports_are_numbered() {
     let buses = |primary, subordinate| Buses { primary, secondary: primary + 1, subordinate };
     assert_eq!(numbered, [(0, buses(0, 4)), (1, buses(1, 4)), (2, buses(2, 4)), (3, buses(3, 4))]);
     assert_eq!(survey.notes, []);
-    let gpu = survey.at(Bdf::new(4, 0, 0)).unwrap();
+    let gpu = function(&survey, Bdf::new(4, 0, 0));
     assert_eq!((gpu.vendor, gpu.device, gpu.class), (0x1002, 0x744C, 0x03_00_00));
     let sizes: Vec<_> = gpu.bars.iter().map(|bar| (bar.index, bar.size.unwrap(), bar.address)).collect();
     assert_eq!(sizes, [(0, 16 << 30, 0), (2, 2 << 20, 0), (4, 512 << 10, 0)], "sized, and left as they were");

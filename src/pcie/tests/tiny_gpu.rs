@@ -1,6 +1,6 @@
 //! The small GPU behind the bridge: its BARs, its results, its refusals.
 
-use super::{Counted, Direct};
+use super::{Counted, Direct, function};
 use crate::chip::{DeviceSpec, Engine};
 use crate::pcie::{Bdf, DmaWrite, Entry, Job, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError};
 use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
@@ -23,7 +23,7 @@ fn behind_a_switch() -> Direct {
     Direct::new(&[port("0"), port("0/0"), card])
 }
 
-fn opened<'a>(engine: &'a mut Direct, patience: &'a mut Counted) -> (Pcie<'a, &'a mut Direct>, TinyGpu) {
+fn opened<'a>(engine: &'a mut Direct, patience: &'a mut Counted) -> (Pcie<'a>, TinyGpu) {
     let mut pcie = Pcie::new(engine, patience);
     let mut survey = pcie.survey(Scope::USUAL).unwrap();
     assert!(matches!(TinyGpu::open(&mut pcie, &survey), Err(TinyGpuError::NoAddress { .. })));
@@ -37,7 +37,7 @@ fn a_card_sizes_its_bars_and_shows_its_link() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let mut pcie = Pcie::new(&mut engine, &mut patience);
     let survey = pcie.survey(Scope::USUAL).unwrap();
-    let card = survey.at(Bdf::new(3, 0, 0)).unwrap();
+    let card = function(&survey, Bdf::new(3, 0, 0));
     assert_eq!(
         card.bars.iter().map(|bar| (bar.index, bar.size)).collect::<Vec<_>>(),
         [(0, Some(16 << 20)), (2, Some(4096))]
@@ -96,7 +96,7 @@ fn a_card_sends_only_where_it_and_every_port_above_may() {
         let (mut pcie, card) = opened(&mut engine, &mut patience);
         pcie.config_write(at, 0x04, 0x02, 0x03).unwrap();
         let job = Job { send: Some(TO_SRAM), ..JOB };
-        assert_eq!(card.run(&mut pcie, &job), Err(TinyGpuError::Fault { at: card.at(), fault }), "{at}");
+        assert_eq!(card.run(&mut pcie, &job), Err(TinyGpuError::Fault { at: card.at, fault }), "{at}");
         pcie.config_write(at, 0x04, 0x06, 0x03).unwrap();
         assert_eq!(card.run(&mut pcie, &job), Ok(491));
     }

@@ -119,7 +119,7 @@ impl Transport for Registers {
 
 fn survey(late: usize) -> (Survey, Registers) {
     let mut bridge = Bridge::new(Registers::new(late));
-    let found = Pcie::new(VendorTlp::new(&mut bridge), &mut Counted::new()).survey(Scope::USUAL).unwrap();
+    let found = Pcie::new(&mut VendorTlp::new(&mut bridge), &mut Counted::new()).survey(Scope::USUAL).unwrap();
     (found, bridge.into_transport())
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::interrupt::Interrupt;
 
-/// How often to check for Ctrl-C while waiting for a pipe.
+/// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device; Ctrl-C ends the wait.
@@ -102,6 +102,24 @@ pub fn open_own(path: &Path) -> io::Result<File> {
 /// As for both.
 pub fn hold_own(path: &Path) -> io::Result<File> {
     own(path, hold)
+}
+
+/// Opens and holds a file like [`hold_own`], and waits while somebody else holds it.
+///
+/// # Errors
+/// The system's error; [`io::ErrorKind::Interrupted`] on Ctrl-C.
+pub fn await_own(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
+    loop {
+        match hold_own(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if interrupt.is_requested() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                thread::sleep(TICK);
+            }
+            settled => return settled,
+        }
+    }
 }
 
 fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Result<File> {

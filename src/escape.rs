@@ -72,29 +72,23 @@ pub fn lines(text: &str) -> String {
 /// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
 /// (SGR), because asmpatch's own styles need them.
 pub fn printed(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\x1b') {
-        let (before, from) = rest.split_at(at);
-        escaped.push_str(&lines(before));
-        let style = sgr_len(from).unwrap_or_default();
-        escaped.push_str(&from[..style]);
-        rest = &from[style..];
-        if style == 0 {
-            escaped.push_str("\\u{1b}");
-            rest = &rest[1..];
-        }
+    let mut parts = text.split('\x1b');
+    let mut escaped = parts.next().map(lines).unwrap_or_default();
+    for part in parts {
+        let (style, rest) = part.split_at(style_len(part).unwrap_or_default());
+        escaped.push_str(if style.is_empty() { "\\u{1b}" } else { "\x1b" });
+        escaped.push_str(style);
+        escaped.push_str(&lines(rest));
     }
-    escaped.push_str(&lines(rest));
     escaped
 }
 
-/// Returns the length of the SGR sequence at the start of `text` (ECMA-48, 8.3.117): ESC, `[`, numbers and semicolons,
-/// `m`.
-fn sgr_len(text: &str) -> Option<usize> {
-    let rest = text.strip_prefix("\x1b[")?;
+/// Returns the length of the SGR sequence that begins before `text`, behind its ESC (ECMA-48, 8.3.117): `[`, numbers and
+/// semicolons, `m`.
+fn style_len(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix('[')?;
     let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
-    rest[numbers..].starts_with('m').then_some(2 + numbers + 1)
+    rest[numbers..].starts_with('m').then_some(1 + numbers + 1)
 }
 
 /// Escapes harmful characters in a JSON document's strings with `\u`. To a parser it is the same document.

@@ -1,7 +1,6 @@
 //! Quotes the words of a command that is printed for the user to run, so that a shell passes them on unchanged.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::escape::{Escape as _, is_harmful};
@@ -58,21 +57,18 @@ fn dollar_quoted(word: &OsStr) -> String {
             match c {
                 '\'' | '\\' => quoted.extend(['\\', c]),
                 // Three octal digits: unlike hexadecimal ones, they end where they should in every shell.
-                c if is_harmful(c) => octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c if is_harmful(c) => quoted.push_str(&octal(c.encode_utf8(&mut [0; 4]).as_bytes())),
                 c => quoted.push(c),
             }
         }
-        octal(&mut quoted, chunk.invalid());
+        quoted.push_str(&octal(chunk.invalid()));
     }
     quoted.push('\'');
     quoted
 }
 
-fn octal(out: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        // Writing into a String can't fail.
-        let _ = write!(out, "\\{byte:03o}");
-    }
+fn octal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("\\{byte:03o}")).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,9 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     loop {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX).rand_bytes(RANDOM_LEN);
-        ordinary(&mut builder);
+        // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(folder)?;
         file::owner_may(file.as_file(), 0o600)?;
         if stays(file.as_file()) {
@@ -31,16 +33,6 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
         }
     }
 }
-
-#[cfg(unix)]
-fn ordinary(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
-    builder.permissions(fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn ordinary(_builder: &mut tempfile::Builder<'_, '_>) {}
 
 /// A locked folder that is filled under a temporary name. Dropping it removes it.
 #[derive(Debug)]

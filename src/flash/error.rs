@@ -147,6 +147,6 @@ pub enum FlashError {
 impl FlashError {
     /// The unit can't be opened or found.
     pub(super) fn port(failure: AnyFailure) -> Self {
-        Self::Port(failure.into())
+        Self::Port(failure.0)
     }
 }

@@ -228,14 +228,14 @@ fn name(kind: FileType) -> &'static str {
 
 /// Makes opening a pipe or a device return without waiting for the other side. Follows links only if `follows` is set.
 #[cfg(unix)]
-fn careful(options: &mut OpenOptions, follows: bool) {
+pub(crate) fn careful(options: &mut OpenOptions, follows: bool) {
     use std::os::unix::fs::OpenOptionsExt;
     options.custom_flags(libc::O_NONBLOCK | if follows { 0 } else { libc::O_NOFOLLOW });
 }
 
 // Here the file's type is checked before it is opened.
 #[cfg(not(unix))]
-fn careful(_options: &mut OpenOptions, _follows: bool) {}
+pub(crate) fn careful(_options: &mut OpenOptions, _follows: bool) {}
 
 /// Adds these bits to the mode of a new file.
 ///

@@ -115,15 +115,16 @@ fn stays(_new: &File) -> bool {
 /// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed.
 #[cfg(unix)]
 fn remove_in(folder: &Path, own: &File) {
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::os::unix::fs::MetadataExt;
 
     let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
+    let mut options = File::options();
+    file::careful(options.read(true), false);
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(wants_folder) = name.to_str().and_then(is_folder_of_ours) else { continue };
         let path = entry.path();
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let Ok(left) = fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
+        let Ok(left) = options.open(&path) else { continue };
         let is_ours = left.metadata().is_ok_and(|found| {
             found.uid() == own.uid()
                 && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })

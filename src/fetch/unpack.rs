@@ -162,7 +162,7 @@ pub fn unpack(
     wanted: Wanted<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Verified, UnpackError> {
-    Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, wanted.member, 0)
+    Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0)
 }
 
 /// A search in a file and in everything nested in it.
@@ -172,20 +172,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn find(
-        &mut self,
-        origin: &str,
-        bytes: Vec<u8>,
-        member: Option<&str>,
-        depth: u32,
-    ) -> Result<Verified, UnpackError> {
+    fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, UnpackError> {
         self.budget.interrupt.check()?;
         if bytes.is_empty() {
             Err(UnpackError::Empty { origin: origin.to_owned() })
         } else if is_html(&bytes) {
             Err(UnpackError::Html { origin: origin.to_owned() })
         } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-            self.in_archive(origin, &bytes, member, depth)
+            self.in_archive(origin, &bytes, depth)
         } else if updater::is_pe(&bytes) {
             self.in_updater(origin, &bytes, depth)
         } else {
@@ -194,13 +188,7 @@ impl Search<'_> {
         }
     }
 
-    fn in_archive(
-        &mut self,
-        origin: &str,
-        bytes: &[u8],
-        member: Option<&str>,
-        depth: u32,
-    ) -> Result<Verified, UnpackError> {
+    fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, UnpackError> {
         if depth >= MAX_DEPTH {
             return Err(UnpackError::Nested { origin: origin.to_owned() });
         }
@@ -209,9 +197,10 @@ impl Search<'_> {
             source => UnpackError::Archive { origin: origin.to_owned(), source },
         };
         let mut archive = Archive::open(bytes).map_err(failed)?;
+        let member = self.wanted.member.take();
         let mut find = |archive: &mut Archive<'_>, name: &str| {
             let bytes = archive.read(name, &mut self.budget).map_err(failed)?;
-            self.find(&format!("{origin}: {name}"), bytes, None, depth + 1)
+            self.find(&format!("{origin}: {name}"), bytes, depth + 1)
         };
         if let Some(name) = member {
             return find(&mut archive, name);
@@ -237,7 +226,8 @@ impl Search<'_> {
         let images = match updater::find_images(bytes, &mut self.budget) {
             // A self-extracting archive has its zip after the program.
             Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
-                return self.in_archive(origin, bytes, None, depth);
+                self.wanted.member = None;
+                return self.in_archive(origin, bytes, depth);
             }
             Err(UpdaterError::Interrupted(interrupted)) => return Err(interrupted.into()),
             other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,

@@ -122,19 +122,15 @@ impl Capture {
     /// # Errors
     /// [`CaptureError`]. Leaves a file that is no capture, a device and a symbolic link as they are.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
-        let failed = |source| CaptureError::Io { path: path.to_owned(), source };
-        let mut file = match open(path) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(CaptureError::Busy { path: path.to_owned() });
-            }
-            opened => opened.map_err(failed)?,
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock => CaptureError::Busy { path: path.to_owned() },
+            _ => CaptureError::Io { path: path.to_owned(), source },
         };
+        let mut file = open(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?;
-        if !kind.is_file() {
-            return Err(CaptureError::NotACapture { path: path.to_owned() });
-        }
-        let mut magic = [0; pcapng::MAGIC.len()];
-        if kind.len() > 0 && !(file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC) {
+        let mut magic = pcapng::MAGIC;
+        let is_capture = kind.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
+        if !kind.is_file() || !is_capture {
             return Err(CaptureError::NotACapture { path: path.to_owned() });
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
@@ -273,20 +269,16 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-#[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    // Do not block: refuse a named pipe without a reader instead of waiting for one.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    file::hold(File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags), path)
-}
-
-#[cfg(not(unix))]
-fn open(path: &Path) -> io::Result<File> {
+    #[cfg(not(unix))]
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink()) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    file::hold(File::options().read(true).write(true).create(true).truncate(false), path)
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    // Refuse a named pipe without a reader instead of waiting for one.
+    file::careful(&mut options, false);
+    file::hold(&options, path)
 }
 
 #[cfg(test)]

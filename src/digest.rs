@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use derive_more::Display;
 use md5::Md5;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -10,11 +11,13 @@ use thiserror::Error;
 use crate::serde_text::serde_as_text;
 
 /// A SHA-256, which identifies an image.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{}", to_hex(_0, ""))]
 pub struct Sha256Digest(pub [u8; 32]);
 
 /// An MD5. Vendors and older tools publish it. It identifies a download, but does not protect it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{}", to_hex(_0, ""))]
 pub struct Md5Digest(pub [u8; 16]);
 
 impl Sha256Digest {
@@ -82,12 +85,6 @@ pub fn to_hex(bytes: &[u8], between: &str) -> String {
 
 macro_rules! hexadecimal {
     ($type:ident) => {
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-
         impl fmt::Debug for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{self}")

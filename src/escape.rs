@@ -6,7 +6,7 @@
 //! width (Unicode general categories Cc, Zl, Zp, and the Cf characters that text can do without).
 
 use std::ffi::OsStr;
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 /// Whether a character can change how the text around it looks.
 pub fn is_harmful(c: char) -> bool {
@@ -41,7 +41,7 @@ pub struct Shown<'a>(&'a OsStr);
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.as_encoded_bytes().utf8_chunks() {
-            escape_into(f, chunk.valid(), |_| false)?;
+            f.write_str(&replaced(chunk.valid(), |c| is_harmful(c).then(|| c.escape_default().to_string())))?;
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;
             }
@@ -50,84 +50,59 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-fn escape_into(out: &mut impl fmt::Write, text: &str, keep: impl Fn(char) -> bool) -> fmt::Result {
+/// Replaces the characters for which `code` gives something else to write.
+pub(crate) fn replaced(text: &str, code: impl Fn(char) -> Option<String>) -> String {
+    let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_harmful(c) && !keep(c) {
-            write!(out, "{}", c.escape_default())?;
-        } else {
-            out.write_char(c)?;
+        match code(c) {
+            Some(code) => out.push_str(&code),
+            None => out.push(c),
         }
     }
-    Ok(())
+    out
 }
 
 /// Escapes text of several lines, such as an error that quotes its input. Keeps line ends and tabs.
 pub fn lines(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    // Writing into a String can't fail.
-    let _ = escape_into(&mut escaped, text, |c| matches!(c, '\n' | '\t'));
-    escaped
+    replaced(text, |c| (is_harmful(c) && !matches!(c, '\n' | '\t')).then(|| c.escape_default().to_string()))
 }
 
 /// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
 /// (SGR), because asmpatch's own styles need them.
 pub fn printed(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\x1b') {
-        let (before, from) = rest.split_at(at);
-        escaped.push_str(&lines(before));
-        let style = sgr_len(from).unwrap_or_default();
-        escaped.push_str(&from[..style]);
-        rest = &from[style..];
-        if style == 0 {
-            escaped.push_str("\\u{1b}");
-            rest = &rest[1..];
-        }
+    let mut parts = text.split('\x1b');
+    let mut escaped = parts.next().map(lines).unwrap_or_default();
+    for part in parts {
+        let (style, rest) = part.split_at(style_len(part).unwrap_or_default());
+        escaped.push_str(if style.is_empty() { "\\u{1b}" } else { "\x1b" });
+        escaped.push_str(style);
+        escaped.push_str(&lines(rest));
     }
-    escaped.push_str(&lines(rest));
     escaped
 }
 
-/// Returns the length of the SGR sequence at the start of `text` (ECMA-48, 8.3.117): ESC, `[`, numbers and semicolons,
-/// `m`.
-fn sgr_len(text: &str) -> Option<usize> {
-    let rest = text.strip_prefix("\x1b[")?;
+/// Returns the length of the SGR sequence that begins before `text`, behind its ESC (ECMA-48, 8.3.117): `[`, numbers and
+/// semicolons, `m`.
+fn style_len(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix('[')?;
     let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
-    rest[numbers..].starts_with('m').then_some(2 + numbers + 1)
+    rest[numbers..].starts_with('m').then_some(1 + numbers + 1)
 }
 
 /// Escapes harmful characters in a JSON document's strings with `\u`. To a parser it is the same document.
 pub fn json(document: &str) -> String {
-    let mut escaped = String::with_capacity(document.len());
-    for c in document.chars() {
-        // JSON has line ends outside strings, but never inside them.
-        if is_harmful(c) && c != '\n' {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                let _ = write!(escaped, "\\u{unit:04x}");
-            }
-        } else {
-            escaped.push(c);
-        }
-    }
-    escaped
+    let code = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    // JSON has line ends outside strings, but never inside them.
+    replaced(document, |c| (is_harmful(c) && c != '\n').then(|| code(c)))
 }
 
 /// Formats a TOML basic string, with quotes, that a parser reads back as `text`.
 pub fn toml(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len() + 2);
-    escaped.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => escaped.extend(['\\', c]),
-            c if is_harmful(c) => {
-                let _ = write!(escaped, "\\U{:08X}", u32::from(c));
-            }
-            c => escaped.push(c),
-        }
-    }
-    escaped.push('"');
-    escaped
+    let escaped = replaced(text, |c| match c {
+        '"' | '\\' => Some(format!("\\{c}")),
+        c => is_harmful(c).then(|| format!("\\U{:08X}", u32::from(c))),
+    });
+    format!("\"{escaped}\"")
 }
 
 #[cfg(test)]

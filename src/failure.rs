@@ -1,9 +1,9 @@
 //! The boxed error of any operation, and panics as errors. Every error of the library is a [`Diagnostic`] with a stable
 //! code.
 
-use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 
+use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
 
@@ -29,7 +29,8 @@ pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
 }
 
 /// Any error of this library, boxed. It says what happened and where, and has a stable [`Diagnostic::code`].
-pub struct AnyFailure(Box<dyn Diagnostic + Send + Sync>);
+#[derive(Debug, Display)]
+pub struct AnyFailure(pub Box<dyn Diagnostic + Send + Sync>);
 
 impl AnyFailure {
     /// Returns the error.
@@ -41,23 +42,5 @@ impl AnyFailure {
 impl<E: Diagnostic + Send + Sync + 'static> From<E> for AnyFailure {
     fn from(error: E) -> Self {
         Self(Box::new(error))
-    }
-}
-
-impl From<AnyFailure> for Box<dyn Diagnostic + Send + Sync> {
-    fn from(failure: AnyFailure) -> Self {
-        failure.0
-    }
-}
-
-impl fmt::Debug for AnyFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for AnyFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
     }
 }

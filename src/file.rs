@@ -1,7 +1,7 @@
 //! Reads and opens files that somebody else may have put there: with a size limit, never through a link, and
 //! interruptible by Ctrl-C.
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::interrupt::Interrupt;
 
-/// How often to check for Ctrl-C while waiting for a pipe.
+/// How often to check for Ctrl-C while waiting for a pipe or a held file.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Reads a file that the user named, of at most `max` bytes. Also reads a pipe or a device; Ctrl-C ends the wait.
@@ -61,16 +61,13 @@ pub fn read_regular_text(path: &Path, max: usize) -> io::Result<String> {
 }
 
 fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
+    let len = file.metadata()?.len();
     let too_large =
         |has: &str| io::Error::new(io::ErrorKind::FileTooLarge, format!("{has}, expected at most {max} bytes"));
-    if metadata.len() > max as u64 {
-        return Err(too_large(&format!("it has {} bytes", metadata.len())));
+    if len > max as u64 {
+        return Err(too_large(&format!("it has {len} bytes")));
     }
-    let mut bytes = Vec::with_capacity(metadata.len() as usize + 1);
+    let mut bytes = Vec::with_capacity(len as usize + 1);
     // Devices and pipes have no length to check in advance, and a file may grow.
     file.take(max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
@@ -102,6 +99,24 @@ pub fn open_own(path: &Path) -> io::Result<File> {
 /// As for both.
 pub fn hold_own(path: &Path) -> io::Result<File> {
     own(path, hold)
+}
+
+/// Opens and holds a file like [`hold_own`], and waits while somebody else holds it.
+///
+/// # Errors
+/// The system's error; [`io::ErrorKind::Interrupted`] on Ctrl-C.
+pub fn await_own(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
+    loop {
+        match hold_own(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if interrupt.is_requested() {
+                    return Err(io::ErrorKind::Interrupted.into());
+                }
+                thread::sleep(TICK);
+            }
+            settled => return settled,
+        }
+    }
 }
 
 fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Result<File> {
@@ -192,24 +207,16 @@ fn not_regular(kind: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("it is {kind}, expected a regular file"))
 }
 
-#[cfg(unix)]
 fn name(kind: FileType) -> &'static str {
-    use std::os::unix::fs::FileTypeExt;
-    if kind.is_symlink() {
-        "a symbolic link"
-    } else if kind.is_dir() {
-        "a folder"
-    } else if kind.is_fifo() {
-        "a pipe"
-    } else if kind.is_socket() {
-        "a socket"
-    } else {
-        "a device"
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if kind.is_fifo() {
+            return "a pipe";
+        } else if kind.is_socket() {
+            return "a socket";
+        }
     }
-}
-
-#[cfg(not(unix))]
-fn name(kind: FileType) -> &'static str {
     if kind.is_symlink() {
         "a symbolic link"
     } else if kind.is_dir() {
@@ -221,57 +228,43 @@ fn name(kind: FileType) -> &'static str {
 
 /// Makes opening a pipe or a device return without waiting for the other side. Follows links only if `follows` is set.
 #[cfg(unix)]
-fn careful(options: &mut OpenOptions, follows: bool) {
+pub(crate) fn careful(options: &mut OpenOptions, follows: bool) {
     use std::os::unix::fs::OpenOptionsExt;
     options.custom_flags(libc::O_NONBLOCK | if follows { 0 } else { libc::O_NOFOLLOW });
 }
 
 // Here the file's type is checked before it is opened.
 #[cfg(not(unix))]
-fn careful(_options: &mut OpenOptions, _follows: bool) {}
+pub(crate) fn careful(_options: &mut OpenOptions, _follows: bool) {}
 
 /// Adds these bits to the mode of a new file.
 ///
 /// # Errors
 /// The system's error.
-#[cfg(unix)]
 pub fn owner_may(file: &File, bits: u32) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = file.metadata()?.permissions().mode();
-    if mode & bits == bits { Ok(()) } else { file.set_permissions(fs::Permissions::from_mode(mode & 0o7777 | bits)) }
-}
-
-/// Does nothing: on this system no umask takes the owner's rights.
-///
-/// # Errors
-/// None.
-#[cfg(not(unix))]
-pub fn owner_may(_file: &File, _bits: u32) -> io::Result<()> {
-    Ok(())
+    with_bits(&file.metadata()?, bits).map_or(Ok(()), |permissions| file.set_permissions(permissions))
 }
 
 /// Lets the owner of a new folder use it.
 ///
 /// # Errors
 /// The system's error.
-#[cfg(unix)]
 pub fn owner_may_use(folder: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = fs::metadata(folder)?.permissions().mode();
-    if mode & 0o700 == 0o700 {
-        Ok(())
-    } else {
-        fs::set_permissions(folder, fs::Permissions::from_mode(mode & 0o7777 | 0o700))
-    }
+    with_bits(&fs::metadata(folder)?, 0o700).map_or(Ok(()), |permissions| fs::set_permissions(folder, permissions))
 }
 
-/// Does nothing: on this system no umask takes the owner's rights.
-///
-/// # Errors
-/// None.
+/// Returns the permissions with these bits added; `None` if nothing lacks.
+#[cfg(unix)]
+fn with_bits(metadata: &Metadata, bits: u32) -> Option<Permissions> {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = metadata.permissions().mode();
+    (mode & bits != bits).then(|| Permissions::from_mode(mode & 0o7777 | bits))
+}
+
+// On other systems no umask takes the owner's rights.
 #[cfg(not(unix))]
-pub fn owner_may_use(_folder: &Path) -> io::Result<()> {
-    Ok(())
+fn with_bits(_metadata: &Metadata, _bits: u32) -> Option<Permissions> {
+    None
 }
 
 /// Lists the `.toml` files in a folder, sorted by name, so that the system's order does not decide which of two equal

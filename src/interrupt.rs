@@ -9,6 +9,8 @@ use std::time::Duration;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use crate::pcie::Patience;
+
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Prints the message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();
@@ -63,6 +65,17 @@ impl Interrupt<'static> {
     pub fn never() -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self(&NEVER)
+    }
+}
+
+/// Work on PCIe waits for a device by the clock, until Ctrl-C.
+impl Patience for Interrupt<'_> {
+    fn wait(&mut self, milliseconds: u64) {
+        thread::sleep(Duration::from_millis(milliseconds));
+    }
+
+    fn goes_on(&mut self) -> bool {
+        !self.is_requested()
     }
 }
 

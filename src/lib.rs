@@ -124,7 +124,6 @@ pub mod flash;
 pub mod interrupt;
 pub mod mcu;
 pub mod patch;
-mod patience;
 pub mod pcap;
 pub mod pcie;
 pub mod practice;

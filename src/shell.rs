@@ -1,10 +1,9 @@
 //! Quotes the words of a command that is printed for the user to run, so that a shell passes them on unchanged.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::escape::{Escape as _, is_harmful};
+use crate::escape::{Escape as _, is_harmful, replaced};
 
 /// Quotes a word for the user's shell: a POSIX shell, or cmd and PowerShell on Windows.
 pub fn word(word: impl AsRef<OsStr>) -> String {
@@ -52,27 +51,16 @@ pub fn argument(path: &Path) -> OsString {
 }
 
 fn dollar_quoted(word: &OsStr) -> String {
-    let mut quoted = "$'".to_owned();
-    for chunk in word.as_encoded_bytes().utf8_chunks() {
-        for c in chunk.valid().chars() {
-            match c {
-                '\'' | '\\' => quoted.extend(['\\', c]),
-                // Three octal digits: unlike hexadecimal ones, they end where they should in every shell.
-                c if is_harmful(c) => octal(&mut quoted, c.encode_utf8(&mut [0; 4]).as_bytes()),
-                c => quoted.push(c),
-            }
-        }
-        octal(&mut quoted, chunk.invalid());
-    }
-    quoted.push('\'');
-    quoted
-}
-
-fn octal(out: &mut String, bytes: &[u8]) {
-    for byte in bytes {
-        // Writing into a String can't fail.
-        let _ = write!(out, "\\{byte:03o}");
-    }
+    // Three octal digits: unlike hexadecimal ones, they end where they should in every shell.
+    let octal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\{byte:03o}")).collect::<String>();
+    let quoted = word.as_encoded_bytes().utf8_chunks().map(|chunk| {
+        let valid = replaced(chunk.valid(), |c| match c {
+            '\'' | '\\' => Some(format!("\\{c}")),
+            c => is_harmful(c).then(|| octal(c.encode_utf8(&mut [0; 4]).as_bytes())),
+        });
+        valid + &octal(chunk.invalid())
+    });
+    format!("$'{}'", quoted.collect::<String>())
 }
 
 #[cfg(test)]

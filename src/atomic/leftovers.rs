@@ -22,7 +22,9 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     loop {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX).rand_bytes(RANDOM_LEN);
-        ordinary(&mut builder);
+        // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(folder)?;
         file::owner_may(file.as_file(), 0o600)?;
         if stays(file.as_file()) {
@@ -31,16 +33,6 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
         }
     }
 }
-
-#[cfg(unix)]
-fn ordinary(builder: &mut tempfile::Builder<'_, '_>) {
-    use std::os::unix::fs::PermissionsExt;
-    // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
-    builder.permissions(fs::Permissions::from_mode(0o666));
-}
-
-#[cfg(not(unix))]
-fn ordinary(_builder: &mut tempfile::Builder<'_, '_>) {}
 
 /// A locked folder that is filled under a temporary name. Dropping it removes it.
 #[derive(Debug)]
@@ -123,15 +115,16 @@ fn stays(_new: &File) -> bool {
 /// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed.
 #[cfg(unix)]
 fn remove_in(folder: &Path, own: &File) {
-    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    use std::os::unix::fs::MetadataExt;
 
     let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
+    let mut options = File::options();
+    file::careful(options.read(true), false);
     for entry in entries.flatten() {
         let name = entry.file_name();
         let Some(wants_folder) = name.to_str().and_then(is_folder_of_ours) else { continue };
         let path = entry.path();
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let Ok(left) = fs::OpenOptions::new().read(true).custom_flags(flags).open(&path) else { continue };
+        let Ok(left) = options.open(&path) else { continue };
         let is_ours = left.metadata().is_ok_and(|found| {
             found.uid() == own.uid()
                 && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })

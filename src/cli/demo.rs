@@ -11,7 +11,7 @@ use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::Origin;
+use crate::fetch::Source;
 use crate::file;
 use crate::flash::{plan, run as flash_run};
 use crate::interrupt;
@@ -108,9 +108,9 @@ fn remark(text: &str) {
 }
 
 fn downloaded(stock: &Downloaded) {
-    let from = match &stock.acquired.origin {
-        Origin::Url(url, _) => url.as_str(),
-        Origin::Cache | Origin::File(..) => "the cache",
+    let from = match &stock.acquired.source {
+        Some(Source::Url(url)) => url,
+        None | Some(Source::File(_)) => "the cache",
     };
     done(&format!("{} bytes of zip from {from}", thousands(stock.zip_len)));
     done(&format!(

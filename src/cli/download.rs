@@ -14,7 +14,7 @@ use super::{AnyFailure, Context, Exit, print, terminal};
 use crate::atomic;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
-use crate::fetch::{Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Origin, Source};
+use crate::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
 use crate::file;
 use crate::firmware::FirmwareVersion;
 use crate::interrupt;
@@ -148,10 +148,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let path = args.output.as_deref().unwrap_or(&acquired.path);
     if args.json {
-        print::json(&report(manifest, path, &acquired.origin));
+        print::json(&report(manifest, path, &acquired));
     } else {
         if !context.is_quiet {
-            errln!("{}", summary(manifest, &acquired.origin));
+            errln!("{}", summary(manifest, &acquired));
         }
         outln!("{}", path.display());
     }
@@ -203,21 +203,23 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
     Ok(atomic::write(path, bytes)?)
 }
 
-fn report<'a>(manifest: &'a Manifest, path: &'a Path, origin: &'a Origin) -> DownloadReport<'a> {
-    let (kind, from, place) = match origin {
-        Origin::Cache => ("cache", None, None),
-        Origin::File(file, place) => ("file", Some(file.display().to_string()), place.as_deref()),
-        Origin::Url(url, place) => ("url", Some(url.clone()), place.as_deref()),
+fn report<'a>(manifest: &'a Manifest, path: &'a Path, acquired: &'a Acquired) -> DownloadReport<'a> {
+    let Acquired { source, place, .. } = acquired;
+    let origin = match source {
+        None => "cache",
+        Some(Source::File(_)) => "file",
+        Some(Source::Url(_)) => "url",
     };
-    DownloadReport { image: manifest.into(), path, origin: kind, from, place }
+    let from = source.as_ref().map(Source::to_string);
+    DownloadReport { image: manifest.into(), path, origin, from, place: place.as_deref() }
 }
 
-fn summary(manifest: &Manifest, origin: &Origin) -> String {
-    let from = match origin {
-        Origin::Cache => "already in the cache".to_owned(),
-        Origin::File(_, Some(place)) | Origin::Url(_, Some(place)) => format!("taken from {}", place.shown()),
-        Origin::File(file, None) => format!("taken from {}", file.shown()),
-        Origin::Url(url, None) => format!("fetched from {}", url.shown()),
+fn summary(manifest: &Manifest, acquired: &Acquired) -> String {
+    let from = match (&acquired.source, &acquired.place) {
+        (None, _) => "already in the cache".to_owned(),
+        (_, Some(place)) => format!("taken from {}", place.shown()),
+        (Some(Source::File(file)), None) => format!("taken from {}", file.shown()),
+        (Some(Source::Url(url)), None) => format!("fetched from {}", url.shown()),
     };
     let Manifest { id, version, chip, size, sha256, .. } = manifest;
     format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())

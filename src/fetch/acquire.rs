@@ -5,24 +5,24 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
 
 use super::cache::{Cache, CacheError};
-use super::http;
+use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
 use super::http_error::HttpError;
-use super::limits::Limits;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::partial::Partial;
-use super::progress::{FetchEvent, FetchProgress};
-use super::unpack::{self, UnpackError, Verified, Wanted};
+use super::unpack::{self, UnpackError, Wanted};
 use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// The place from which the user wants the image: a zip, a bare image, or an updater.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where an image comes from: a zip, a bare image, or an updater.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum Source {
     /// A file.
+    #[display("{}", _0.display())]
     File(PathBuf),
     /// An http or https address.
     Url(String),
@@ -39,17 +39,6 @@ impl From<&str> for Source {
     }
 }
 
-/// The origin of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// It was already in the cache.
-    Cache,
-    /// It came from a file; with its place inside the file.
-    File(PathBuf, Option<String>),
-    /// It came from an address; with its place inside the downloaded file.
-    Url(String, Option<String>),
-}
-
 /// An image that is verified and in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Acquired {
@@ -57,8 +46,10 @@ pub struct Acquired {
     pub bytes: Vec<u8>,
     /// The path in the cache.
     pub path: PathBuf,
-    /// Where they came from.
-    pub origin: Origin,
+    /// Where they came from; `None` if they were already in the cache.
+    pub source: Option<Source>,
+    /// The image's place inside the source, if that holds more than the image.
+    pub place: Option<String>,
 }
 
 /// Reasons there is no image.
@@ -169,10 +160,7 @@ impl Fetcher<'_> {
         match source {
             Some(Source::File(path)) => {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
-                let image =
-                    unpack::unpack(&path.display().to_string(), bytes, self.wanted(manifest, None), self.interrupt)?;
-                let place = image.place().map(str::to_owned);
-                self.keep(manifest, image, Origin::File(path.clone(), place))
+                self.keep(manifest, None, bytes, Source::File(path.clone()))
             }
             Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: url.clone() }),
             Some(Source::Url(url)) => {
@@ -215,7 +203,7 @@ impl Fetcher<'_> {
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {
         let path = self.cache.path(manifest);
-        Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, origin: Origin::Cache }))
+        Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, source: None, place: None }))
     }
 
     fn fetch_url(
@@ -226,33 +214,28 @@ impl Fetcher<'_> {
         deadline: Instant,
     ) -> Result<Acquired, FetchError> {
         let folder = self.cache.partial_folder();
-        let write = |path: &Path, source| HttpError::Write { path: path.to_owned(), source };
-        let mut partial = Partial::open(&folder, url, self.interrupt).map_err(|source| match source.kind() {
-            io::ErrorKind::Interrupted => Interrupted.into(),
-            _ => write(&folder, source),
+        let partial = Partial::open(&folder, url, self.interrupt).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => HttpError::Interrupted(Interrupted),
+            _ => HttpError::Write { path: folder, source },
         })?;
-        if let Err(error) = http::download(url, &mut partial, self.limits, deadline, self.progress, self.interrupt) {
-            // On a full disk, the partial file would only be in the way.
-            if matches!(error, HttpError::Write { .. }) {
-                partial.discard();
-            }
-            return Err(error.into());
-        }
-        let bytes = partial.read_all(self.limits.bytes).map_err(|source| write(partial.path(), source))?;
-        // The transfer is complete, so there is nothing to resume: bytes that turn out wrong must not be reused.
-        partial.discard();
-        let image = unpack::unpack(url, bytes, self.wanted(manifest, member), self.interrupt)?;
-        let place = image.place().map(str::to_owned);
-        self.keep(manifest, image, Origin::Url(url.to_owned(), place))
+        let (limits, interrupt) = (self.limits, self.interrupt);
+        let transfer = Transfer { url, partial, limits, deadline, progress: self.progress, interrupt };
+        let bytes = transfer.download()?;
+        self.keep(manifest, member, bytes, Source::Url(url.to_owned()))
     }
 
-    fn wanted<'b>(&'b self, manifest: &'b Manifest, member: Option<&'b str>) -> Wanted<'b> {
-        Wanted { manifest, member, known: self.known }
-    }
-
-    fn keep(&self, manifest: &Manifest, image: Verified, origin: Origin) -> Result<Acquired, FetchError> {
+    /// Takes the image out of a fetched file and stores it.
+    fn keep(
+        &self,
+        manifest: &Manifest,
+        member: Option<&str>,
+        bytes: Vec<u8>,
+        source: Source,
+    ) -> Result<Acquired, FetchError> {
+        let wanted = Wanted { manifest, member, known: self.known };
+        let image = unpack::unpack(&source.to_string(), bytes, wanted, self.interrupt)?;
         let path = self.cache.store(manifest, &image)?;
-        Ok(Acquired { bytes: image.into_bytes(), path, origin })
+        Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
 }
 

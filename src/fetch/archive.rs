@@ -74,7 +74,7 @@ pub enum ArchiveError {
 
 /// An archive whose names have been checked.
 #[derive(Debug)]
-pub struct Archive<'a> {
+pub(super) struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
     /// The files: index, name, and whether it is encrypted.
     members: Vec<(usize, String, bool)>,
@@ -131,7 +131,7 @@ impl<'a> Archive<'a> {
     /// [`ArchiveError`]: the member is missing, encrypted, damaged, or larger than it declares or than the rest of the
     /// budget; also on Ctrl-C.
     pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, ArchiveError> {
-        budget.check()?;
+        budget.interrupt.check()?;
         let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
             return Err(ArchiveError::Missing { member: name.to_owned(), present: self.listed() });
         };
@@ -140,14 +140,14 @@ impl<'a> Archive<'a> {
         }
         let declared = self.zip.by_index_raw(*index).map_err(ArchiveError::Damaged)?.size();
         let expands = |limit| ArchiveError::Expands { member: name.to_owned(), limit };
-        if declared > budget.left_to_expand() {
-            return Err(expands(budget.left_to_expand()));
+        if declared > budget.expand {
+            return Err(expands(budget.expand));
         }
         // The crate reports a member that grows past its size like any other damage. The CRC is checked here, so after
         // the last byte the only remaining error is that growth.
         let options = ZipReadOptions::new().ignore_crc32(true);
         // Charge it even if it turns out damaged: the work was done.
-        budget.expanded(declared);
+        budget.expand -= declared;
         let mut member = self.zip.by_index_with_options(*index, options).map_err(ArchiveError::Damaged)?;
         let mut bytes = Vec::new();
         let damaged = |error| ArchiveError::Damaged(ZipError::Io(error));
@@ -156,10 +156,8 @@ impl<'a> Archive<'a> {
             return Err(expands(declared));
         }
         if crc32fast::hash(&bytes) != member.crc32() {
-            return Err(damaged(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("the CRC-32 of {name:?} is wrong"),
-            )));
+            let wrong = format!("the CRC-32 of {name:?} is wrong");
+            return Err(damaged(io::Error::new(io::ErrorKind::InvalidData, wrong)));
         }
         Ok(bytes)
     }

@@ -5,8 +5,6 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use etcetera::BaseStrategy;
 use miette::Diagnostic;
@@ -19,9 +17,6 @@ use crate::digest::Sha256Digest;
 use crate::file;
 use crate::firmware::MAX_FILE_LEN;
 use crate::interrupt::{Interrupt, Interrupted};
-
-/// How often a process that waits for another's download checks again.
-const POLL: Duration = Duration::from_millis(50);
 
 /// The cache folder: `images/SHA256.bin`, `partial/` for transfers that can be resumed, `locks/`.
 #[derive(Debug, Clone)]
@@ -53,12 +48,6 @@ pub enum CacheError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
-}
-
-/// The right to fetch one image. One process holds it at a time; dropping it releases it.
-#[derive(Debug)]
-pub struct FetchLock {
-    _file: File,
 }
 
 impl Cache {
@@ -94,9 +83,8 @@ impl Cache {
         let path = self.path(manifest);
         match file::read_regular(&path, MAX_FILE_LEN) {
             Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            // No image is that large: replace it like a damaged one.
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(None),
+            // No image is too large: replace such a file like a damaged one.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge) => Ok(None),
             Err(source) => Err(CacheError::Access { path, source }),
         }
     }
@@ -108,27 +96,21 @@ impl Cache {
     pub fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, CacheError> {
         let path = self.path(manifest);
         self.make_folder("images")?;
-        atomic::write(&path, image.bytes())?;
+        atomic::write(&path, &image.bytes)?;
         Ok(path)
     }
 
-    /// Waits until no other process fetches this image.
+    /// Waits until no other process fetches this image. While the returned file is open, this process has the right to
+    /// fetch it.
     ///
     /// # Errors
     /// [`CacheError::Access`], [`CacheError::Interrupted`].
-    pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<FetchLock, CacheError> {
+    pub fn lock(&self, manifest: &Manifest, interrupt: Interrupt<'_>) -> Result<File, CacheError> {
         let path = self.make_folder("locks")?.join(format!("{}.lock", manifest.sha256));
-        let access = |source| CacheError::Access { path: path.clone(), source };
-        loop {
-            match file::hold_own(&path) {
-                Ok(file) => return Ok(FetchLock { _file: file }),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    interrupt.check()?;
-                    thread::sleep(POLL);
-                }
-                Err(source) => return Err(access(source)),
-            }
-        }
+        file::await_own(&path, interrupt).map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => Interrupted.into(),
+            _ => CacheError::Access { path, source },
+        })
     }
 
     fn make_folder(&self, name: &str) -> Result<PathBuf, CacheError> {

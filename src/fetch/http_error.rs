@@ -8,7 +8,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 use ureq::Timeout as Waited;
 
-use super::limits::Limits;
+use super::http::Transfer;
 use crate::interrupt::Interrupted;
 
 /// Reasons a transfer failed.
@@ -155,46 +155,46 @@ impl HttpError {
         matches!(self, Self::CutOff { .. } | Self::Timeout { .. } | Self::Range { .. })
     }
 
-    /// Converts an error that came before any answer. `received` bytes had arrived in earlier attempts.
-    pub(super) fn unanswered(url: &str, error: ureq::Error, limits: &Limits, received: u64) -> Self {
+    /// Converts an error that came before any answer.
+    pub(super) fn unanswered(transfer: &Transfer<'_>, error: ureq::Error) -> Self {
         use ureq::Error as E;
-        let (address, reason) = (url.to_owned(), error.to_string());
+        let (url, reason) = (transfer.url.to_owned(), error.to_string());
         match error {
             E::Timeout(Waited::Resolve | Waited::Connect) => {
-                Self::Timeout { url: address, waited: limits.connect, received }
+                Self::Timeout { url, waited: transfer.limits.connect, received: transfer.partial.received }
             }
-            E::TooManyRedirects => Self::Redirects { url: address, limit: limits.redirects },
-            E::Http(_) | E::BadUri(_) | E::Protocol(_) => Self::Request { url: address, reason },
-            E::Tls(reason) => Self::Tls { url: address, reason: reason.to_owned() },
+            E::TooManyRedirects => Self::Redirects { url, limit: transfer.limits.redirects },
+            E::Http(_) | E::BadUri(_) | E::Protocol(_) => Self::Request { url, reason },
+            E::Tls(reason) => Self::Tls { url, reason: reason.to_owned() },
             E::Io(error) if url.starts_with("https://") && is_cut_handshake(&error) => {
-                Self::Tls { url: address, reason: error.to_string() }
+                Self::Tls { url, reason: error.to_string() }
             }
             E::Io(error) if rustls_error(&error).is_none() && !is_cut(&error) => {
-                Self::Connect { url: address, reason: error.to_string() }
+                Self::Connect { url, reason: error.to_string() }
             }
-            E::HostNotFound | E::ConnectionFailed | E::ConnectProxyFailed(_) => Self::Connect { url: address, reason },
-            error => Self::unfinished(url, error, limits, received, None),
+            E::HostNotFound | E::ConnectionFailed | E::ConnectProxyFailed(_) => Self::Connect { url, reason },
+            error => Self::unfinished(transfer, error, None),
         }
     }
 
-    /// Converts an error that came during an answer. `received` bytes had arrived by then.
-    pub(super) fn unfinished(
-        url: &str,
-        error: ureq::Error,
-        limits: &Limits,
-        received: u64,
-        expected: Option<u64>,
-    ) -> Self {
-        let url = url.to_owned();
+    /// Converts an error that came during an answer.
+    pub(super) fn unfinished(transfer: &Transfer<'_>, error: ureq::Error, expected: Option<u64>) -> Self {
+        let (url, received) = (transfer.url.to_owned(), transfer.partial.received);
         match &error {
-            ureq::Error::Timeout(Waited::Global) => Self::Deadline { url, deadline: limits.deadline, received },
-            ureq::Error::Timeout(_) => Self::Timeout { url, waited: limits.silence, received },
+            ureq::Error::Timeout(Waited::Global) => Self::overdue(transfer),
+            ureq::Error::Timeout(_) => Self::Timeout { url, waited: transfer.limits.silence, received },
             ureq::Error::Rustls(error) => Self::Tls { url, reason: error.to_string() },
             ureq::Error::Io(error) if let Some(error) = rustls_error(error) => {
                 Self::Tls { url, reason: error.to_string() }
             }
             _ => Self::CutOff { url, received, expected },
         }
+    }
+
+    /// The transfer's time is up.
+    pub(super) fn overdue(transfer: &Transfer<'_>) -> Self {
+        let received = transfer.partial.received;
+        Self::Deadline { url: transfer.url.to_owned(), deadline: transfer.limits.deadline, received }
     }
 }
 

@@ -128,12 +128,10 @@ impl Manifests {
             manifests.add(origin, text)?;
         }
         for dir in dirs {
-            let read = |path: &Path| {
-                let path = path.to_owned();
-                move |source| ManifestError::Read { path, source }
-            };
-            for path in file::toml_files(dir).map_err(read(dir))? {
-                let text = file::read_regular_text(&path, MAX_MANIFEST_LEN).map_err(read(&path))?;
+            let unreadable = |path: &Path, source| ManifestError::Read { path: path.to_owned(), source };
+            for path in file::toml_files(dir).map_err(|error| unreadable(dir, error))? {
+                let text =
+                    file::read_regular_text(&path, MAX_MANIFEST_LEN).map_err(|error| unreadable(&path, error))?;
                 manifests.add(&path.display().to_string(), &text)?;
             }
         }

@@ -4,8 +4,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,8 +16,6 @@ const PART: &str = "part";
 const STATE: &str = "toml";
 /// The longest state file, in bytes.
 const MAX_STATE_LEN: usize = 1 << 16;
-/// How often to try again to lock a file that another process holds.
-const POLL: Duration = Duration::from_millis(50);
 
 /// The files of a transfer: `KEY.part` with the bytes, `KEY.toml` with address and validator.
 ///
@@ -27,9 +23,11 @@ const POLL: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Partial {
     file: File,
-    path: PathBuf,
+    /// The path of the bytes.
+    pub(super) path: PathBuf,
     state_path: PathBuf,
-    len: u64,
+    /// How many bytes have arrived.
+    pub(super) received: u64,
     state: PartialState,
 }
 
@@ -61,7 +59,7 @@ impl Partial {
             .and_then(|text| toml::from_str::<PartialState>(&text).ok())
             .filter(|state| state.url == url && state.validator.is_some())
             .unwrap_or_else(|| PartialState { url: url.to_owned(), validator: None });
-        let mut partial = Self { len: file.metadata()?.len(), file, path, state_path, state };
+        let mut partial = Self { received: file.metadata()?.len(), file, path, state_path, state };
         if partial.state.validator.is_none() {
             partial.restart(None)?;
         } else {
@@ -70,19 +68,9 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Returns how many bytes have arrived.
-    pub fn received(&self) -> u64 {
-        self.len
-    }
-
-    /// Returns the path of the bytes.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Returns the byte from which the transfer can resume, and the validator to send with If-Range.
     pub fn resume(&self) -> Option<(u64, &str)> {
-        self.state.validator.as_deref().filter(|_| self.len > 0).map(|validator| (self.len, validator))
+        self.state.validator.as_deref().filter(|_| self.received > 0).map(|validator| (self.received, validator))
     }
 
     /// Starts over, with the validator of the new bytes.
@@ -97,7 +85,7 @@ impl Partial {
         }
         self.file.set_len(0)?;
         self.file.rewind()?;
-        self.len = 0;
+        self.received = 0;
         self.state.validator = validator;
         if self.state.validator.is_some() {
             let text = toml::to_string(&self.state).map_err(io::Error::other)?;
@@ -114,10 +102,10 @@ impl Partial {
         let written = self.file.write_all(bytes);
         if written.is_err() {
             // Some of them may have been written. Cut the file back to the length that the caller knows.
-            self.file.set_len(self.len)?;
+            self.file.set_len(self.received)?;
             self.file.seek(SeekFrom::End(0))?;
         } else {
-            self.len += bytes.len() as u64;
+            self.received += bytes.len() as u64;
         }
         written
     }
@@ -152,13 +140,9 @@ impl Drop for Partial {
 /// Opens the file and waits until nobody else holds it. The previous holder may have removed it at its end.
 fn open_locked(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
     loop {
-        match file::hold_own(path) {
+        match file::await_own(path, interrupt) {
             Ok(file) if is_at(&file, path) => return Ok(file),
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                interrupt.check().map_err(|_| io::Error::from(io::ErrorKind::Interrupted))?;
-                thread::sleep(POLL);
-            }
             // On a file system without locks, several may hold the file.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => return file::open_own(path),
             Err(error) => return Err(error),
@@ -199,6 +183,8 @@ fn remove_leftovers(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     const URL: &str = "http://127.0.0.1/fw.zip";

@@ -19,25 +19,10 @@ const MAX_DEPTH: u32 = 3;
 /// An image whose size and SHA-256 are those of its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
-    bytes: Vec<u8>,
-    place: Option<String>,
-}
-
-impl Verified {
-    /// Returns the image file's bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Takes the image file's bytes.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-
-    /// Returns its place inside a larger file; `None` for a bare image.
-    pub fn place(&self) -> Option<&str> {
-        self.place.as_deref()
-    }
+    /// The image file's bytes.
+    pub(super) bytes: Vec<u8>,
+    /// Its place inside a larger file; `None` for a bare image.
+    pub(super) place: Option<String>,
 }
 
 /// Reasons the fetched file is not the image.
@@ -177,29 +162,99 @@ pub fn unpack(
     wanted: Wanted<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Verified, UnpackError> {
-    find(origin, bytes, wanted, 0, &mut Budget::new(interrupt))
+    Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0)
 }
 
-fn find(
-    origin: &str,
-    bytes: Vec<u8>,
-    wanted: Wanted<'_>,
-    depth: u32,
-    budget: &mut Budget<'_>,
-) -> Result<Verified, UnpackError> {
-    budget.check()?;
-    let place = (depth > 0).then(|| origin.to_owned());
-    if bytes.is_empty() {
-        Err(UnpackError::Empty { origin: origin.to_owned() })
-    } else if is_html(&bytes) {
-        Err(UnpackError::Html { origin: origin.to_owned() })
-    } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
-        in_archive(origin, &bytes, wanted, depth, budget)
-    } else if updater::is_pe(&bytes) {
-        in_updater(origin, &bytes, wanted, depth, budget)
-    } else {
-        verify(origin, &bytes, wanted)?;
-        Ok(Verified { bytes, place })
+/// A search in a file and in everything nested in it.
+struct Search<'a> {
+    wanted: Wanted<'a>,
+    budget: Budget<'a>,
+}
+
+impl Search<'_> {
+    fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, UnpackError> {
+        self.budget.interrupt.check()?;
+        if bytes.is_empty() {
+            Err(UnpackError::Empty { origin: origin.to_owned() })
+        } else if is_html(&bytes) {
+            Err(UnpackError::Html { origin: origin.to_owned() })
+        } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
+            self.in_archive(origin, &bytes, depth)
+        } else if updater::is_pe(&bytes) {
+            self.in_updater(origin, &bytes, depth)
+        } else {
+            verify(origin, &bytes, self.wanted)?;
+            Ok(Verified { bytes, place: (depth > 0).then(|| origin.to_owned()) })
+        }
+    }
+
+    fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, UnpackError> {
+        if depth >= MAX_DEPTH {
+            return Err(UnpackError::Nested { origin: origin.to_owned() });
+        }
+        let failed = |source| match source {
+            ArchiveError::Interrupted(interrupted) => interrupted.into(),
+            source => UnpackError::Archive { origin: origin.to_owned(), source },
+        };
+        let mut archive = Archive::open(bytes).map_err(failed)?;
+        let member = self.wanted.member.take();
+        let mut find = |archive: &mut Archive<'_>, name: &str| {
+            let bytes = archive.read(name, &mut self.budget).map_err(failed)?;
+            self.find(&format!("{origin}: {name}"), bytes, depth + 1)
+        };
+        if let Some(name) = member {
+            return find(&mut archive, name);
+        }
+        let names: Vec<String> = archive.names().map(str::to_owned).collect();
+        let mut first_error = None;
+        for name in &names {
+            match find(&mut archive, name) {
+                Ok(verified) => return Ok(verified),
+                Err(error) if error.ends_the_search() => return Err(error),
+                // A readme that is no image.
+                Err(UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }) => {}
+                // A forged or packed candidate deserves its own error instead of "not there".
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        Err(first_error.unwrap_or_else(|| self.not_inside(origin, archive.listed())))
+    }
+
+    fn in_updater(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, UnpackError> {
+        let images = match updater::find_images(bytes, &mut self.budget) {
+            // A self-extracting archive has its zip after the program.
+            Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
+                self.wanted.member = None;
+                return self.in_archive(origin, bytes, depth);
+            }
+            Err(UpdaterError::Interrupted(interrupted)) => return Err(interrupted.into()),
+            other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,
+        };
+        let describe = |found: &EmbeddedImage| {
+            let digest = Sha256Digest(found.image.sha256());
+            let known = self.wanted.known.by_sha256(&digest);
+            format!(
+                "{}{} at {:#x} in {}, {} bytes, SHA-256 {digest}",
+                found.image.version(),
+                known.map_or_else(String::new, |known| format!(" (known as {})", known.id)),
+                found.offset,
+                found.region,
+                found.image.to_file().len()
+            )
+        };
+        let described = images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; ");
+        images
+            .into_iter()
+            .map(|found| (format!("{origin}: {} at {:#x}", found.region, found.offset), found.image.to_file()))
+            .find(|(place, bytes)| verify(place, bytes, self.wanted).is_ok())
+            .map(|(place, bytes)| Verified { bytes, place: Some(place) })
+            .ok_or_else(|| self.not_inside(origin, described))
+    }
+
+    fn not_inside(&self, origin: &str, found: String) -> UnpackError {
+        UnpackError::NotInside { origin: origin.to_owned(), id: self.wanted.manifest.id.clone(), found }
     }
 }
 
@@ -207,7 +262,7 @@ fn find(
 ///
 /// # Errors
 /// [`UnpackError`]: size first, then SHA-256, with a separate error if the MD5 is right.
-pub fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), UnpackError> {
+fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), UnpackError> {
     let Manifest { id, size, md5, sha256, .. } = wanted.manifest;
     let (origin, id, expected) = (origin.to_owned(), id.clone(), *sha256);
     let found = Sha256Digest::of(bytes);
@@ -226,91 +281,6 @@ pub fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Unpa
     } else {
         Err(UnpackError::Sha256(mismatch))
     }
-}
-
-fn in_archive(
-    origin: &str,
-    bytes: &[u8],
-    wanted: Wanted<'_>,
-    depth: u32,
-    budget: &mut Budget<'_>,
-) -> Result<Verified, UnpackError> {
-    if depth >= MAX_DEPTH {
-        return Err(UnpackError::Nested { origin: origin.to_owned() });
-    }
-    let failed = |source| match source {
-        ArchiveError::Interrupted(interrupted) => interrupted.into(),
-        source => UnpackError::Archive { origin: origin.to_owned(), source },
-    };
-    let mut archive = Archive::open(bytes).map_err(failed)?;
-    let inside = |name: &str| format!("{origin}: {name}");
-    if let Some(name) = wanted.member {
-        let member = archive.read(name, budget).map_err(failed)?;
-        return find(&inside(name), member, Wanted { member: None, ..wanted }, depth + 1, budget);
-    }
-    let names: Vec<String> = archive.names().map(str::to_owned).collect();
-    let mut first_error = None;
-    for name in &names {
-        let found = match archive.read(name, budget) {
-            Ok(member) => find(&inside(name), member, wanted, depth + 1, budget),
-            Err(error) => Err(failed(error)),
-        };
-        match found {
-            Ok(verified) => return Ok(verified),
-            Err(error) if error.ends_the_search() => return Err(error),
-            // A readme that is no image.
-            Err(UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }) => {}
-            // A forged or packed candidate deserves its own error instead of "not there".
-            Err(error) => {
-                first_error.get_or_insert(error);
-            }
-        }
-    }
-    Err(first_error.unwrap_or_else(|| UnpackError::NotInside {
-        origin: origin.to_owned(),
-        id: wanted.manifest.id.clone(),
-        found: archive.listed(),
-    }))
-}
-
-fn in_updater(
-    origin: &str,
-    bytes: &[u8],
-    wanted: Wanted<'_>,
-    depth: u32,
-    budget: &mut Budget<'_>,
-) -> Result<Verified, UnpackError> {
-    let images = match updater::find_images(bytes, budget) {
-        // A self-extracting archive has its zip after the program.
-        Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
-            return in_archive(origin, bytes, Wanted { member: None, ..wanted }, depth, budget);
-        }
-        Err(UpdaterError::Interrupted(interrupted)) => return Err(interrupted.into()),
-        other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,
-    };
-    let describe = |found: &EmbeddedImage| {
-        let digest = Sha256Digest(found.image.sha256());
-        let known =
-            wanted.known.by_sha256(&digest).map_or_else(String::new, |known| format!(" (known as {})", known.id));
-        format!(
-            "{}{known} at {:#x} in {}, {} bytes, SHA-256 {digest}",
-            found.image.version(),
-            found.offset,
-            found.region,
-            found.image.to_file().len()
-        )
-    };
-    let not_inside = UnpackError::NotInside {
-        origin: origin.to_owned(),
-        id: wanted.manifest.id.clone(),
-        found: images.iter().take(MAX_DESCRIBED).map(describe).collect::<Vec<_>>().join("; "),
-    };
-    images
-        .into_iter()
-        .map(|found| (format!("{origin}: {} at {:#x}", found.region, found.offset), found.image.to_file()))
-        .find(|(place, bytes)| verify(place, bytes, wanted).is_ok())
-        .map(|(place, bytes)| Verified { bytes, place: Some(place) })
-        .ok_or(not_inside)
 }
 
 /// Whether the bytes begin like a web page.

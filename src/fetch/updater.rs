@@ -29,7 +29,7 @@ const POINTER_TO_RAW_DATA: usize = 20;
 
 /// An image inside an updater.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EmbeddedImage {
+pub(super) struct EmbeddedImage {
     /// Where it begins in the updater, in bytes.
     pub offset: usize,
     /// The part of the updater that holds it: a section's name, or `overlay` for what follows the last section.
@@ -67,7 +67,7 @@ pub enum UpdaterError {
 }
 
 /// Whether the bytes begin like a PE file.
-pub fn is_pe(bytes: &[u8]) -> bool {
+pub(super) fn is_pe(bytes: &[u8]) -> bool {
     bytes.starts_with(b"MZ")
 }
 
@@ -75,7 +75,7 @@ pub fn is_pe(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`UpdaterError`], also if there is no image.
-pub fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, UpdaterError> {
+pub(super) fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, UpdaterError> {
     let regions = regions(bytes)?;
     let mut found = Vec::new();
     for (region, range) in &regions {
@@ -144,8 +144,9 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 /// cheap: in random data, about one place in 65,536 gets as far as the CRC.
 fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, UpdaterError> {
     let mut spend = |bytes: usize| {
-        budget.check()?;
-        if budget.take_to_search(bytes as u64) { Ok(()) } else { Err(UpdaterError::Endless) }
+        budget.interrupt.check()?;
+        budget.search = budget.search.checked_sub(bytes as u64).ok_or(UpdaterError::Endless)?;
+        Ok::<_, UpdaterError>(())
     };
     spend(bytes.len())?;
     let mut sums = Vec::with_capacity(bytes.len() + 1);

@@ -131,6 +131,6 @@ pub enum FlashError {
 
 impl From<AnyFailure> for FlashError {
     fn from(failure: AnyFailure) -> Self {
-        Self::Port(failure.into())
+        Self::Port(failure.0)
     }
 }

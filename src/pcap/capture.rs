@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::device::{Bus, Device, Record, Urb};
+use super::device::Bus;
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
 use crate::file;
@@ -75,7 +75,7 @@ struct Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.finish();
+        self.shared.finish();
     }
 }
 
@@ -122,19 +122,15 @@ impl Capture {
     /// # Errors
     /// [`CaptureError`]. Leaves a file that is no capture, a device and a symbolic link as they are.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
-        let failed = |source| CaptureError::Io { path: path.to_owned(), source };
-        let mut file = match open(path) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(CaptureError::Busy { path: path.to_owned() });
-            }
-            opened => opened.map_err(failed)?,
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock => CaptureError::Busy { path: path.to_owned() },
+            _ => CaptureError::Io { path: path.to_owned(), source },
         };
+        let mut file = open(path).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?;
-        if !kind.is_file() {
-            return Err(CaptureError::NotACapture { path: path.to_owned() });
-        }
-        let mut magic = [0; pcapng::MAGIC.len()];
-        if kind.len() > 0 && !(file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC) {
+        let mut magic = pcapng::MAGIC;
+        let is_capture = kind.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
+        if !kind.is_file() || !is_capture {
             return Err(CaptureError::NotACapture { path: path.to_owned() });
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
@@ -165,15 +161,18 @@ impl Capture {
 
     /// Ends the capture: writes the waiting data, for five seconds at most. Drops everything recorded afterwards.
     pub fn finish(&self) -> Summary {
-        self.0.finish()
+        self.0.shared.finish()
     }
 
     pub(super) fn next_urb(&self) -> u64 {
         self.0.shared.urbs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn record(&self, device: &Device, urb: &Urb, record: &Record<'_>) {
-        let data = &record.data[..record.data.len().min(pcapng::SNAP_LEN - HEADER_LEN)];
+    /// Records an event of an URB, whose header lacks the time and these lengths: how many bytes were requested, or
+    /// moved, and how many follow the header.
+    pub(super) fn record(&self, header: Header, length: usize, data: &[u8]) {
+        let original_len = HEADER_LEN + data.len();
+        let data = &data[..data.len().min(pcapng::SNAP_LEN - HEADER_LEN)];
         let mut state = self.0.shared.lock();
         state.received += 1;
         if state.is_over || state.failure.is_some() || state.blocks.len() + HEADER_LEN + data.len() > BACKLOG {
@@ -182,20 +181,8 @@ impl Capture {
         }
         // Take the time under the lock, so that times in the file never run backwards unless the clock does.
         let time = now();
-        let header = Header {
-            id: urb.id,
-            event: record.event,
-            transfer: urb.transfer,
-            endpoint: urb.endpoint,
-            device: device.address,
-            bus: device.bus,
-            setup: record.setup,
-            time,
-            status: record.status,
-            length: u32::try_from(record.length).unwrap_or(u32::MAX),
-            captured: data.len() as u32,
-        };
-        let original_len = HEADER_LEN + record.data.len();
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        let header = Header { time, length, captured: data.len() as u32, ..header };
         pcapng::enhanced_packet(&mut state.blocks, time, original_len, &header.to_bytes(), data);
         state.waiting += 1;
         drop(state);
@@ -203,12 +190,12 @@ impl Capture {
     }
 }
 
-impl Owner {
+impl SharedCapture {
     fn finish(&self) -> Summary {
-        let mut state = self.shared.lock();
+        let mut state = self.lock();
         state.is_over = true;
-        self.shared.filled.notify_all();
-        let waited = self.shared.ended.wait_timeout_while(state, LAST_WRITE, |state| !state.has_ended);
+        self.filled.notify_all();
+        let waited = self.ended.wait_timeout_while(state, LAST_WRITE, |state| !state.has_ended);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         let unwritten = if state.has_ended { 0 } else { state.waiting };
         let failure = state.failure.clone();
@@ -218,9 +205,7 @@ impl Owner {
             failure: failure.or_else(|| (!state.has_ended).then(|| "the disk does not answer".to_owned())),
         }
     }
-}
 
-impl SharedCapture {
     fn lock(&self) -> MutexGuard<'_, CaptureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -284,20 +269,16 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-#[cfg(unix)]
 fn open(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    // Do not block: refuse a named pipe without a reader instead of waiting for one.
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    file::hold(File::options().read(true).write(true).create(true).truncate(false).custom_flags(flags), path)
-}
-
-#[cfg(not(unix))]
-fn open(path: &Path) -> io::Result<File> {
+    #[cfg(not(unix))]
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_symlink()) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    file::hold(File::options().read(true).write(true).create(true).truncate(false), path)
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    // Refuse a named pipe without a reader instead of waiting for one.
+    file::careful(&mut options, false);
+    file::hold(&options, path)
 }
 
 #[cfg(test)]

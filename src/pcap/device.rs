@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::capture::Capture;
-use super::usbmon::{TransferType, UsbmonEvent};
+use super::usbmon::{Header, TransferType, UsbmonEvent};
 
 /// -EINPROGRESS, the status of an URB that has been submitted.
 const IN_PROGRESS: i32 = -115;
@@ -31,17 +32,13 @@ impl Bus {
 #[derive(Debug, Clone)]
 pub struct Device {
     capture: Capture,
-    pub(super) bus: u16,
-    pub(super) address: u8,
+    bus: u16,
+    address: u8,
 }
 
-/// An URB that has been submitted.
+/// An URB that has been submitted, with the header of its submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Urb {
-    pub(super) id: u64,
-    pub(super) transfer: TransferType,
-    pub(super) endpoint: u8,
-}
+pub struct Urb(Header);
 
 /// How a transfer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,17 +70,6 @@ impl End {
     }
 }
 
-/// One event of an URB, with the data that follow its header.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Record<'a> {
-    pub(super) event: UsbmonEvent,
-    pub(super) status: i32,
-    pub(super) setup: Option<[u8; 8]>,
-    /// How many bytes were requested, or moved.
-    pub(super) length: usize,
-    pub(super) data: &'a [u8],
-}
-
 impl Device {
     /// Records that a bulk transfer is submitted. `length` is how many bytes to read or write; `data` are those to
     /// write.
@@ -100,7 +86,8 @@ impl Device {
     /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
         let event = if end == End::NoEndpoint { UsbmonEvent::SubmissionError } else { UsbmonEvent::Completion };
-        self.capture.record(self, &urb, &Record { event, status: end.status(), setup: None, length, data });
+        let (device, bus) = (self.address, self.bus);
+        self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, length, data);
     }
 
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either
@@ -114,9 +101,20 @@ impl Device {
     }
 
     fn submit(&self, transfer: TransferType, endpoint: u8, setup: Option<[u8; 8]>, length: usize, data: &[u8]) -> Urb {
-        let urb = Urb { id: self.capture.next_urb(), transfer, endpoint };
-        let record = Record { event: UsbmonEvent::Submission, status: IN_PROGRESS, setup, length, data };
-        self.capture.record(self, &urb, &record);
-        urb
+        let header = Header {
+            id: self.capture.next_urb(),
+            event: UsbmonEvent::Submission,
+            transfer,
+            endpoint,
+            device: self.address,
+            bus: self.bus,
+            setup,
+            time: Duration::ZERO,
+            status: IN_PROGRESS,
+            length: 0,
+            captured: 0,
+        };
+        self.capture.record(header, length, data);
+        Urb(header)
     }
 }

@@ -20,13 +20,14 @@ pub enum TransferType {
 
 /// An event of an URB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 pub enum UsbmonEvent {
     /// The host submitted the URB.
-    Submission,
+    Submission = b'S',
     /// The transfer has ended.
-    Completion,
+    Completion = b'C',
     /// The host controller's driver refused the URB.
-    SubmissionError,
+    SubmissionError = b'E',
 }
 
 /// The contents of a header.
@@ -57,28 +58,19 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether data follow the header of such an event: the host's data at submission, the device's data at completion.
-    pub const fn has_data(event: UsbmonEvent, endpoint: u8) -> bool {
-        matches!((event, endpoint & 0x80 != 0), (UsbmonEvent::Submission, false) | (UsbmonEvent::Completion, true))
-    }
-
     /// The header's bytes.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         const URB_DIR_IN: u32 = 0x200;
         let is_in = self.endpoint & 0x80 != 0;
-        let kind = match self.event {
-            UsbmonEvent::Submission => b'S',
-            UsbmonEvent::Completion => b'C',
-            UsbmonEvent::SubmissionError => b'E',
-        };
-        let no_data = match is_in {
-            _ if Self::has_data(self.event, self.endpoint) => 0,
-            true => b'<',
-            false => b'>',
+        let no_data = match (self.event, is_in) {
+            // The host's data follow at submission, the device's data at completion.
+            (UsbmonEvent::Submission, false) | (UsbmonEvent::Completion, true) => 0,
+            (_, true) => b'<',
+            (_, false) => b'>',
         };
         let mut bytes = [0; HEADER_LEN];
         bytes[..8].copy_from_slice(&self.id.to_le_bytes());
-        bytes[8..12].copy_from_slice(&[kind, self.transfer as u8, self.endpoint, self.device]);
+        bytes[8..12].copy_from_slice(&[self.event as u8, self.transfer as u8, self.endpoint, self.device]);
         bytes[12..14].copy_from_slice(&self.bus.to_le_bytes());
         bytes[14..16].copy_from_slice(&[if self.setup.is_some() { 0 } else { b'-' }, no_data]);
         bytes[16..24].copy_from_slice(&self.time.as_secs().to_le_bytes());

@@ -21,8 +21,7 @@ use std::time::Duration;
 use asmpatch::cli::errors::Exit;
 use asmpatch::digest::Sha256Digest;
 use asmpatch::fetch::{
-    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Manifests, Origin, Source,
-    UnpackError,
+    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Manifests, Source, UnpackError,
 };
 use asmpatch::firmware::Image;
 use asmpatch::interrupt::Interrupt;
@@ -125,12 +124,11 @@ fn an_image_comes_out_of_a_mirrors_zip_and_the_second_time_out_of_the_cache() {
     let first = fetch(cache.path(), &urls).unwrap();
     assert_eq!(first.bytes, image());
     assert_eq!(fs::read(&first.path).unwrap(), image());
-    assert!(
-        matches!(&first.origin, Origin::Url(url, Some(place)) if *url == urls[0] && place.contains("fw/image.bin"))
-    );
+    assert_eq!(first.source, Some(Source::Url(urls[0].clone())));
+    assert!(first.place.unwrap().contains("fw/image.bin"));
     assert_eq!(files(&cache.path().join("partial")), [""; 0]);
     let second = fetch(cache.path(), &urls).unwrap();
-    assert_eq!((second.origin, second.bytes), (Origin::Cache, image()));
+    assert_eq!((second.source, second.bytes), (None, image()));
     assert_eq!(server.requests().len(), 1);
 }
 

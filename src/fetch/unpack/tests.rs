@@ -42,7 +42,7 @@ fn an_image_is_found_bare_zipped_in_an_updater_and_in_an_updater_in_a_zip() {
         (nested, None),
         (self_extracting, None),
     ] {
-        assert_eq!(unpack_known(file, member).unwrap().bytes(), bytes);
+        assert_eq!(unpack_known(file, member).unwrap().bytes, bytes);
     }
 }
 

@@ -75,7 +75,7 @@ pub enum DevicesError {
         second: String,
     },
     /// A text is empty or too long for its line.
-    #[error("{origin}: {id}: `{key}` has {found} characters, expected {} to {max}", u8::from(*is_needed))]
+    #[error("{origin}: {id}: `{key}` has {found} characters, expected {min} to {max}")]
     #[diagnostic(code(asmpatch::devices::length))]
     Length {
         /// The file.
@@ -86,8 +86,8 @@ pub enum DevicesError {
         key: &'static str,
         /// Its length in characters.
         found: usize,
-        /// Whether it can't be empty.
-        is_needed: bool,
+        /// The fewest characters that are allowed.
+        min: usize,
         /// The most characters that are allowed.
         max: usize,
     },
@@ -152,22 +152,17 @@ impl Devices {
 
 fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
     let texts = [
-        ("product", &device.product, true, MAX_NAME),
-        ("maker", &device.maker, true, MAX_NAME),
-        ("notes", &device.notes, false, MAX_TEXT),
-        ("source", &device.source, true, MAX_TEXT),
+        ("product", &device.product, 1, MAX_NAME),
+        ("maker", &device.maker, 1, MAX_NAME),
+        ("notes", &device.notes, 0, MAX_TEXT),
+        ("source", &device.source, 1, MAX_TEXT),
     ];
-    for (key, text, is_needed, max) in texts {
-        let found = text.chars().count();
-        if found > max || (is_needed && text.trim().is_empty()) {
-            return Err(DevicesError::Length {
-                origin: origin.to_owned(),
-                id: device.id,
-                key,
-                found: if found > max { found } else { 0 },
-                is_needed,
-                max,
-            });
+    for (key, text, min, max) in texts {
+        let len = text.chars().count();
+        // Blanks alone count as nothing.
+        let found = if len <= max && text.trim().is_empty() { 0 } else { len };
+        if !(min..=max).contains(&found) {
+            return Err(DevicesError::Length { origin: origin.to_owned(), id: device.id, key, found, min, max });
         }
     }
     Ok(())

@@ -157,15 +157,16 @@ impl Fetcher<'_> {
     /// # Errors
     /// [`FetchError`]; the cache then holds nothing new, except perhaps a transfer that can be resumed.
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
+        let wanted = Wanted { manifest, member: None, known: self.known };
         match source {
             Some(Source::File(path)) => {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
-                self.keep(manifest, None, bytes, Source::File(path.clone()))
+                self.keep(wanted, bytes, Source::File(path.clone()))
             }
             Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: url.clone() }),
             Some(Source::Url(url)) => {
                 let _lock = self.cache.lock(manifest, self.interrupt)?;
-                self.fetch_url(manifest, url, None, Instant::now() + self.limits.deadline)
+                self.fetch_url(wanted, url, Instant::now() + self.limits.deadline)
             }
             None => self.fetch_mirrors(manifest),
         }
@@ -190,7 +191,8 @@ impl Fetcher<'_> {
         let deadline = Instant::now() + self.limits.deadline;
         let mut attempts = Vec::new();
         for Mirror { url, member } in &manifest.mirrors {
-            match self.fetch_url(manifest, url, member.as_deref(), deadline) {
+            let wanted = Wanted { manifest, member: member.as_deref(), known: self.known };
+            match self.fetch_url(wanted, url, deadline) {
                 Err(error) if !error.is_final() => {
                     self.progress.event(FetchEvent::Retry(&error.to_string()));
                     attempts.push(error);
@@ -206,13 +208,7 @@ impl Fetcher<'_> {
         Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, source: None, place: None }))
     }
 
-    fn fetch_url(
-        &mut self,
-        manifest: &Manifest,
-        url: &str,
-        member: Option<&str>,
-        deadline: Instant,
-    ) -> Result<Acquired, FetchError> {
+    fn fetch_url(&mut self, wanted: Wanted<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
         let folder = self.cache.partial_folder();
         let partial = Partial::open(&folder, url, self.interrupt).map_err(|source| match source.kind() {
             io::ErrorKind::Interrupted => HttpError::Interrupted(Interrupted),
@@ -221,20 +217,13 @@ impl Fetcher<'_> {
         let (limits, interrupt) = (self.limits, self.interrupt);
         let transfer = Transfer { url, partial, limits, deadline, progress: self.progress, interrupt };
         let bytes = transfer.download()?;
-        self.keep(manifest, member, bytes, Source::Url(url.to_owned()))
+        self.keep(wanted, bytes, Source::Url(url.to_owned()))
     }
 
     /// Takes the image out of a fetched file and stores it.
-    fn keep(
-        &self,
-        manifest: &Manifest,
-        member: Option<&str>,
-        bytes: Vec<u8>,
-        source: Source,
-    ) -> Result<Acquired, FetchError> {
-        let wanted = Wanted { manifest, member, known: self.known };
+    fn keep(&self, wanted: Wanted<'_>, bytes: Vec<u8>, source: Source) -> Result<Acquired, FetchError> {
         let image = unpack::unpack(&source.to_string(), bytes, wanted, self.interrupt)?;
-        let path = self.cache.store(manifest, &image)?;
+        let path = self.cache.store(wanted.manifest, &image)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
 }

@@ -14,14 +14,14 @@ pub enum Left {
     /// The write began, which erases everything first, and did not finish. How much the unit has done is not known: a
     /// command whose status is lost may have been carried out, or not even begun.
     #[display(
-        "riting was begun, and its end was not seen: the flash may hold no whole firmware. The unit runs on as \
-        long as it has power, and may come up in its boot loader after that, which takes firmware all the same"
+        "writing was begun, and its end was not seen: the flash may hold no whole firmware. The unit runs on as \
+         long as it has power, and may come up in its boot loader after that, which takes firmware all the same"
     )]
     Incomplete,
     /// Everything was written, but not everything was read back.
     #[display(
-        "verything was written, but it is not known to be right: the unit may come up in its boot loader \
-        at its next restart, which takes firmware all the same"
+        "everything was written, but it is not known to be right: the unit may come up in its boot loader \
+         at its next restart, which takes firmware all the same"
     )]
     Complete,
     /// Everything was written and read back; the unit has not been restarted.

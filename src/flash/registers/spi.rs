@@ -67,8 +67,8 @@ pub const BUDGET: Duration = Duration::from_secs(600);
 /// Deadline of the work on a flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline {
-    at: Instant,
-    budget: Duration,
+    pub(super) at: Instant,
+    pub(super) budget: Duration,
 }
 
 /// The flash behind a unit's registers.

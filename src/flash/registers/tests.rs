@@ -171,7 +171,7 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
-    let begun = flash.deadline().at - BUDGET;
+    let begun = flash.deadline.at - BUDGET;
     let mut outcome = Ok(());
     for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
@@ -186,10 +186,10 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
 #[test]
 fn the_time_goes_on_over_a_new_connection() {
     let mut port = port("");
-    let deadline = Slow::flash(&mut port, Duration::from_secs(4)).deadline();
+    let deadline = Slow::flash(&mut port, Duration::from_secs(4)).deadline;
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
     flash.read_sector(SECTOR).unwrap();
-    flash.set_deadline(Deadline { at: deadline.at - BUDGET, ..deadline });
+    flash.deadline = spi::Deadline { at: deadline.at - BUDGET, ..deadline };
     assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime(BUDGET)));
     assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime(BUDGET)));
 }

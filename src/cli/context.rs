@@ -8,7 +8,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use serde::{Deserialize, Serialize};
 
 use super::errors;
-use super::harmless::Harmless;
+use super::harmless::{self, Harmless};
 use super::print;
 use super::settings::Settings;
 use crate::failure::AnyFailure;
@@ -125,11 +125,5 @@ impl Context {
 
 /// Joins the message and those of its causes, outermost first.
 fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
+    harmless::causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

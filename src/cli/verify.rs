@@ -195,12 +195,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
             None => {}
         }
-        if let Some(executed) = &executed {
-            executed.print();
-        }
-        if let Some(unit) = &unit {
-            unit.print();
-        }
+        executed.iter().for_each(Execution::print);
+        unit.iter().for_each(Comparison::print);
     }
     if args.json {
         print::json_each(&reports);

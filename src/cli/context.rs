@@ -8,7 +8,7 @@ use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
 use serde::{Deserialize, Serialize};
 
 use super::errors;
-use super::harmless::Harmless;
+use super::harmless::{Harmless, causes};
 use super::print;
 use super::settings::Settings;
 use crate::failure::AnyFailure;
@@ -63,10 +63,9 @@ pub struct ErrorJson {
 impl ErrorJson {
     /// Takes code, message with causes, and help from a diagnostic.
     pub fn of(diagnostic: &dyn Diagnostic) -> Self {
-        let text = |part: Option<Box<dyn Display + '_>>| part.map(|part| part.to_string());
         Self {
-            code: text(diagnostic.code()).unwrap_or_default(),
-            message: with_causes(diagnostic),
+            code: diagnostic.code().map(|code| code.to_string()).unwrap_or_default(),
+            message: causes(diagnostic).fold(diagnostic.to_string(), |text, cause| format!("{text}: {cause}")),
             help: errors::help(diagnostic),
             unit: None,
         }
@@ -121,15 +120,4 @@ impl Context {
         }
         errln!("{}", text.trim_end());
     }
-}
-
-/// Joins the message and those of its causes, outermost first.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

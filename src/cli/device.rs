@@ -1,7 +1,5 @@
 //! The options that select a unit, shared by every command that talks to one.
 
-use clap::builder::PossibleValue;
-
 use super::known::DeviceIds;
 use super::pcap::{PcapArgs, Recording};
 use crate::bridge::Port;
@@ -9,21 +7,6 @@ use crate::failure::AnyFailure;
 use crate::interrupt;
 use crate::pcap::Capture;
 use crate::unit::{self, Chosen, Selector, TransportChoice};
-
-impl clap::ValueEnum for TransportChoice {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Auto, Self::Bot, Self::Uas]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let (name, help) = match self {
-            Self::Auto => ("auto", "UAS where the unit offers it, else Bulk-Only"),
-            Self::Bot => ("bot", "Bulk-Only, which a unit speaks in every state"),
-            Self::Uas => ("uas", "UAS: an error where the unit does not offer it"),
-        };
-        Some(PossibleValue::new(name).help(help))
-    }
-}
 
 /// Selects a unit, for commands that open its port themselves.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,25 +1,25 @@
 //! A failure that is safe to show: text from outside can't break its messages into several lines.
 
-use std::fmt;
+use std::error::Error;
+use std::{fmt, iter};
 
 use miette::{Diagnostic, LabeledSpan, SourceCode};
-use thiserror::Error;
 
 use super::errors;
 use crate::escape::{self, Escape as _};
 
 /// A diagnostic with escaped messages. Codes are ours; quoted source is escaped where it is read
 /// ([`crate::toml_file`]).
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Harmless<'a> {
     original: &'a dyn Diagnostic,
     message: String,
-    source: Option<Cause>,
+    source: Option<Box<Cause>>,
     related: Vec<Harmless<'a>>,
 }
 
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 struct Cause {
     message: String,
@@ -33,7 +33,8 @@ impl<'a> Harmless<'a> {
     /// Copies a diagnostic and escapes everything in it that is shown.
     pub fn new(original: &'a dyn Diagnostic) -> Self {
         let related = original.related().into_iter().flatten().map(Self::new).collect();
-        let source = Cause::of(original.source(), MAX_CAUSES);
+        let causes: Vec<String> = causes(original).take(MAX_CAUSES).map(one_line).collect();
+        let source = causes.into_iter().rfold(None, |source, message| Some(Box::new(Cause { message, source })));
         Self { original, message: one_line(original), source, related }
     }
 }
@@ -42,11 +43,9 @@ fn one_line(text: &(impl fmt::Display + ?Sized)) -> String {
     text.to_string().shown().to_string()
 }
 
-impl Cause {
-    fn of(source: Option<&dyn std::error::Error>, depth: usize) -> Option<Self> {
-        let source = source.filter(|_| depth > 0)?;
-        Some(Self { message: one_line(source), source: Self::of(source.source(), depth - 1).map(Box::new) })
-    }
+/// Lists an error's causes, outermost first.
+pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    iter::successors(error.source(), |&cause| cause.source())
 }
 
 impl Diagnostic for Harmless<'_> {
@@ -78,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, Error, Diagnostic)]
+    #[derive(Debug, thiserror::Error, Diagnostic)]
     #[error("{name} is bad")]
     #[diagnostic(code(asmpatch::file::folder))]
     struct Hostile {

@@ -109,22 +109,20 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
         _ => Vec::new(),
     };
+    let (base, image) = (set.digest, library.image_name(&set.digest));
     if args.json {
+        let patches = set.patches.iter().map(|patch| PatchJson::new(patch, &base, &input.image, &patched.image));
         let json = PatchedJson {
-            image: library.image_name(&set.digest),
+            image,
             input: &patched.receipt.input,
             output: &patched.receipt.output,
-            patches: set
-                .patches
-                .iter()
-                .map(|patch| PatchJson::new(patch, &set.digest, &input.image, &patched.image))
-                .collect(),
+            patches: patches.collect(),
             config: &set.config,
             written: written.iter().map(|path| path.display().to_string()).collect(),
         };
         print::json(&json);
     } else {
-        print(file, args.dry_run, &library.image_name(&set.digest), &set, &patched, &written);
+        print(file, args.dry_run, &image, &set, &patched, &written);
     }
     Ok(Exit::Done)
 }

@@ -167,12 +167,9 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     for line in eyes.borrow().trace.lines() {
         errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
     }
-    let stopped = match (&eyes.borrow().hit, &told) {
-        (Some(at), _) => Some(format!("stopped at {at}")),
-        (None, Err(why)) => Some(words(*why)),
-        (None, Ok(())) => None,
-    };
-    let hangs = stopped.is_some() && eyes.borrow().hit.is_none();
+    let hit = eyes.borrow().hit;
+    let hangs = hit.is_none() && told.is_err();
+    let stopped = hit.map(|at| format!("stopped at {at}")).or_else(|| told.err().map(words));
     let chip = &mut driver.chip;
     let mut eyes = eyes.borrow_mut();
     let InstructionObserver { symbols, observers, .. } = &mut *eyes;
@@ -189,10 +186,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
         symbols: std::mem::take(&mut symbols.files),
         wrote,
-        not_reached: match eyes.hit {
-            Some(_) => Vec::new(),
-            None => args.until.iter().map(ToString::to_string).collect(),
-        },
+        not_reached: args.until.iter().filter(|_| hit.is_none()).map(ToString::to_string).collect(),
         ..report
     };
     if args.json {

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf, is_separator};
 
 use clap::builder::OsStringValueParser;
 use etcetera::BaseStrategy as _;
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 
 use super::context::ColorChoice;
 use super::input::{self, InputError};
@@ -47,7 +48,8 @@ pub struct Settings {
     manifest_dir: Vec<Folder>,
     backup_dir: Option<Folder>,
     cache_dir: Option<Folder>,
-    download_timeout: Option<Seconds>,
+    #[serde(deserialize_with = "timeout")]
+    download_timeout: Option<u64>,
 }
 
 /// A folder named in the file: `~` is the home folder, and a relative path starts at the file's folder.
@@ -67,22 +69,11 @@ impl TryFrom<String> for Folder {
     }
 }
 
-/// How long a server may be silent, in seconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "u64")]
-struct Seconds(u64);
-
-impl TryFrom<u64> for Seconds {
-    type Error = String;
-
-    fn try_from(seconds: u64) -> Result<Self, String> {
-        let range = super::download::TIMEOUT_S;
-        if range.contains(&seconds) {
-            Ok(Self(seconds))
-        } else {
-            Err(format!("{seconds} seconds, expected {} to {}", range.start(), range.end()))
-        }
-    }
+/// Reads how long a server may be silent, in seconds.
+fn timeout<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    let (seconds, range) = (u64::deserialize(value)?, super::download::TIMEOUT_S);
+    let wrong = || format!("{seconds} seconds, expected {} to {}", range.start(), range.end());
+    if range.contains(&seconds) { Ok(Some(seconds)) } else { Err(D::Error::custom(wrong())) }
 }
 
 impl Settings {
@@ -159,7 +150,7 @@ impl Settings {
             "manifest-dir" => paths(&self.manifest_dir),
             "cache-dir" => paths(self.cache_dir.as_slice()),
             "timeout" if command == "download" => {
-                self.download_timeout.iter().map(|Seconds(seconds)| seconds.to_string().into()).collect()
+                self.download_timeout.iter().map(|seconds| seconds.to_string().into()).collect()
             }
             // --backup-dir gets no default: `backup` takes it or -o, and ASMPATCH_BACKUP_DIR takes precedence over the
             // file.

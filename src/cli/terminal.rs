@@ -31,7 +31,10 @@ pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
 /// Draws on stderr, unless nothing can be drawn there.
 fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
-    if is_wanted && !is_dumb { Unfailing(Term::buffered_stderr()).into_target() } else { ProgressDrawTarget::hidden() }
+    if !is_wanted || is_dumb {
+        return ProgressDrawTarget::hidden();
+    }
+    ProgressDrawTarget::term_like_with_hz(Box::new(Unfailing(Term::buffered_stderr())), HZ)
 }
 
 /// A terminal that ignores its errors.
@@ -40,13 +43,6 @@ fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
 /// dropped. That would end the process in the middle of a write.
 #[derive(Debug)]
 struct Unfailing<T>(T);
-
-impl<T: TermLike + 'static> Unfailing<T> {
-    /// Turns it into a target for bars.
-    fn into_target(self) -> ProgressDrawTarget {
-        ProgressDrawTarget::term_like_with_hz(Box::new(self), HZ)
-    }
-}
 
 impl<T: TermLike> TermLike for Unfailing<T> {
     fn width(&self) -> u16 {
@@ -144,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_line_among_the_bars_of_a_terminal_that_is_gone_costs_only_the_line() {
-        let all = MultiProgress::with_draw_target(Unfailing(Gone).into_target());
+        let target = ProgressDrawTarget::term_like_with_hz(Box::new(Unfailing(Gone)), HZ);
+        let all = MultiProgress::with_draw_target(target);
         let bar = all.add(ProgressBar::new(10));
         bar.set_message("writing");
         let mut is_printed = false;

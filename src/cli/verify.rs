@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::execution::Execution;
-use self::unit::UnitFlash;
+use self::unit::Comparison;
 use super::input::{self, ImageFile};
 use super::known::{self, DeviceIds, PatchDirs};
 use super::plan::{self, PatchJson};
@@ -115,7 +115,7 @@ pub(super) struct VerifyJson<'a> {
     booted: Option<Booting>,
     /// With --device: whether the unit's flash holds it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    unit: Option<unit::Comparison>,
+    unit: Option<Comparison>,
 }
 
 impl print::Document for VerifyJson<'_> {}
@@ -157,7 +157,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);
     let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-    let unit = args.device.as_ref().map(|selector| UnitFlash::read(selector, &args.ids, context)).transpose()?;
+    let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
@@ -176,7 +176,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
         let executed = args.execute.then(|| Execution::of(&verification));
-        let unit = unit.as_ref().map(|unit| unit.compare(&bytes));
+        let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
         let ok = (verification.holds() || open.is_some())
             && booted.as_ref().is_none_or(|booted| booted.ok)
             && executed.as_ref().is_none_or(|executed| executed.ok)
@@ -195,12 +195,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
             None => {}
         }
-        if let Some(executed) = &executed {
-            executed.print();
-        }
-        if let Some(unit) = &unit {
-            unit.print();
-        }
+        executed.iter().for_each(Execution::print);
+        unit.iter().for_each(Comparison::print);
     }
     if args.json {
         print::json_each(&reports);

@@ -50,13 +50,14 @@ impl FromStr for Selector {
 
 /// The value of `--transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum TransportChoice {
-    /// UAS if the unit offers it, otherwise Bulk-Only.
+    /// UAS where the unit offers it, else Bulk-Only.
     #[default]
     Auto,
     /// Bulk-Only, which a unit speaks in every state.
     Bot,
-    /// UAS; an error if the unit does not offer it.
+    /// UAS: an error where the unit does not offer it.
     Uas,
 }
 

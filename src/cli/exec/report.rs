@@ -55,7 +55,7 @@ pub(super) enum ExecStatus {
     NoAnswer,
 }
 
-/// An access of the CPU to a register.
+// An access of the CPU to a register.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct RegisterAccess {

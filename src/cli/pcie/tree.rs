@@ -1,75 +1,45 @@
 //! Draws the tree as `lspci -tv` does.
 
+use std::iter;
+
 use crate::pcie::Survey;
 
 /// Draws the functions. `name` returns the text for a function that is not a bridge with something behind it.
 pub(super) fn draw(survey: &Survey, name: &dyn Fn(usize) -> String) -> String {
-    let mut drawing = Drawing { survey, name, text: String::new(), line: "-[0000:00]-".to_owned() };
-    drawing.bus(None);
-    drawing.text
+    let lines = after("-[0000:00]-", ' ', bus(survey, None, name));
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-struct Drawing<'a> {
-    survey: &'a Survey,
-    name: &'a dyn Fn(usize) -> String,
-    text: String,
-    /// The line so far.
-    line: String,
+/// Draws what is on the bus behind a bridge.
+fn bus(survey: &Survey, bridge: Option<usize>, name: &dyn Fn(usize) -> String) -> Vec<String> {
+    let functions: Vec<usize> = survey.behind(bridge).collect();
+    match functions[..] {
+        [] => vec![String::new()],
+        [only] => after("--", ' ', function(survey, only, name)),
+        [.., last] => {
+            let branch = |index| if index == last { ("\\-", ' ') } else { ("+-", '|') };
+            let draw = |index| (branch(index), function(survey, index, name));
+            functions.into_iter().map(draw).flat_map(|((start, bar), lines)| after(start, bar, lines)).collect()
+        }
+    }
 }
 
-impl Drawing<'_> {
-    /// Draws what is on the bus behind a bridge. Ends with the last line finished.
-    fn bus(&mut self, bridge: Option<usize>) {
-        let functions: Vec<usize> = self.survey.behind(bridge).collect();
-        match functions[..] {
-            [] => self.end_line(),
-            [only] => {
-                self.line.push_str("--");
-                self.function(only);
-            }
-            [.., last] => {
-                let column = self.line.chars().count();
-                for index in functions.iter().copied() {
-                    self.line.push_str(if index == last { "\\-" } else { "+-" });
-                    self.function(index);
-                    self.go_on(column);
-                }
-            }
-        }
-    }
+fn function(survey: &Survey, index: usize, name: &dyn Fn(usize) -> String) -> Vec<String> {
+    let function = &survey.functions[index];
+    let place = format!("{:02x}.{}", function.at.device, function.at.function);
+    let Some(buses) = function.buses().filter(|buses| buses.secondary != 0) else {
+        return vec![format!("{place}  {}", name(index))];
+    };
+    let (first, last) = (buses.secondary, buses.subordinate);
+    let range = if first == last { format!("{first:02x}") } else { format!("{first:02x}-{last:02x}") };
+    after(&format!("{place}-[{range}]--"), ' ', bus(survey, Some(index), name))
+}
 
-    fn function(&mut self, index: usize) {
-        let function = &self.survey.functions[index];
-        let place = function.at;
-        self.line.push_str(&format!("{:02x}.{}", place.device, place.function));
-        match function.buses().filter(|buses| buses.secondary != 0) {
-            Some(buses) => {
-                let range = if buses.secondary == buses.subordinate {
-                    format!("{:02x}", buses.secondary)
-                } else {
-                    format!("{:02x}-{:02x}", buses.secondary, buses.subordinate)
-                };
-                self.line.push_str(&format!("-[{range}]--"));
-                self.bus(Some(index));
-            }
-            None => {
-                let name = (self.name)(index);
-                self.line.push_str(&format!("  {name}"));
-                self.end_line();
-            }
-        }
-    }
-
-    fn end_line(&mut self) {
-        self.text.push_str(self.line.trim_end());
-        self.text.push('\n');
-    }
-
-    /// Starts the next line, up to `column`, with the bars of the buses that have more functions.
-    fn go_on(&mut self, column: usize) {
-        let bar = |drawn: char| if matches!(drawn, '+' | '|') { '|' } else { ' ' };
-        self.line = self.line.chars().take(column).map(bar).collect();
-    }
+/// Draws lines after `start`. Below it is space that begins with `bar`.
+fn after(start: &str, bar: char, lines: Vec<String>) -> Vec<String> {
+    let below = format!("{bar:<width$}", width = start.len());
+    let starts = iter::once(start).chain(iter::repeat(&*below));
+    starts.zip(lines).map(|(start, line)| format!("{start}{line}")).collect()
 }
 
 #[cfg(test)]

@@ -70,15 +70,9 @@ impl Observers {
 
 impl Observer for Observers {
     fn before(&mut self, step: &Step<'_>) {
-        if let Some(profile) = &mut self.profile {
-            profile.before(step);
-        }
-        if let Some(timeline) = &mut self.timeline {
-            timeline.before(step);
-        }
-        if let Some(coverage) = &mut self.coverage {
-            coverage.before(step);
-        }
+        self.profile.iter_mut().for_each(|profile| profile.before(step));
+        self.timeline.iter_mut().for_each(|timeline| timeline.before(step));
+        self.coverage.iter_mut().for_each(|coverage| coverage.before(step));
     }
 }
 

@@ -74,9 +74,7 @@ impl Watch for Events {
 
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
         self.record(event);
-        if let Some(timeline) = &self.timeline {
-            timeline.usb(event);
-        }
+        self.timeline.iter().for_each(|timeline| timeline.usb(event));
         if !self.usb {
             return;
         }
@@ -93,15 +91,11 @@ impl Watch for Events {
     }
 
     fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
-        if let Some(timeline) = &self.timeline {
-            timeline.flash(command, at, len);
-        }
+        self.timeline.iter().for_each(|timeline| timeline.flash(command, at, len));
     }
 
     fn dma(&mut self, event: DmaEvent) {
-        if let Some(timeline) = &self.timeline {
-            timeline.dma(event);
-        }
+        self.timeline.iter().for_each(|timeline| timeline.dma(event));
     }
 
     fn uart(&mut self, byte: u8) {

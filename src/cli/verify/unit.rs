@@ -13,9 +13,6 @@ use crate::flash::progress::FlashStep;
 use crate::interrupt;
 use crate::unit::{self, Selector};
 
-/// The contents of a unit's flash.
-pub struct UnitFlash(Backup);
-
 /// The `unit` key of `--json`.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "UnitFlash"))]
@@ -34,34 +31,32 @@ pub struct Comparison {
     first_flash_address: Option<u32>,
 }
 
-impl UnitFlash {
-    /// Reads the whole flash, through vendor commands or registers. Writes nothing.
-    ///
-    /// # Errors
-    /// Fails if no unit is found, or if it does not allow reading its flash.
-    pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Self, AnyFailure> {
-        let interrupt = interrupt::install();
-        let mut port = unit::port(&ids.load()?, Some(selector), None)?;
-        Ok(Self(Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)?))
-    }
+/// Reads a unit's whole flash, through vendor commands or registers. Writes nothing.
+///
+/// # Errors
+/// Fails if no unit is found, or if it does not allow reading its flash.
+pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Backup, AnyFailure> {
+    let interrupt = interrupt::install();
+    let mut port = unit::port(&ids.load()?, Some(selector), None)?;
+    Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)
+}
 
-    /// Compares the flash with an image file.
-    pub fn compare(&self, file: &[u8]) -> Comparison {
-        let parts = Part::ALL.into_iter().zip(&self.0.parts);
+impl Comparison {
+    /// Compares a unit's flash with an image file.
+    pub fn of(unit: &Backup, file: &[u8]) -> Self {
+        let parts = Part::ALL.into_iter().zip(&unit.parts);
         let found = parts.flat_map(|(part, found)| part.of(file).iter().zip(found));
         let mut differing = found.enumerate().filter(|(_, (wanted, found))| wanted != found);
         let first = differing.next().map(|(at, _)| FileOffset(at as u32));
-        Comparison {
-            device: self.0.unit.device.clone(),
+        Self {
+            device: unit.unit.device.clone(),
             holds: first.is_none(),
             differing_bytes: usize::from(first.is_some()) + differing.count(),
             first_file_offset: first.map(|first| first.0),
             first_flash_address: first.map(|first| first.flash_address().0),
         }
     }
-}
 
-impl Comparison {
     /// Prints whether the flash holds the image.
     pub fn print(&self) {
         let device = self.device.shown();

@@ -153,10 +153,9 @@ struct Look<'a> {
 impl Look<'_> {
     fn at(&self, unit: UnitInfo) -> ListedUnit {
         let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
-        let known_as = self.known.get(unit.id);
-        let known_as = known_as.map(|known| KnownAs { product: known.product.clone(), maker: known.maker.clone() });
+        let known_as = |known: &KnownDevice| KnownAs { product: known.product.clone(), maker: known.maker.clone() };
         let mut row = ListedUnit {
-            known_as,
+            known_as: self.known.get(unit.id).map(known_as),
             firmware: None,
             open_build: None,
             runs: unit.state.to_string(),

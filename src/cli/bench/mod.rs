@@ -233,7 +233,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
     } else {
-        out!("{}", table::render(&report, changes.as_deref()));
+        table::show(&report, changes.as_deref());
     }
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;

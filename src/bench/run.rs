@@ -75,19 +75,15 @@ impl BenchPlan {
     }
 
     fn depths_for(&self, max: usize, usual: &[usize]) -> Vec<usize> {
-        let mut depths = if !self.depths.is_empty() {
+        let depths: BTreeSet<usize> = if !self.depths.is_empty() {
             self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect()
         } else if self.sweep {
-            std::iter::successors(Some(1), |depth| Some(depth * 2))
-                .take_while(|depth| *depth < max)
-                .chain([max])
-                .collect()
+            let doubled = std::iter::successors(Some(1), |depth| Some(depth * 2));
+            doubled.take_while(|depth| *depth < max).chain([max]).collect()
         } else {
-            usual.to_vec()
+            usual.iter().copied().collect()
         };
-        depths.sort_unstable();
-        depths.dedup();
-        depths
+        depths.into_iter().collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use miette::Diagnostic;
@@ -67,14 +67,10 @@ impl BackupPlace {
     /// # Errors
     /// [`NoBackupPlace`] if the system names no data folder.
     pub fn folder(&self, context: &Context) -> Result<PathBuf, NoBackupPlace> {
-        if let Some(folder) = &self.backup_dir {
-            return Ok(folder.clone());
-        }
-        if let Some(folder) = env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty()) {
-            return Ok(folder.into());
-        }
-        if let Some(folder) = context.settings.backup_dir() {
-            return Ok(folder.to_owned());
+        let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
+        let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
+        if let Some(folder) = named.or_else(|| context.settings.backup_dir().map(Path::to_owned)) {
+            return Ok(folder);
         }
         let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
         Ok(strategy.data_dir().join("asmpatch").join("backups"))

@@ -153,10 +153,9 @@ struct Look<'a> {
 impl Look<'_> {
     fn at(&self, unit: UnitInfo) -> ListedUnit {
         let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
-        let known_as = self.known.get(unit.id);
-        let known_as = known_as.map(|known| KnownAs { product: known.product.clone(), maker: known.maker.clone() });
+        let known_as = |known: &KnownDevice| KnownAs { product: known.product.clone(), maker: known.maker.clone() };
         let mut row = ListedUnit {
-            known_as,
+            known_as: self.known.get(unit.id).map(known_as),
             firmware: None,
             open_build: None,
             runs: unit.state.to_string(),
@@ -208,18 +207,15 @@ fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     })
 }
 
-fn notes_on(behind: &Behind, reset: &str) -> Vec<String> {
-    let mut notes = Vec::new();
-    if matches!(behind, Behind::Ssd(_)) {
-        notes.push(format!("the SSD {SSD_LOST}"));
-    }
-    if behind.is_initialised() {
-        notes.push(format!(
+fn notes_on(behind: &Behind, reset: &str) -> impl Iterator<Item = String> {
+    let ssd = matches!(behind, Behind::Ssd(_)).then(|| format!("the SSD {SSD_LOST}"));
+    let initialised = behind.is_initialised().then(|| {
+        format!(
             "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: {reset} undoes the \
              initialisation; docs/recovery.md says how to keep the driver off"
-        ));
-    }
-    notes
+        )
+    });
+    ssd.into_iter().chain(initialised)
 }
 
 /// Adds a note to units that share a serial number, which can't tell them apart.
@@ -244,9 +240,10 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 /// Prints a unit in a few lines: a table with everything would be wider than a terminal.
 fn show(row: &ListedUnit) {
     let unit = &row.unit;
-    let known_as = row.known_as.as_ref();
-    let known_as =
-        known_as.map_or("named by --usb-id".to_owned(), |known| format!("{} {}", known.maker, known.product));
+    let known_as = match &row.known_as {
+        Some(KnownAs { product, maker }) => format!("{maker} {product}"),
+        None => "named by --usb-id".to_owned(),
+    };
     outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());
     let line = |name: &str, text: &str| outln!("  {name:<9} {}", text.shown());
     let version = row.firmware.as_ref().filter(|version| !row.runs.contains(*version));

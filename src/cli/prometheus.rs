@@ -87,8 +87,7 @@ fn check(path: &Path) -> Result<(), AnyFailure> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(Exposition::START.len() as u64).read_to_end(&mut start));
     match read {
-        Ok(0) => Ok(()),
-        Ok(_) if start == Exposition::START.as_bytes() => Ok(()),
+        Ok(_) if start.is_empty() || start == Exposition::START.as_bytes() => Ok(()),
         Ok(_) => Err(TargetError::Foreign(path.to_owned()).into()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(source) => Err(TargetError::Read { path: path.to_owned(), source }.into()),

@@ -9,10 +9,9 @@ use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::bridge::open::Supply;
 use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
 use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, known_blocks};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
-use crate::flash::plan::UnitBlocks;
 use crate::interrupt::Interrupt;
 use crate::patch::Library;
 use crate::pcie::{Bdf, EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
@@ -191,16 +190,14 @@ fn vendor(
     let mut bridge = port.open()?;
     if options.compare {
         seen.exchanges = ask_vendor(&mut bridge);
-        if let Some(image) = observed.running.image() {
-            compare(seen, &image, &observed.blocks);
-        }
+        compare(seen, &observed);
     }
     // The firmware uses the same engine for an SSD.
     if observed.running.behind == Behind::NoMedium {
         look_behind(seen, &mut VendorTlp::new(&mut bridge), interrupt);
     }
-    let outcome = bench(seen, &mut VendorTlp::new(&mut bridge), options.write);
-    seen.bench_failure = outcome.err().map(|error| Problem::of(&error));
+    seen.bench_failure =
+        bench(seen, &mut VendorTlp::new(&mut bridge), options.write).err().map(|error| Problem::of(&error));
     Ok(())
 }
 
@@ -229,8 +226,7 @@ fn open(
     options: DoctorOptions,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    let state = BridgeState::OpenFirmware;
-    seen.runs = Some(Ok(RunningFirmware::Other(state)));
+    seen.runs = Some(Ok(RunningFirmware::Other(BridgeState::OpenFirmware)));
     let mut bridge = match port.open_control() {
         Ok(bridge) => bridge,
         Err(failure) => {
@@ -275,19 +271,14 @@ fn open(
     interrupt.check()?;
     look_behind(seen, &mut bridge, interrupt);
     if seen.bench_failure.is_none() {
-        let outcome = bench(seen, &mut bridge, options.write);
-        seen.bench_failure = outcome.err().map(|error| Problem::of(&error));
+        seen.bench_failure = bench(seen, &mut bridge, options.write).err().map(|error| Problem::of(&error));
     }
     drop(bridge);
     if options.compare {
         interrupt.check()?;
         // Reading the image through registers is slow, so it is read only if needed.
         match Observation::of(port, interrupt) {
-            Ok(observed) => {
-                if let Some(image) = observed.running.image() {
-                    compare(seen, &image, &observed.blocks);
-                }
-            }
+            Ok(observed) => compare(seen, &observed),
             Err(failure) => seen.runs = Some(Err(failure.into())),
         }
     }
@@ -295,12 +286,13 @@ fn open(
 }
 
 /// Adds the chip model's answers, with the unit's own configuration if it has one.
-fn compare(seen: &mut Examination, image: &Image, blocks: &UnitBlocks) {
+fn compare(seen: &mut Examination, observed: &Observation) {
+    let Some(image) = observed.running.image() else { return };
     let own = |index: BlockIndex| {
         let at = usize::from(index.number());
-        blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
+        observed.blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
     };
-    ask_model(&mut seen.exchanges, image, &BlockIndex::ALL.map(own), seen.unit.state);
+    ask_model(&mut seen.exchanges, &image, &BlockIndex::ALL.map(own), seen.unit.state);
 }
 
 /// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The

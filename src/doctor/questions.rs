@@ -66,7 +66,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// A question with the answers of the unit and of the chip model: bytes in hexadecimal, or why there are none.
+/// A question with the answers of the unit and of the chip model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Exchange {
@@ -80,6 +80,7 @@ pub struct Exchange {
     pub model: Option<String>,
 }
 
+/// An answer's bytes in hexadecimal, or why there are none.
 fn words(answer: Result<Vec<u8>, String>) -> String {
     answer.map_or_else(|why| format!("no answer: {why}"), |bytes| to_hex(&bytes, " "))
 }

@@ -69,7 +69,7 @@ pub struct Args {
 
     /// Fail with status 1 unless the path's best row reaches N MB/s.
     #[arg(long = "min-mb-s", value_name = "PATH=N", value_parser = parse_floor)]
-    floors: Vec<Floor>,
+    floors: Vec<(Path, f64)>,
 
     /// Fail with status 1 if a measured path does not do what its firmware should: no answer, a refusal, missing or
     /// wrong bytes.
@@ -101,18 +101,12 @@ pub struct Args {
     device: super::device::DeviceArgs,
 }
 
-/// A throughput that a path must reach.
-#[derive(Debug, Clone, PartialEq)]
-struct Floor {
-    path: Path,
-    mb_per_s: f64,
-}
-
-fn parse_floor(text: &str) -> Result<Floor, String> {
+/// Parses a throughput that a path must reach, in MB/s.
+fn parse_floor(text: &str) -> Result<(Path, f64), String> {
     let (path, floor) = text.split_once('=').ok_or("expected PATH=N, as in write16=100")?;
     let path = path.parse::<Path>().map_err(|error| error.to_string())?;
     match floor.parse() {
-        Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok(Floor { path, mb_per_s }),
+        Ok(mb_per_s) if f64::is_finite(mb_per_s) && mb_per_s >= 0.0 => Ok((path, mb_per_s)),
         _ => Err(format!("{floor:?} is no number of MB/s")),
     }
 }
@@ -239,7 +233,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
     } else {
-        out!("{}", table::render(&report, changes.as_deref()));
+        table::show(&report, changes.as_deref());
     }
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
@@ -317,11 +311,11 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
             return Err(CheckFailed::Integrity { what: outcome.to_string() });
         }
     }
-    for floor in &args.floors {
-        let best = report.best(floor.path, |figures| Some(figures.mb_per_s.median));
-        if best.is_none_or(|best| best < floor.mb_per_s) {
+    for &(path, floor) in &args.floors {
+        let best = report.best(path, |figures| Some(figures.mb_per_s.median));
+        if best.is_none_or(|best| best < floor) {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
-            return Err(CheckFailed::Floor { path: floor.path, found, floor: floor.mb_per_s });
+            return Err(CheckFailed::Floor { path, found, floor });
         }
     }
     Ok(())

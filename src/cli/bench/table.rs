@@ -1,7 +1,5 @@
 //! The bench report as text: a table and a bar chart.
 
-use std::fmt::Write as _;
-
 use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
@@ -15,13 +13,10 @@ const BAR_WIDTH: usize = 40;
 /// Block characters from empty to full, in eighths of a column.
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// Renders the whole report, with colours as ANSI sequences. `anstream` strips them if the output takes no colours.
-pub fn render(report: &BenchReport, changes: Option<&[Change]>) -> String {
-    let mut text = String::new();
+/// Prints the whole report.
+pub fn show(report: &BenchReport, changes: Option<&[Change]>) {
     let unit = &report.unit;
-    // Writing into a String cannot fail.
-    let _ = writeln!(
-        text,
+    outln!(
         "{} {} (serial {}), {}, behind it: {}",
         unit.device.shown().bold(),
         unit.usb_id.shown(),
@@ -30,27 +25,25 @@ pub fn render(report: &BenchReport, changes: Option<&[Change]>) -> String {
         unit.behind.shown()
     );
     if unit.is_virtual {
-        let _ =
-            writeln!(text, "{}", "This is a virtual bridge: the figures measure this machine, not a bridge.".yellow());
+        outln!("{}", "This is a virtual bridge: the figures measure this machine, not a bridge.".yellow());
     }
     if let Some(integrity) = &report.integrity {
-        integrity_lines(&mut text, integrity);
+        integrity_lines(integrity);
     }
     if report.rows.iter().any(|row| row.figures().is_some()) {
-        let _ = writeln!(text, "\n{}\n", measured(&report.rows).trim_fmt());
-        chart(&mut text, &report.rows);
+        outln!("\n{}\n", measured(&report.rows).trim_fmt());
+        chart(&report.rows).iter().for_each(|line| outln!("{line}"));
     }
-    text.push('\n');
+    out!("\n");
     for change in changes.unwrap_or_default() {
-        let _ = writeln!(text, "  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
+        outln!("  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
     }
-    rows_without_figures(&mut text, &report.rows);
-    prediction_lines(&mut text, report);
-    verdict_lines(&mut text, report);
-    text
+    rows_without_figures(&report.rows);
+    prediction_lines(report);
+    verdict_lines(report);
 }
 
-fn integrity_lines(text: &mut String, integrity: &Integrity) {
+fn integrity_lines(integrity: &Integrity) {
     let steps = [
         ("pattern written through WRITE(16)", &integrity.write16),
         ("pattern written through F2", &integrity.f2),
@@ -64,7 +57,7 @@ fn integrity_lines(text: &mut String, integrity: &Integrity) {
                 Outcome::NoAnswer { .. } | Outcome::Refused { .. } => outcome.yellow().to_string(),
                 _ => outcome.red().to_string(),
             };
-            let _ = writeln!(text, "  {step:<35} {words}");
+            outln!("  {step:<35} {words}");
         }
     }
 }
@@ -97,18 +90,18 @@ fn measured(rows: &[Row]) -> Table {
     table
 }
 
-/// Lists the rows without figures. Rows of one path that ended the same way share a line.
-fn rows_without_figures(text: &mut String, rows: &[Row]) {
+/// Prints the rows without figures. Rows of one path that ended the same way share a line.
+fn rows_without_figures(rows: &[Row]) {
     let mut told: Vec<(Path, &Outcome)> = Vec::new();
     for row in rows.iter().filter(|row| row.figures().is_none()) {
         if told.contains(&(row.path, &row.outcome)) {
             continue;
         }
         told.push((row.path, &row.outcome));
-        let _ = match &row.outcome {
-            outcome @ Outcome::NotRun { .. } => writeln!(text, "  – {}: {outcome}", row.path),
-            outcome => writeln!(text, "  {} {}: {outcome}", "✗".red(), name(row.path, row.size, row.depth)),
-        };
+        match &row.outcome {
+            outcome @ Outcome::NotRun { .. } => outln!("  – {}: {outcome}", row.path),
+            outcome => outln!("  {} {}: {outcome}", "✗".red(), name(row.path, row.size, row.depth)),
+        }
     }
 }
 
@@ -129,38 +122,33 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn chart(text: &mut String, rows: &[Row]) {
+fn chart(rows: &[Row]) -> Vec<String> {
     let medians = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
     let most = medians().map(|(_, median)| median).fold(0.0, f64::max);
-    if most <= 0.0 {
-        return;
-    }
-    for (row, median) in medians() {
+    let line = |(row, median): (&Row, f64)| {
         let eighths = (median / most * (BAR_WIDTH * 8) as f64).round() as usize;
         let mut bar = "█".repeat(eighths / 8);
         if !eighths.is_multiple_of(8) {
             bar.push(EIGHTHS[eighths % 8]);
         }
-        let name = name(row.path, row.size, row.depth);
-        let _ = writeln!(text, "  {name:<24} {} {} MB/s", bar.cyan(), figure(median));
-    }
+        format!("  {:<24} {} {} MB/s", name(row.path, row.size, row.depth), bar.cyan(), figure(median))
+    };
+    medians().filter(|_| most > 0.0).map(line).collect()
 }
 
-/// Adds what silicon should reach: for each path and size the row with the most commands in flight, which waits least
+/// Prints what silicon should reach: for each path and size the row with the most commands in flight, which waits least
 /// for the host.
-fn prediction_lines(text: &mut String, report: &BenchReport) {
+fn prediction_lines(report: &BenchReport) {
     let rows = &report.rows;
     let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
     let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
-    let _ =
-        writeln!(text, "  predicted for silicon at {clock} MHz, PCIe round trips of {ROUND_TRIP_US} µs, 10 Gbit/s:");
+    outln!("  predicted for silicon at {clock} MHz, PCIe round trips of {ROUND_TRIP_US} µs, 10 Gbit/s:");
     for (index, row) in rows.iter().enumerate() {
         let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
         let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
         let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
         let name = format!("{} {}", row.path.name(), row.size);
-        let _ = writeln!(
-            text,
+        outln!(
             "    {name:<17} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {}",
             figure(prediction.mb_per_s),
             figure(prediction.cpu_us),
@@ -170,14 +158,14 @@ fn prediction_lines(text: &mut String, report: &BenchReport) {
         );
     }
     if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
-        let _ = writeln!(text, "    ≤: nobody knows how fast the DMA is; it is taken to keep up");
+        outln!("    ≤: nobody knows how fast the DMA is; it is taken to keep up");
     }
-    gain_lines(text, report);
-    text.push('\n');
+    gain_lines(report);
+    out!("\n");
 }
 
-/// Adds what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
-fn gain_lines(text: &mut String, report: &BenchReport) {
+/// Prints what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
+fn gain_lines(report: &BenchReport) {
     let best = |path| report.best(path, |figures| Some(figures.predicted?.mb_per_s));
     let Some(stock) = best(Path::E4Stock) else { return };
     let read16 = if report.read16_sram { "the patch read16-sram" } else { "a device that completes it" };
@@ -187,15 +175,15 @@ fn gain_lines(text: &mut String, report: &BenchReport) {
         (Path::E5Dma, "a device that completes it"),
     ] {
         if let Some(found) = best(path) {
-            let _ = writeln!(text, "    {path}: ×{} of {}, by {by}", figure(found / stock), Path::E4Stock);
+            outln!("    {path}: ×{} of {}, by {by}", figure(found / stock), Path::E4Stock);
         }
     }
     if best(Path::Write16).is_some() {
-        let _ = writeln!(text, "    {}: answered at all by the patch status-0x2a12", Path::Write16);
+        outln!("    {}: answered at all by the patch status-0x2a12", Path::Write16);
     }
 }
 
-fn verdict_lines(text: &mut String, report: &BenchReport) {
+fn verdict_lines(report: &BenchReport) {
     for verdict in &report.verdict {
         let needed = figure(verdict.needed_mb_per_s);
         let line = match verdict.mb_per_s {
@@ -204,12 +192,12 @@ fn verdict_lines(text: &mut String, report: &BenchReport) {
             None => format!("{}: no figure, {needed} MB/s expected", verdict.path),
         };
         let mark = if verdict.meets { "✓".green().to_string() } else { "✗".red().to_string() };
-        let _ = writeln!(text, "  {mark} {line}");
+        outln!("  {mark} {line}");
     }
     let mut sources: Vec<&str> = report.verdict.iter().map(|verdict| verdict.source.as_str()).collect();
     sources.dedup();
     if !sources.is_empty() {
-        let _ = writeln!(text, "  held against what a GPU runtime sees today: {}", sources.join("; "));
+        outln!("  held against what a GPU runtime sees today: {}", sources.join("; "));
     }
 }
 
@@ -240,9 +228,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         // No line is broken.
         assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
-        let mut text = String::new();
-        chart(&mut text, &rows);
-        let text = console::strip_ansi_codes(&text);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        let lines = chart(&rows);
+        assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
     }
 }

@@ -221,17 +221,12 @@ impl Diagnostic for FlashFailure {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let mut text = String::new();
-        if self.left == Left::Untouched
-            && let Some(help) = errors::help(&self.error)
-        {
-            text = format!("{help}\n");
-        } else if let Some(advice) = advice(&self.error) {
-            text = format!("{advice}\n");
-        }
-        text.push_str(&format!("the unit's state: {}", self.left));
-        text.push_str("\ndocs/recovery.md lists every state that a unit can be in");
-        Some(Box::new(text))
+        let own = errors::help(&self.error).filter(|_| self.left == Left::Untouched);
+        let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
+        let state = self.left;
+        Some(Box::new(format!(
+            "{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"
+        )))
     }
 }
 

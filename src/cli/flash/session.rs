@@ -109,16 +109,12 @@ impl<'a> WritingSession<'a> {
         let interrupt = interrupt::install();
         let recording = args.pcap.start()?;
         let capture = recording.capture();
-        let backup_into = match args.no_backup {
-            true => None,
-            false => Some(args.backup_place.folder(context)?),
-        };
+        let backup_into = (!args.no_backup).then(|| args.backup_place.folder(context)).transpose()?;
         let there = |port: Box<dyn Port>| (port.device(), Ok(port));
         let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
             ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
-            ([], false) => vec![there(unit::port(&devices, None, capture)?)],
-            ([only], _) => vec![there(unit::port(&devices, Some(only), capture)?)],
+            ([] | [_], _) => vec![there(unit::port(&devices, args.device.first(), capture)?)],
             (named, true) => {
                 let find = |selector| match unit::port(&devices, Some(selector), capture) {
                     Ok(port) => there(port),
@@ -169,10 +165,7 @@ impl<'a> WritingSession<'a> {
         if self.args.json {
             show::json(&units, job, self.args.dry_run, answer.as_ref().err());
         }
-        let mut exit = Exit::Done;
-        for unit in &units {
-            exit = exit.max(self.report(unit, job));
-        }
+        let exit = units.iter().map(|unit| self.report(unit, job)).max().unwrap_or(Exit::Done);
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.diagnostic()))),
@@ -192,18 +185,18 @@ impl<'a> WritingSession<'a> {
         let several = self.ports.len() > 1;
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
             log::about(several.then_some(&device));
-            let (port, seen) = match found {
-                Ok(mut port) => {
-                    let seen = fenced(|| look_at(&mut *port)).unwrap_or_else(|panic| Err(panic.into()));
-                    (Some(port), seen)
-                }
-                Err(failure) => (None, Err(failure)),
-            };
-            let (seen, outcome) = match seen {
-                Ok(seen) => (Some(seen), UnitOutcome::Nothing),
-                Err(failure) => (None, UnitOutcome::Refused(failure)),
-            };
-            PreparedUnit { device, port, seen, terms: Terms::default(), outcome, carried: Carried::default() }
+            let (terms, carried) = (Terms::default(), Carried::default());
+            let mut unit =
+                PreparedUnit { device, port: None, seen: None, terms, outcome: UnitOutcome::Nothing, carried };
+            let seen = found.and_then(|port| {
+                let port = unit.port.insert(port);
+                fenced(|| look_at(&mut **port))?
+            });
+            match seen {
+                Ok(seen) => unit.seen = Some(seen),
+                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
+            }
+            unit
         })
     }
 

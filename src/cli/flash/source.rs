@@ -1,10 +1,8 @@
 //! The image to write, and what proves that it is good.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
 use super::Args;
 use crate::cli::input::{self, ImageFile};
+use crate::cli::output;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -36,8 +34,8 @@ impl ImageToWrite {
     pub fn read(args: &Args) -> Result<Self, AnyFailure> {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
-        let beside = receipt_beside(file);
-        let receipt = match args.receipt.as_deref().or(beside.as_deref().filter(|path| path.is_file())) {
+        let beside = output::receipt_path(file);
+        let receipt = match args.receipt.as_deref().or(Some(&*beside).filter(|path| path.is_file())) {
             Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?)?),
             None => None,
         };
@@ -86,10 +84,4 @@ impl ImageToWrite {
         }
         args.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
     }
-}
-
-fn receipt_beside(file: &Path) -> Option<PathBuf> {
-    let mut name = OsString::from(file.file_name()?);
-    name.push(".toml");
-    Some(file.with_file_name(name))
 }

@@ -36,7 +36,7 @@ pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
-pub use reply::{InReply, OutReply};
+pub use reply::Reply;
 pub use responder::Responder;
 pub use scenario::{
     Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,

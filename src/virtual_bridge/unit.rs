@@ -13,9 +13,10 @@ use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
 use super::replug::Requests;
-use super::reply::{InReply, OutReply};
+use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};
+use super::setup;
 use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
@@ -36,14 +37,10 @@ pub enum ControlAnswer {
     Silent,
 }
 
-/// bmRequestType's bits of a request's type, and a vendor's (USB 3.2, 9.3).
-const REQUEST_TYPE: u8 = 0x60;
-const VENDOR: u8 = 0x40;
-
 /// A bridge in software, as seen from the wire.
 ///
 /// Transfers go through [`VirtualBridge::bulk_out`] and [`VirtualBridge::bulk_in`]. Nothing blocks: a transfer that a
-/// real unit would delay gets [`OutReply::Silent`] or [`InReply::Silent`].
+/// real unit would delay gets [`Reply::Silent`].
 #[derive(Debug)]
 pub struct VirtualBridge {
     scenario: Scenario,
@@ -142,7 +139,7 @@ impl VirtualBridge {
     /// The chip's work since power-on; `None` if no image runs on a chip.
     pub fn simulated(&mut self) -> Option<Simulated> {
         let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
-        self.chip.as_mut().map(|chip| Simulated { work: chip.work(), clock_mhz })
+        self.chip.as_mut().map(|unit| Simulated { work: unit.chip.work(), clock_mhz })
     }
 
     /// Whether the unit is on the bus.
@@ -238,31 +235,27 @@ impl VirtualBridge {
     /// Sends data from the host to 0x02 or 0x04. `stream` is 0 without streams.
     ///
     /// A transfer is one CBW (Bulk-Only) or one IU (UAS), or any piece of the command's or stream's data.
-    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
-        self.unplug_when_told();
-        if !self.is_attached() {
-            return OutReply::Gone;
-        }
-        if self.scenario.bulk_hangs {
-            return OutReply::Silent;
-        }
-        let mut faults = std::mem::take(&mut self.faults);
-        let reply = self.responder_mut().bulk_out(endpoint, stream, data, &mut faults);
-        self.faults = faults;
-        self.follow_responder();
-        if self.is_attached() { reply } else { OutReply::Gone }
+    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> Reply {
+        let reply = self.bulk(|responder, faults| responder.bulk_out(endpoint, stream, data, faults));
+        if self.is_attached() { reply } else { Reply::Gone }
     }
 
     /// Asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 without streams.
-    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
+        self.bulk(|responder, _| responder.bulk_in(endpoint, stream, buffer))
+    }
+
+    fn bulk(&mut self, transfer: impl FnOnce(&mut dyn Responder, &mut FaultPlan) -> Reply) -> Reply {
         self.unplug_when_told();
         if !self.is_attached() {
-            return InReply::Gone;
+            return Reply::Gone;
         }
         if self.scenario.bulk_hangs {
-            return InReply::Silent;
+            return Reply::Silent;
         }
-        let reply = self.responder_mut().bulk_in(endpoint, stream, buffer);
+        let mut faults = std::mem::take(&mut self.faults);
+        let reply = transfer(self.responder_mut(), &mut faults);
+        self.faults = faults;
         self.follow_responder();
         reply
     }
@@ -271,7 +264,7 @@ impl VirtualBridge {
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
-        let fault = if is_open && setup[0] & REQUEST_TYPE == VENDOR { self.faults.strike(setup[1]) } else { None };
+        let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         let asked_for = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
         match fault {
             Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
@@ -316,7 +309,7 @@ impl VirtualBridge {
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,
         };
-        self.alternate = chip.alternate();
+        self.alternate = chip.alternate;
         self.follow_responder();
         Some(answer)
     }
@@ -329,7 +322,7 @@ impl VirtualBridge {
     /// The SPI flash, mutable.
     pub fn flash_mut(&mut self) -> &mut NorFlash {
         match &mut self.chip {
-            Some(chip) => chip.flash_mut(),
+            Some(unit) => unit.chip.flash_mut(),
             None => self.boot_loader.flash_mut(),
         }
     }
@@ -337,7 +330,7 @@ impl VirtualBridge {
     /// The data buffer, mutable. PCIe devices reach it from 0x00200000 on. Empty if no chip runs.
     pub fn data_buffer_mut(&mut self) -> &mut [u8] {
         match &mut self.chip {
-            Some(chip) => chip.data_buffer_mut(),
+            Some(unit) => unit.chip.sram_mut(),
             None => &mut [],
         }
     }

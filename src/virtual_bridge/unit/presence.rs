@@ -148,8 +148,8 @@ impl VirtualBridge {
 
     /// Takes the flash back from the chip.
     fn stop_chip(&mut self) {
-        if let Some(chip) = self.chip.take() {
-            *self.boot_loader.flash_mut() = chip.power_off();
+        if let Some(unit) = self.chip.take() {
+            *self.boot_loader.flash_mut() = unit.chip.power_off();
         }
     }
 
@@ -182,16 +182,16 @@ impl VirtualBridge {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            let chip = ChipUnit::power_on(image, flash, fabric, speed, command_time);
-            let Some(told) = chip.descriptors() else {
+            let unit = ChipUnit::power_on(image, flash, fabric, speed, command_time);
+            let Some(told) = &unit.descriptors else {
                 // The host sees no device.
-                *self.boot_loader.flash_mut() = chip.power_off();
+                *self.boot_loader.flash_mut() = unit.chip.power_off();
                 self.is_mute = true;
                 self.presence = Presence::Away { back: None };
                 return;
             };
             self.descriptors = told.clone();
-            self.chip = Some(Box::new(chip));
+            self.chip = Some(Box::new(unit));
         } else if let Some(stand_in) = &mut self.stand_in {
             stand_in.bus_reset();
             stand_in.set_configuration(1);

@@ -6,7 +6,7 @@ use crate::pcap::Urb;
 use crate::virtual_bridge::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
 use crate::virtual_bridge::usbredir::reply::Outbox;
 use crate::virtual_bridge::usbredir::request::Bulk;
-use crate::virtual_bridge::{InReply, OutReply, STREAMS};
+use crate::virtual_bridge::{Reply, STREAMS};
 
 /// Maximum number of data packets that wait for the unit: more than any driver has in flight.
 const MAX_WAITING: usize = 1024;
@@ -69,18 +69,11 @@ impl Session<'_> {
         let mut moved = 0;
         loop {
             match self.unit.bulk_out(endpoint, stream as u16, &data[moved..]) {
-                OutReply::Accepted(count) => {
-                    moved += count;
-                    if moved >= data.len() {
-                        return (moved, Some(RedirStatus::Success));
-                    }
-                    if count == 0 {
-                        return (moved, None);
-                    }
-                }
-                OutReply::Stall => return (moved, Some(RedirStatus::Stall)),
+                Reply::Done(count) => return (moved + count, Some(RedirStatus::Success)),
                 // A unit that is gone answers nothing. The guest learns of that separately.
-                OutReply::Silent | OutReply::Gone => return (moved, None),
+                Reply::Part(0) | Reply::Silent | Reply::Gone => return (moved, None),
+                Reply::Part(count) => moved += count,
+                Reply::Stall | Reply::Babble(_) => return (moved, Some(RedirStatus::Stall)),
             }
         }
     }
@@ -128,14 +121,14 @@ impl Session<'_> {
                 let (before, rest) = buffer.split_at_mut_checked(part.len())?;
                 before.copy_from_slice(part);
                 let (status, count) = match unit.bulk_in(endpoint, stream, rest) {
-                    InReply::Data(count) => (RedirStatus::Success, part.len() + count),
-                    InReply::Babble(count) => (RedirStatus::Babble, part.len() + count),
-                    InReply::Stall => (RedirStatus::Stall, part.len()),
-                    InReply::Part(count) => {
+                    Reply::Done(count) => (RedirStatus::Success, part.len() + count),
+                    Reply::Babble(count) => (RedirStatus::Babble, part.len() + count),
+                    Reply::Stall => (RedirStatus::Stall, part.len()),
+                    Reply::Part(count) => {
                         part.extend_from_slice(&rest[..count]);
                         return None;
                     }
-                    InReply::Silent | InReply::Gone => return None,
+                    Reply::Silent | Reply::Gone => return None,
                 };
                 recorder.ended(urb, status, count, &buffer[..count]);
                 Some((status, count))

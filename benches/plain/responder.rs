@@ -182,6 +182,10 @@ impl Responder for PlainResponder {
         value <= 1 && self.set_alternate(0)
     }
 
+    fn alternate(&self) -> u8 {
+        self.is_uas.into()
+    }
+
     fn set_alternate(&mut self, alternate: u8) -> bool {
         if alternate > 1 {
             return false;

@@ -56,8 +56,7 @@ pub(super) struct ChipUnit {
     speed: LinkSpeed,
     /// The firmware's answers at enumeration; `None` if it gave none. Such a unit is not on the bus.
     pub(super) descriptors: Option<Descriptors>,
-    /// The alternate setting that the host has selected.
-    pub(super) alternate: u8,
+    alternate: u8,
     /// Addresses of the unit's endpoints.
     endpoints: Vec<u8>,
     /// The firmware has used up its slice and has more to do.
@@ -245,13 +244,9 @@ impl ChipUnit {
         let configuration = self.descriptor(2, 0, 255)?;
         let mut text = |index: u8| {
             let bytes = if index == 0 { None } else { self.descriptor(3, index, 255) };
-            let units = bytes.unwrap_or_default();
-            let units: Vec<u16> = units
-                .get(2..)
-                .unwrap_or_default()
-                .chunks_exact(2)
-                .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-                .collect();
+            let bytes = bytes.unwrap_or_default();
+            let (units, _) = bytes.get(2..).unwrap_or_default().as_chunks();
+            let units: Vec<u16> = units.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
             String::from_utf16_lossy(&units)
         };
         let identity = Identity {
@@ -274,6 +269,10 @@ impl ChipUnit {
 impl Responder for ChipUnit {
     fn set_configuration(&mut self, value: u8) -> bool {
         self.accepts(setup::set_configuration(value))
+    }
+
+    fn alternate(&self) -> u8 {
+        self.alternate
     }
 
     fn set_alternate(&mut self, alternate: u8) -> bool {

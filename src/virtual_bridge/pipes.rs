@@ -5,11 +5,10 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::descriptors::{LinkSpeed, STREAMS};
-use super::handle::SharedBridge;
 use super::recorded;
 use super::reply::Reply;
 use super::setup;
-use super::unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
+use super::unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };

@@ -14,6 +14,11 @@ pub trait Responder: Debug + Send {
     /// whether the value is accepted.
     fn set_configuration(&mut self, value: u8) -> bool;
 
+    /// The selected alternate setting of interface 0.
+    fn alternate(&self) -> u8 {
+        0
+    }
+
     /// Handles SET_INTERFACE, which drops transfers in progress. Returns whether there is such an alternate.
     fn set_alternate(&mut self, alternate: u8) -> bool;
 

@@ -3,6 +3,7 @@
 mod control;
 mod presence;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use presence::Presence;
@@ -53,7 +54,6 @@ pub struct VirtualBridge {
     /// The chip that runs the image. It holds the flash then.
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
-    alternate: u8,
     /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
     power_features: u8,
     faults: FaultPlan,
@@ -81,7 +81,6 @@ impl VirtualBridge {
             descriptors: Descriptors::boot_loader(Identity::boot_loader(), scenario.speed),
             disk,
             chip: None,
-            alternate: 0,
             power_features: 0,
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
@@ -110,15 +109,7 @@ impl VirtualBridge {
     }
 
     /// What answers on the wire.
-    fn responder(&self) -> &dyn Responder {
-        match (&self.stand_in, &self.chip) {
-            (Some(stand_in), _) => &**stand_in,
-            (None, Some(chip)) => &**chip,
-            (None, None) => &self.boot_loader,
-        }
-    }
-
-    fn responder_mut(&mut self) -> &mut dyn Responder {
+    fn responder(&mut self) -> &mut dyn Responder {
         match (&mut self.stand_in, &mut self.chip) {
             (Some(stand_in), _) => &mut **stand_in,
             (None, Some(chip)) => &mut **chip,
@@ -158,8 +149,8 @@ impl VirtualBridge {
     }
 
     /// The selected alternate setting of interface 0.
-    pub fn alternate(&self) -> u8 {
-        self.alternate
+    pub fn alternate(&mut self) -> u8 {
+        self.responder().alternate()
     }
 
     /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress.
@@ -167,54 +158,46 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`]: the boot loader has only one alternate.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if !self.responder_mut().set_alternate(alternate) {
-            return Err(NoSuchAlternate(alternate));
-        }
-        self.alternate = alternate;
-        Ok(())
+        if self.responder().set_alternate(alternate) { Ok(()) } else { Err(NoSuchAlternate(alternate)) }
     }
 
     /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
     /// whether the unit accepts the value; a rejected value changes nothing.
     pub fn set_configuration(&mut self, value: u8) -> bool {
-        let takes = self.responder_mut().set_configuration(value);
-        if takes {
-            self.alternate = 0;
-        }
-        takes
+        self.responder().set_configuration(value)
     }
 
     /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.responder_mut().clear_halt(endpoint);
+        self.responder().clear_halt(endpoint);
     }
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
-    pub fn is_halted(&self, endpoint: Endpoint) -> bool {
+    pub fn is_halted(&mut self, endpoint: Endpoint) -> bool {
         self.responder().is_halted(endpoint)
     }
 
     /// Sends Bulk-Only Mass Storage Reset. Returns `false`, a stalled control request, while UAS is selected or the
     /// unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
-        self.is_attached() && self.responder_mut().mass_storage_reset()
+        self.is_attached() && self.responder().mass_storage_reset()
     }
 
     /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
     pub fn bus_reset(&mut self) {
-        self.responder_mut().bus_reset();
-        (self.alternate, self.power_features) = (0, 0);
+        self.responder().bus_reset();
+        self.power_features = 0;
     }
 
     /// Suspends the link. Nothing moves until [`VirtualBridge::resume`] or a port reset; transfers in progress continue
     /// then. Firmware learns of both through its own interrupts.
     pub fn suspend(&mut self) {
-        self.responder_mut().set_suspended(true);
+        self.responder().set_suspended(true);
     }
 
     /// Resumes the link.
     pub fn resume(&mut self) {
-        self.responder_mut().set_suspended(false);
+        self.responder().set_suspended(false);
     }
 
     /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
@@ -254,7 +237,7 @@ impl VirtualBridge {
             return Reply::Silent;
         }
         let mut faults = std::mem::take(&mut self.faults);
-        let reply = transfer(self.responder_mut(), &mut faults);
+        let reply = transfer(self.responder(), &mut faults);
         self.faults = faults;
         self.follow_responder();
         reply
@@ -309,7 +292,6 @@ impl VirtualBridge {
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,
         };
-        self.alternate = chip.alternate;
         self.follow_responder();
         Some(answer)
     }
@@ -338,5 +320,22 @@ impl VirtualBridge {
     /// The firmware's work since the unit came up; zero if no chip runs.
     pub fn counts(&mut self) -> Counts {
         self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
+    }
+}
+
+/// A unit that its transports share with the code that plugs it in and out.
+#[derive(Debug, Clone)]
+pub struct SharedBridge(Arc<Mutex<VirtualBridge>>);
+
+impl SharedBridge {
+    /// Shares a unit.
+    pub fn new(unit: VirtualBridge) -> Self {
+        Self(Arc::new(Mutex::new(unit)))
+    }
+
+    /// Locks the unit.
+    pub fn lock(&self) -> MutexGuard<'_, VirtualBridge> {
+        // A panic can't break an invariant that the next command relies on: the unit answers, or it does not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

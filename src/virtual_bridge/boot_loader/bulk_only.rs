@@ -39,8 +39,8 @@ pub(super) struct BulkOnlyTarget {
     halt_after_data: bool,
     /// The status pipe halts once before the status.
     halt_status: bool,
-    /// It does so for the next command too.
-    halts_next_status: bool,
+    /// It does so before the next command's status.
+    pub(super) halts_next_status: bool,
 }
 
 impl BulkOnlyTarget {
@@ -56,11 +56,6 @@ impl BulkOnlyTarget {
         if !self.needs_reset {
             self.halts.clear(endpoint);
         }
-    }
-
-    /// Halts the status pipe once before the next command's status.
-    pub(super) fn halt_next_status(&mut self) {
-        self.halts_next_status = true;
     }
 
     pub(super) fn ready_at(&self) -> Option<Instant> {

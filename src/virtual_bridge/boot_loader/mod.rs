@@ -124,7 +124,7 @@ impl Responder for BootLoader {
     fn clear_halt(&mut self, endpoint: Endpoint) {
         if self.to_clear.clear(endpoint) && self.to_clear.is_empty() {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
-            self.bulk_only.halt_next_status();
+            self.bulk_only.halts_next_status = true;
         }
         self.bulk_only.clear_halt(endpoint);
     }

@@ -51,7 +51,7 @@ impl VirtualBridge {
     ///
     /// Call it *before* you offer transfers again: a moment that passes in between then costs only another round, not
     /// an answer.
-    pub fn wake_in(&self) -> Option<Duration> {
+    pub fn wake_in(&mut self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached => self.responder().ready_at(),
@@ -201,7 +201,7 @@ impl VirtualBridge {
             self.boot_loader.power_on(&self.descriptors);
         }
         self.running = image;
-        (self.alternate, self.power_features) = (0, 0);
+        self.power_features = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;
     }

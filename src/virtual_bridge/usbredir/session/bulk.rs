@@ -33,24 +33,15 @@ impl Session<'_> {
         let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
             Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
-            _ => {
-                self.recorder.ended(urb, RedirStatus::Invalid, 0, &[]);
-                return out.bulk(id, &bulk, RedirStatus::Invalid, 0);
-            }
+            _ => return self.answer(id, &bulk, urb, RedirStatus::Invalid, 0, out),
         };
         let is_in = bulk.endpoint & 0x80 != 0;
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
-            Some(status) => {
-                self.recorder.ended(urb, status, moved, &[]);
-                out.bulk(id, &bulk, status, moved as u32);
-            }
+            Some(status) => self.answer(id, &bulk, urb, status, moved, out),
             // A host system without memory for a transfer answers the same.
-            None if !self.has_room_for(data) => {
-                self.recorder.ended(urb, RedirStatus::IoError, moved, &[]);
-                out.bulk(id, &bulk, RedirStatus::IoError, moved as u32);
-            }
+            None if !self.has_room_for(data) => self.answer(id, &bulk, urb, RedirStatus::IoError, moved, out),
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
@@ -156,9 +147,14 @@ impl Session<'_> {
     }
 
     pub(super) fn conclude(&mut self, waiting: Waiting, status: RedirStatus, out: &mut Outbox) {
-        self.recorder.ended(waiting.urb, status, waiting.moved, &[]);
-        out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
+        self.answer(waiting.id, &waiting.bulk, waiting.urb, status, waiting.moved, out);
         self.keep(waiting.data);
+    }
+
+    /// Answers and records a bulk packet without data to the host.
+    fn answer(&self, id: u64, bulk: &Bulk, urb: Option<Urb>, status: RedirStatus, moved: usize, out: &mut Outbox) {
+        self.recorder.ended(urb, status, moved, &[]);
+        out.bulk(id, bulk, status, moved as u32);
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {

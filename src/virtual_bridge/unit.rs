@@ -65,7 +65,7 @@ pub struct VirtualBridge {
     /// The image boots, but its firmware answers no host.
     is_mute: bool,
     attachments: u64,
-    requests: Option<Requests>,
+    pub(super) requests: Option<Requests>,
 }
 
 impl VirtualBridge {
@@ -248,7 +248,6 @@ impl VirtualBridge {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
-        let asked_for = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
         match fault {
             Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
             Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
@@ -256,16 +255,13 @@ impl VirtualBridge {
                 self.vanish();
                 None
             }
-            Some(FaultKind::ShortData) => match self.control_by(setup, |chip, setup| chip.control(setup, data)) {
-                Some(ControlAnswer::Done(mut came)) => {
-                    came.truncate(asked_for / 2);
-                    Some(ControlAnswer::Done(came))
-                }
-                other => other,
-            },
             // A control request has no tag and no phases.
-            Some(FaultKind::BadTag | FaultKind::PhaseError) | None => {
-                self.control_by(setup, |chip, setup| chip.control(setup, data))
+            Some(FaultKind::ShortData | FaultKind::BadTag | FaultKind::PhaseError) | None => {
+                let mut answer = self.control_by(setup, |chip, setup| chip.control(setup, data));
+                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(came))) = (fault, &mut answer) {
+                    came.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
+                }
+                answer
             }
         }
     }

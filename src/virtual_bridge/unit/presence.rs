@@ -95,10 +95,6 @@ impl VirtualBridge {
         self.requests.as_mut().is_some_and(Requests::take)
     }
 
-    pub(in crate::virtual_bridge) fn listen_to(&mut self, requests: Requests) {
-        self.requests = Some(requests);
-    }
-
     /// Restarts the CPU as E8 with mode 0x50 does, and retrains the link.
     pub(super) fn start_over(&mut self) {
         self.stop_chip();
